@@ -1,0 +1,50 @@
+"""What holds for every test: `--quick`, and that an asynchronous test leaves no task behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# No example is timed: what a busy machine does to one says nothing of the code.
+settings.register_profile("edgehub", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("edgehub")
+
+pytest_plugins = ["tests.cloud.fixtures"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what needs the real control plane")
+
+
+def pytest_configure() -> None:
+    # looptime asks for the current loop in synchronous tests too; unless told that there is none, asyncio
+    # makes one, with a warning, that nobody closes.
+    asyncio.set_event_loop(None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        left_out = [item for item in items if item.get_closest_marker("real")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("real")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running(request: pytest.FixtureRequest) -> None:
+    """Asks for `tasks_end` where a test has a loop: set up first, it looks when the others are done."""
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        request.getfixturevalue("tasks_end")
+
+
+@pytest.fixture
+async def tasks_end() -> AsyncIterator[None]:
+    """Fails when a task that began in the test, or in its fixtures, still runs after both."""
+    before = asyncio.all_tasks()
+    yield
+    await asyncio.sleep(0)  # a task that was cancelled last gets its turn to end
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    assert not left, f"still running after the test: {left}"
