@@ -1,0 +1,36 @@
+"""How long to wait before trying again: longer each time, never in step with others, forgotten after a good while."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+FIRST = 0.8
+"""Seconds, as client-go's reflector."""
+LAST = 30.0
+"""Seconds at most, as client-go's reflector."""
+FORGET_AFTER = 120.0
+"""Seconds without a failure after which counting starts anew, as client-go's reflector."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Delays that double from `first` to `last` seconds, each with a jitter of up to its own length."""
+
+    first: float = FIRST
+    last: float = LAST
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+    _delay: float = field(default=0.0, init=False)
+    _failed_at: float = field(default=float("-inf"), init=False)
+
+    def next(self) -> float:
+        """Seconds to wait after one more failure."""
+        now = self.clock()
+        if now - self._failed_at > FORGET_AFTER:
+            self._delay = 0.0
+        self._failed_at = now
+        self._delay = min(self._delay * 2, self.last) if self._delay else self.first
+        return self._delay * (1 + self.jitter())

@@ -1,0 +1,229 @@
+"""HTTP to a Kubernetes API, as far as a reflector needs it: whole answers, and streams of a watch.
+
+The hub's client speaks to the hub's own listener, so that all egress is mitmproxy's; the manager's to the cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from kube.codec import codec_for
+from kube.codec_base import read_status
+from kube.encoding import Encoding
+from kube.objects import decode_object
+from kube.status import StatusError, parse_status
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to a connection, as client-go's dialer is used by kubelet."""
+ANSWER_TIMEOUT = 60.0
+"""Seconds to a whole answer: kube-apiserver gives up on a request that is no watch after as many."""
+RELAY_TIMEOUT = 75.0
+"""Seconds that somebody else's request may take: more than the server's own limit of 60, so that it is the first."""
+THREAD_THRESHOLD = 256 * 1024
+"""Bytes from which a body is unpacked in a thread: about a millisecond of the event loop's time."""
+
+
+NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, EOFError, zlib.error)
+"""How no answer, or half of one, shows."""
+
+
+class Unreachable(Exception):
+    """No answer, or one that broke off: the network's fault or the server's, never the question's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer with status 2xx, unpacked."""
+
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAnswer:
+    """A whole answer of any status, as it was on the wire."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An open watch: its media type, and its bytes as they come."""
+
+    content_type: str
+    chunks: AsyncIterator[bytes]
+
+
+class Client:
+    """Requests to one base URL with one set of headers. Close the session it was given, not the client."""
+
+    def __init__(self, session: aiohttp.ClientSession, base_url: str, headers: Mapping[str, str]) -> None:
+        self._session = session
+        self._base_url = base_url.rstrip("/")
+        self._headers = dict(headers)
+
+    def with_headers(self, headers: Mapping[str, str]) -> Client:
+        """The same client with these headers besides its own."""
+        return Client(self._session, self._base_url, {**self._headers, **headers})
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = "application/json",
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: float = ANSWER_TIMEOUT,
+    ) -> Answer:
+        """One request and its whole answer. StatusError for an answer that is no 2xx, Unreachable for none."""
+        headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        try:
+            async with self._session.request(
+                method,
+                self._base_url + path,
+                params=query,
+                headers=headers,
+                data=body,
+                timeout=limits,
+                # A redirect would take the hub's headers, its secret among them, to another host.
+                allow_redirects=False,
+            ) as response:
+                raw = await response.read()
+                text = await _unpack(raw, response.headers.get("Content-Encoding", ""))
+                if not 200 <= response.status < 300:
+                    raise _refusal(response, text)
+                return Answer(_media_type(response), text)
+        except NETWORK_ERRORS as error:
+            raise Unreachable(f"{method} {path}: {_words(error)}") from error
+
+    async def whole(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        timeout: float = RELAY_TIMEOUT,
+    ) -> WholeAnswer:
+        """Somebody else's request passed on as it is, and its answer, whatever it says. Unreachable for none."""
+        sent = CIMultiDict(headers)
+        sent.update(self._headers)
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        try:
+            async with self._session.request(
+                method,
+                URL(self._base_url + target, encoded=True),
+                headers=sent,
+                data=body or None,
+                timeout=limits,
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            ) as response:
+                return WholeAnswer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"{method}: {_words(error)}") from error
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float
+    ) -> AsyncIterator[Stream]:
+        """An open watch, for `timeout` seconds at most. Errors as `request`, also while reading."""
+        headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        asked = self._session.get(
+            self._base_url + path, params=query, headers=headers, timeout=limits, allow_redirects=False
+        )
+        try:
+            response = await asked
+        except NETWORK_ERRORS as error:
+            raise Unreachable(f"watch {path}: {_words(error)}") from error
+        async with response:
+            packed = response.headers.get("Content-Encoding", "")
+            if response.status != 200:
+                raise _refusal(response, await _read_refusal(path, response, packed))
+            chunks = response.content.iter_any()
+            yield Stream(_media_type(response), _read(path, _gunzip(chunks) if packed == "gzip" else chunks))
+
+
+def new_session(*, ssl: bool = True) -> aiohttp.ClientSession:
+    """A session for `Client`: bodies come packed, connections are not limited (each watch holds one)."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ssl=ssl)
+    return aiohttp.ClientSession(
+        connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+    )
+
+
+def _media_type(response: aiohttp.ClientResponse) -> str:
+    return response.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _refusal(response: aiohttp.ClientResponse, body: bytes) -> StatusError:
+    """The server's own Status, in whichever encoding the answer was asked for."""
+    if _media_type(response) == Encoding.PROTOBUF:
+        try:
+            api_version, kind, raw = codec_for(Encoding.PROTOBUF).decode_single(body)
+            if kind == "Status":
+                return read_status(decode_object(Encoding.PROTOBUF, api_version, kind, raw).fields)
+        except ValueError:
+            pass
+    return parse_status(body, response.status)
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+async def _read(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The stream's own errors are the network's; those of who reads it are not."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except NETWORK_ERRORS as error:
+        raise Unreachable(f"watch {path}: {_words(error)}") from error
+
+
+async def _read_refusal(path: str, response: aiohttp.ClientResponse, packed: str) -> bytes:
+    try:
+        return await _unpack(await response.read(), packed)
+    except NETWORK_ERRORS as error:
+        raise Unreachable(f"watch {path}: {_words(error)}") from error
+
+
+async def _unpack(body: bytes, encoding: str) -> bytes:
+    if encoding != "gzip":
+        return body
+    if not body:
+        raise EOFError("the packed body is empty")
+    if len(body) < THREAD_THRESHOLD // 8:
+        return gzip.decompress(body)
+    return await asyncio.to_thread(gzip.decompress, body)
+
+
+async def _gunzip(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Unpack a watch: since Kubernetes 1.37 one gzip member follows another, one for each flush of the server."""
+    unpacker = zlib.decompressobj(31)
+    async for chunk in chunks:
+        rest = chunk
+        while rest:
+            text = unpacker.decompress(rest)
+            if text:
+                yield text
+            rest = unpacker.unused_data
+            if unpacker.eof:
+                unpacker = zlib.decompressobj(31)

@@ -1,0 +1,90 @@
+"""One interface to the fields of a message, whatever the encoding: filters and selectors see this and no bytes.
+
+Names are the JSON names of the API in both encodings.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+
+class Edits:
+    """Whether anybody wrote to an object; all Fields of one object share it."""
+
+    __slots__ = ("made",)
+
+    def __init__(self) -> None:
+        self.made = False
+
+
+class Fields(ABC):
+    """A message, or a JSON object.
+
+    Reading never raises: what is absent, null, of another type than asked for, or not in the schema reads as
+    absent. Writing to a field that the schema does not have is a mistake in the program: LookupError in protobuf,
+    where JSON takes any name. Fields of something that was removed from its parent must not be written to.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def text(self, name: str) -> str:
+        """A string, "" when absent."""
+
+    @abstractmethod
+    def number(self, name: str) -> int:
+        """An integer, 0 when absent."""
+
+    @abstractmethod
+    def flag(self, name: str) -> bool | None:
+        """A boolean, None when absent."""
+
+    @abstractmethod
+    def texts(self, name: str) -> list[str]:
+        """A list of strings, as a copy."""
+
+    @abstractmethod
+    def mapping(self, name: str) -> dict[str, str]:
+        """A map of strings, as a copy, in the order of the wire."""
+
+    @abstractmethod
+    def child(self, name: str) -> "Fields":
+        """A message. An absent one reads as empty, and comes to be when it is written to."""
+
+    @abstractmethod
+    def children(self, name: str) -> "list[Fields]":
+        """A list of messages."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether there is something: "", 0, an empty list, map or message is nothing; false is something.
+
+        A message counts as soon as it has a field, be it an unknown or an empty one.
+        """
+
+    @abstractmethod
+    def set(self, name: str, value: str | int | bool) -> None:
+        """Write a string, integer or boolean; TypeError or ValueError in protobuf when it is not the field's type."""
+
+    @abstractmethod
+    def set_texts(self, name: str, values: Sequence[str]) -> None:
+        """Replace a list of strings."""
+
+    @abstractmethod
+    def set_mapping(self, name: str, values: Mapping[str, str]) -> None:
+        """Replace a map of strings, in this order; an empty one clears it."""
+
+    @abstractmethod
+    def keep(self, name: str, predicate: "Callable[[Fields], bool]") -> int:
+        """Remove the messages of a list that the predicate refuses; how many those were. With 0 nothing is written."""
+
+    @abstractmethod
+    def add(self, name: str) -> "Fields":
+        """Append an empty message to a list."""
+
+    @abstractmethod
+    def clear(self, name: str) -> None:
+        """Remove the field. Where there is none, nothing is written."""
+
+    @abstractmethod
+    def encode(self) -> bytes:
+        """The message alone, serialised from what was parsed: the same fields, in maybe another order."""

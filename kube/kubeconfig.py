@@ -1,0 +1,131 @@
+"""Reads the few fields of a kubeconfig that a node's component needs: server, CA, client certificate, token.
+
+Files that a kubeconfig names are read again when they change: kubelet's certificate and projected tokens rotate.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography import x509
+
+
+@dataclass(slots=True)
+class Piece:
+    """One credential, given in the kubeconfig or in a file that it names."""
+
+    data: bytes = field(default=b"", repr=False)
+    path: Path | None = None
+    _stamp: tuple[int, int] | None = None
+
+    def read(self) -> bytes:
+        """The piece as it is now, b"" when there is none; OSError when its file cannot be read and never could."""
+        if self.path is None:
+            return self.data
+        try:
+            status = self.path.stat()
+            stamp = (status.st_mtime_ns, status.st_ino)
+            if stamp != self._stamp and (data := self.path.read_bytes()):
+                self.data, self._stamp = data, stamp
+        except OSError:
+            # A rotation may be half done; the old piece serves until the new one is there.
+            if not self.data:
+                raise
+        return self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a kubeconfig's current context says."""
+
+    server: str
+    server_name: str
+    insecure: bool
+    authority: Piece
+    certificate: Piece
+    key: Piece
+    token: Piece
+
+    @property
+    def authorities(self) -> list[x509.Certificate]:
+        """The cluster's CAs; empty when the kubeconfig names none."""
+        pem = self.authority.read()
+        return x509.load_pem_x509_certificates(pem) if pem.strip() else []
+
+    @property
+    def bearer(self) -> str:
+        """The value of an Authorization header, "" without a token."""
+        token = self.token.read().decode("ascii", "ignore").strip()
+        return f"Bearer {token}" if token else ""
+
+
+NO_CREDENTIALS = Credentials("", "", False, Piece(), Piece(), Piece(), Piece())
+"""For a cloud that asks for none: the demo's."""
+
+
+def load_kubeconfig(path: Path) -> Credentials:
+    """The current context of a kubeconfig file; ValueError in the operator's words when it cannot be used."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"kubeconfig {path}: {error}") from error
+    try:
+        return parse_kubeconfig(document, path.parent)
+    except ValueError as error:
+        raise ValueError(f"kubeconfig {path}: {error}") from None
+
+
+def parse_kubeconfig(document: object, folder: Path) -> Credentials:
+    """As `load_kubeconfig`, from the parsed document; relative file names are relative to `folder`."""
+    if not isinstance(document, dict):
+        raise ValueError("it is not a mapping")
+    context = _named(document, "contexts", document.get("current-context"), "context")
+    cluster = _named(document, "clusters", context.get("cluster"), "cluster")
+    user = _named(document, "users", context.get("user"), "user") if context.get("user") else {}
+    for scheme in ("exec", "auth-provider"):
+        if scheme in user:
+            raise ValueError(
+                f"users authenticated by {scheme} are not supported: use a certificate or a token"
+            )
+    return Credentials(
+        server=str(cluster.get("server") or ""),
+        server_name=str(cluster.get("tls-server-name") or ""),
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        authority=_piece(cluster, "certificate-authority", folder),
+        certificate=_piece(user, "client-certificate", folder),
+        key=_piece(user, "client-key", folder),
+        token=_token(user, folder),
+    )
+
+
+def _named(document: Mapping[str, Any], plural: str, name: object, key: str) -> Mapping[str, Any]:
+    entries = document.get(plural)
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict) and entry.get("name") == name:
+            found = entry.get(key)
+            return found if isinstance(found, dict) else {}
+    raise ValueError(f"{plural} has no entry named {name!r}")
+
+
+def _piece(section: Mapping[str, Any], name: str, folder: Path) -> Piece:
+    data, path = section.get(f"{name}-data"), section.get(name)
+    if data:
+        try:
+            # Go's decoder ignores line ends, and some tools wrap.
+            return Piece(base64.b64decode("".join(str(data).split()), validate=True))
+        except binascii.Error:
+            raise ValueError(f"{name}-data is not base64") from None
+    return Piece(path=folder / str(path)) if path else Piece()
+
+
+def _token(user: Mapping[str, Any], folder: Path) -> Piece:
+    # A file wins over a text, as in client-go: the text may be the token of the day the file was made.
+    # It also serves while the file is not there.
+    token = str(user.get("token") or "").encode()
+    return Piece(token, folder / str(user["tokenFile"])) if user.get("tokenFile") else Piece(token)

@@ -1,0 +1,26 @@
+"""A moment that any number of tasks wait for: each wait ends with the next beat."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Pulse:
+    """`beat` wakes all who wait now; who waits later waits for the next one."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def beat(self) -> None:
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)

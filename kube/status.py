@@ -1,0 +1,232 @@
+"""Errors as Kubernetes says them: an exception that is a metav1.Status, and a constructor for each kind of failure.
+
+Reasons and wording are those of k8s.io/apimachinery/pkg/api/errors, because clients branch on them.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+MAX_QUOTED = 256
+"""Characters of a foreign body that a message may quote: enough to recognise a proxy's page, too few to leak much."""
+
+# What a client may assume of a bare HTTP code (apimachinery, NewGenericServerResponse).
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+class Cause(NamedTuple):
+    """One of the reasons for a 422: which field, and what is wrong with it."""
+
+    reason: str
+    field: str
+    message: str
+
+
+class StatusError(Exception):
+    """A failure with the code, reason and details that the client gets.
+
+    `details` has the JSON fields of metav1.StatusDetails (name, group, kind, uid, causes, retryAfterSeconds).
+    `retry_after` is the Retry-After header, in seconds. Its absence is meant too: client-go retries a 429 or 5xx
+    ten times by itself when there is one, and reports the error at once when there is none.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details: Mapping[str, Any] = dict(details or {})
+        self.retry_after = retry_after
+
+    def to_dict(self) -> dict[str, Any]:
+        """The Status object, with the fields in the order of a kube-apiserver."""
+        status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": dict(self.details),
+            "code": self.code,
+        }
+        return {name: value for name, value in status.items() if value not in ("", {}) or name == "metadata"}
+
+    def to_json(self) -> bytes:
+        """The Status object as JSON, newline-terminated as a kube-apiserver writes it."""
+        return json.dumps(self.to_dict(), separators=(",", ":")).encode() + b"\n"
+
+
+def bad_request(message: str) -> StatusError:
+    """400: the request itself makes no sense; the client must not repeat it."""
+    return StatusError(400, "BadRequest", message)
+
+
+def unauthorized(message: str) -> StatusError:
+    """401: who asks is not known."""
+    return StatusError(401, "Unauthorized", message)
+
+
+def forbidden(message: str) -> StatusError:
+    """403: who asks is known and may not."""
+    return StatusError(403, "Forbidden", message)
+
+
+def not_found(resource: str, name: str) -> StatusError:
+    """404 for an object; `resource` is a group resource such as "services" or "endpointslices.discovery.k8s.io"."""
+    kind, _, group = resource.partition(".")
+    details = {"name": name, "group": group, "kind": kind}
+    return StatusError(
+        404,
+        "NotFound",
+        f'{resource} "{name}" not found',
+        {field: value for field, value in details.items() if value},
+    )
+
+
+def method_not_supported(message: str) -> StatusError:
+    """405: the resource is there and cannot do that."""
+    return StatusError(405, "MethodNotAllowed", message)
+
+
+def not_acceptable(message: str) -> StatusError:
+    """406: no representation that the client accepts."""
+    return StatusError(406, "NotAcceptable", message)
+
+
+def conflict(message: str) -> StatusError:
+    """409: somebody else wrote the object meanwhile."""
+    return StatusError(409, "Conflict", message)
+
+
+def expired(message: str) -> StatusError:
+    """410: a version or continue token that is too old; the client lists again."""
+    return StatusError(410, "Expired", message)
+
+
+def entity_too_large(message: str) -> StatusError:
+    """413: a body above the limit."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
+
+
+def unsupported_media_type(message: str) -> StatusError:
+    """415: the Content-Type of the request's body is unknown."""
+    return StatusError(415, "UnsupportedMediaType", message)
+
+
+def invalid(message: str, field: str = "") -> StatusError:
+    """422: well formed and against a rule; `field` is the path of what is wrong."""
+    causes = [Cause("FieldValueInvalid", field, message)] if field else []
+    return StatusError(422, "Invalid", message, {"causes": _listed(causes)} if causes else {})
+
+
+def invalid_fields(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
+    """422 for an object or options of a kind, with all that is wrong (apimachinery, NewInvalid)."""
+    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
+    why = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = {"name": name, "group": group, "kind": kind, "causes": _listed(causes)}
+    return StatusError(
+        422,
+        "Invalid",
+        f'{qualified} "{name}" is invalid: {why}',
+        {field: value for field, value in details.items() if value},
+    )
+
+
+def too_many_requests(message: str, retry_after: int) -> StatusError:
+    """429: ask again after `retry_after` seconds."""
+    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after}, retry_after)
+
+
+def internal(message: str) -> StatusError:
+    """500: our fault."""
+    return StatusError(
+        500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]}
+    )
+
+
+def unavailable(message: str, retry_after: int | None = None) -> StatusError:
+    """503: nobody can answer now; without `retry_after` (seconds) a client reports it at once instead of waiting."""
+    details = {} if retry_after is None else {"retryAfterSeconds": retry_after}
+    return StatusError(503, "ServiceUnavailable", message, details, retry_after)
+
+
+def timeout(message: str) -> StatusError:
+    """504: the answer did not come in time; a write may still have happened."""
+    return StatusError(504, "Timeout", f"Timeout: {message}")
+
+
+def too_large_version(asked: int, current: int) -> StatusError:
+    """504 for a version from the future; reflectors know the cause (apiserver, NewTooLargeResourceVersionError)."""
+    details = {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    return StatusError(504, "Timeout", message, details, 1)
+
+
+def parse_status(body: bytes, code: int) -> StatusError:
+    """The failure that an upstream answer of this HTTP code means; never raises.
+
+    A JSON Status is taken over. Anything else (a proxy's page, a protobuf Status, a torn body) becomes a failure
+    of that code whose message quotes at most MAX_QUOTED characters, so that no foreign body ends in a log in full.
+    """
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        status = None
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return _generic(body, code)
+    said, details = status.get("code"), status.get("details")
+    details = details if isinstance(details, dict) else {}
+    delay = details.get("retryAfterSeconds")
+    return StatusError(
+        said if isinstance(said, int) and 400 <= said <= 599 else code,
+        _text(status.get("reason")),
+        _text(status.get("message")),
+        details,
+        delay if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0 else None,
+    )
+
+
+def _listed(causes: list[Cause]) -> list[dict[str, str]]:
+    return [{"reason": each.reason, "message": each.message, "field": each.field} for each in causes]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _generic(body: bytes, code: int) -> StatusError:
+    # Four bytes are the longest character, so this holds MAX_QUOTED of them without decoding a whole large body.
+    text = body[: 4 * MAX_QUOTED].decode(errors="replace")
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_QUOTED]
+    message = f"the server responded with the status code {code} but did not return more information"
+    return StatusError(code, _REASONS.get(code, ""), f"{message}: {text}" if text else message)

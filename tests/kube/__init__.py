@@ -1,0 +1,1 @@
+"""Tests of the package kube, one module for each of its modules."""
