@@ -1,0 +1,58 @@
+"""The audit log of kube-apiserver: what really reached the cloud, to be counted by tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+type Stage = Literal["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"]
+
+POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Metadata
+"""
+"""Every request, without bodies; `Metadata` keeps URI, user and User-Agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEvent:
+    """One stage of one request. Events of the same request have the same `id`."""
+
+    id: str
+    stage: Stage
+    verb: str
+    uri: str
+    user: str
+    user_agent: str
+    code: int
+    """Status of the answer; 0 in the stage RequestReceived, which comes before any answer."""
+
+
+def parse_audit(log: bytes) -> list[AuditEvent]:
+    """The events of a log in the order of writing; a last line still being written is left out."""
+    complete = log[: log.rfind(b"\n") + 1]
+    return [_parse_event(line) for line in complete.splitlines()]
+
+
+def requests(events: list[AuditEvent]) -> list[AuditEvent]:
+    """Each request once, in the order of arrival, at the last stage that the events show."""
+    latest: dict[str, AuditEvent] = {}
+    for event in events:
+        latest[event.id] = event
+    return list(latest.values())
+
+
+def _parse_event(line: bytes) -> AuditEvent:
+    event = json.loads(line)
+    return AuditEvent(
+        id=event["auditID"],
+        stage=event["stage"],
+        verb=event["verb"],
+        uri=event["requestURI"],
+        user=event["user"].get("username", ""),
+        user_agent=event.get("userAgent", ""),
+        code=event.get("responseStatus", {}).get("code", 0),
+    )

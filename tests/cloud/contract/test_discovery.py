@@ -1,0 +1,87 @@
+"""What the server says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cloud.caller import Caller
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+async def test_health(caller: Caller, path: str) -> None:
+    reply = await caller.send("GET", path)
+    assert (reply.status, reply.body) == (200, b"ok")
+    assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+async def test_version(caller: Caller) -> None:
+    answer = await caller.get("/version")
+    assert (answer["major"], answer["minor"]) == ("1", "36")
+    assert answer["gitVersion"].startswith("v1.36.")
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_the_core_group(caller: Caller, slash: str) -> None:
+    assert (await caller.get(f"/api{slash}"))["versions"] == ["v1"]
+    answer = await caller.get(f"/api/v1{slash}")
+    assert (answer["kind"], answer["groupVersion"]) == ("APIResourceList", "v1")
+    resources = {resource["name"]: resource for resource in answer["resources"]}
+    pods, status = resources["pods"], resources["pods/status"]
+    assert (pods["singularName"], pods["namespaced"], pods["kind"]) == ("pod", True, "Pod")
+    assert (pods["shortNames"], resources["nodes"]["namespaced"]) == (["po"], False)
+    assert set(pods["verbs"]) == {
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    }
+    assert set(status["verbs"]) == {"get", "patch", "update"}
+
+
+async def test_the_other_groups(caller: Caller) -> None:
+    groups = {group["name"]: group for group in (await caller.get("/apis"))["groups"]}
+    assert {"discovery.k8s.io", "coordination.k8s.io", "events.k8s.io"} <= set(groups)
+    group = await caller.get("/apis/discovery.k8s.io")
+    assert group["kind"] == "APIGroup"
+    assert group["preferredVersion"] == {"groupVersion": "discovery.k8s.io/v1", "version": "v1"}
+    assert group["preferredVersion"] == groups["discovery.k8s.io"]["preferredVersion"]
+    answer = await caller.get("/apis/discovery.k8s.io/v1")
+    assert (answer["apiVersion"], answer["groupVersion"]) == ("v1", "discovery.k8s.io/v1")
+    assert [resource["name"] for resource in answer["resources"]] == ["endpointslices"]
+
+
+@pytest.mark.parametrize(("path", "group"), [("/api", ""), ("/apis", "discovery.k8s.io")])
+async def test_the_aggregated_form(caller: Caller, path: str, group: str) -> None:
+    reply = await caller.send("GET", path, headers={"Accept": f"{AGGREGATED},application/json"})
+    answer = reply.json()
+    assert reply.headers["Content-Type"] == AGGREGATED
+    assert (answer["kind"], answer["apiVersion"]) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io/v2")
+    groups = {item["metadata"].get("name", ""): item for item in answer["items"]}
+    version = groups[group]["versions"][0]
+    assert (version["version"], version["freshness"]) == ("v1", "Current")
+    assert {"endpointslices", "pods"} & {resource["resource"] for resource in version["resources"]}
+
+
+async def test_a_custom_resource_is_discovered(caller: Caller, things: str) -> None:
+    assert things
+    answer = await caller.get("/apis/contract.example.com/v1")
+    assert {resource["name"] for resource in answer["resources"]} == {"things", "things/status"}
+
+
+async def test_versions_are_told_in_no_foreign_form(caller: Caller) -> None:
+    reply = await caller.send("GET", "/version", headers={"Accept": "application/foo"})
+    assert (reply.status, reply.json()["reason"]) == (406, "NotAcceptable")
+
+
+async def test_openapi_has_each_group_version(caller: Caller) -> None:
+    paths = (await caller.get("/openapi/v3"))["paths"]
+    url = paths["api/v1"]["serverRelativeURL"]
+    assert url.startswith("/openapi/v3/api/v1")
+    document = await caller.get(url)
+    assert "/api/v1/namespaces/{namespace}/configmaps/{name}" in document["paths"]

@@ -1,0 +1,91 @@
+"""The test clouds as pytest fixtures; a plugin that `tests/conftest.py` names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.build import BuildError, ensure_binaries
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+
+HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
+"""What hubs may read, shipped with the product."""
+REAL_TIMEOUT = 180
+"""Seconds for a test with real processes, the start of the control plane included, on busy cores."""
+
+type OpenLink = Callable[[str, int], Link]
+"""Makes a link to (host, port)."""
+
+_numbers = itertools.count(1)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks every test that uses the control plane, however indirectly, so that `--quick` leaves it out."""
+    if "cloud_programs" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("real"):
+        item.add_marker(pytest.mark.real)
+    if item.get_closest_marker("real") and not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds before the first test, where the minutes count against no test and progress shows."""
+    if session.config.option.collectonly or not any(
+        item.get_closest_marker("real") for item in session.items
+    ):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with ExitStack() as stack:
+        if capture:
+            stack.enter_context(capture.global_and_fixture_disabled())
+        try:
+            ensure_binaries()
+        except BuildError as error:
+            # Not skipped: a run that leaves tests out says so on its command line.
+            raise pytest.UsageError(str(error)) from error
+
+
+@pytest.fixture(scope="session")
+def cloud_programs() -> dict[str, Path]:
+    """The programs of the control plane and of its clients, by name."""
+    return ensure_binaries()
+
+
+@pytest.fixture(scope="session")
+def real_cloud(
+    tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
+) -> Iterator[RealCloud]:
+    """The session's control plane: keep to a `namespace` of your own, and to new names elsewhere."""
+    with RealCloud(tmp_path_factory.mktemp("cloud"), cloud_programs) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def hub_rbac(real_cloud: RealCloud) -> None:
+    """What nodes may read once the product's RBAC is applied."""
+    real_cloud.apply(HUB_RBAC)
+
+
+@pytest.fixture
+def namespace(real_cloud: RealCloud) -> str:
+    """A new namespace. It is never deleted: that takes controllers."""
+    name = f"test-{next(_numbers)}"
+    real_cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def node(real_cloud: RealCloud) -> str:
+    """The name of a new node; the object does not exist yet."""
+    return f"edge-{next(_numbers)}"
+
+
+@pytest.fixture
+def link() -> Iterator[OpenLink]:
+    """Opens links, and closes them after the test."""
+    with ExitStack() as stack:
+        yield lambda host, port: stack.enter_context(Link(host, port))

@@ -1,0 +1,128 @@
+"""Hollow node components: kubemark's real kubelet and real kube-proxy, over a fake container runtime.
+
+They speak to the API like the real ones, but for their User-Agents, `hollow-kubelet` and `hollow-proxy`:
+rules that should match them must name these components. `tests.cloud.kube_proxy` runs the real kube-proxy.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.cloud.processes import Process
+from tests.cloud.rest import Json, RestClient
+
+PROGRAM = "kubemark"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+READY_TIMEOUT = 30.0
+"""Seconds to a Ready node, half a second on idle cores."""
+PROXY_CACHES = ("service config", "endpoint slice config", "serviceCIDR config")
+"""What kube-proxy must have read before it writes any rule, by the names of its log."""
+
+
+class HollowKubelet:
+    """A kubelet that keeps its node Ready, runs pods that do nothing, and follows their volumes.
+
+    It listens on a port of the kernel's choice, on all addresses: kubemark has no flag for either.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        kubeconfig: Path,
+        folder: Path,
+        programs: Mapping[str, Path],
+        *,
+        labels: Mapping[str, str] | None = None,
+        content_type: str = PROTOBUF,
+    ) -> None:
+        self.node = node
+        flags = [
+            "--morph=kubelet",
+            f"--name={node}",
+            f"--kubeconfig={kubeconfig}",
+            f"--kube-api-content-type={content_type}",
+            f"--node-labels={','.join(f'{key}={value}' for key, value in (labels or {}).items())}",
+            # It has no container runtime of the host to ask for images.
+            "--use-host-image-service=false",
+            "--kubelet-port=0",
+            "--kubelet-read-only-port=0",
+            # From 3 on the log names the socket that has to be cleaned up.
+            "-v=3",
+        ]
+        self.process = Process(f"hollow-kubelet-{node}", [programs[PROGRAM], *flags], folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait_ready(self, client: RestClient, timeout: float = READY_TIMEOUT) -> Json:
+        """The Node as soon as the API calls it Ready; raises TimeoutError."""
+        try:
+            return client.wait_for("/api/v1/nodes", self.node, is_ready, timeout=timeout)
+        except TimeoutError as error:
+            error.add_note(str(self.process.failure("did not make its node Ready")))
+            raise
+
+    def stop(self) -> None:
+        """Ends it and removes what it leaves below /tmp, the one place kubemark writes to."""
+        self.process.stop()
+        for line in self.process.lines:
+            if found := re.search(r"Using (/tmp/hollow-kubelet\.\w+) as root dir", line):
+                shutil.rmtree(found[1], ignore_errors=True)
+            elif found := re.search(r'"Connecting to runtime service" endpoint="unix://(/tmp/[^"]+)"', line):
+                Path(found[1]).unlink(missing_ok=True)
+
+
+class HollowProxy:
+    """A kube-proxy that reads all it needs and writes no rule."""
+
+    def __init__(
+        self,
+        node: str,
+        kubeconfig: Path,
+        folder: Path,
+        programs: Mapping[str, Path],
+        *,
+        content_type: str = PROTOBUF,
+    ) -> None:
+        flags = [
+            "--morph=proxy",
+            f"--name={node}",
+            f"--kubeconfig={kubeconfig}",
+            f"--kube-api-content-type={content_type}",
+            # From 4 on the log names each object that the informers hand over.
+            "-v=4",
+        ]
+        self.process = Process(f"hollow-proxy-{node}", [programs[PROGRAM], *flags], folder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
+        """Returns when its informers have read everything; raises ProcessFailedError."""
+        wait_caches_synced(self.process, timeout)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.process.stop()
+
+
+def wait_caches_synced(process: Process, timeout: float) -> None:
+    """Returns when a kube-proxy has read all that it needs; raises ProcessFailedError."""
+    for cache in PROXY_CACHES:
+        process.wait_for_line(f'"Caches are synced" controller="{cache}"', timeout)
+
+
+def is_ready(node: Json) -> bool:
+    """Whether a Node has the condition Ready with status True."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

@@ -1,0 +1,153 @@
+"""The real kube-proxy over a recorded iptables: what would a node really do with what it was told?
+
+It runs without privileges. In place of the system's iptables it finds a script that keeps what
+`iptables-restore` is given and agrees to everything else, so that nothing in the machine's network changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+from typing import Self
+
+from tests.cloud.hollow import READY_TIMEOUT, wait_caches_synced
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.processes import Process, ProcessFailedError
+
+PROGRAM = "kube-proxy"
+SYNCED = "SyncProxyRules complete"
+"""The log line after each write of rules."""
+NETWORK_CAPABILITIES = "-net_admin,-net_raw,-sys_admin,-sys_module,-sys_resource"
+"""What root loses here: kube-proxy also speaks to the kernel by netlink, past the script."""
+FAKE_IPTABLES = """\
+#!/bin/sh
+case "$1" in --version) echo 'iptables v1.8.9 (legacy)'; exit;; esac
+case "$0" in *-restore) exec cat >>"$EDGEHUB_TEST_RULES";; esac
+"""
+
+
+class KubeProxy:
+    """One kube-proxy of a node. The Node must exist and have an address, else it waits for that."""
+
+    def __init__(self, node: str, kubeconfig: Path, folder: Path, programs: Mapping[str, Path]) -> None:
+        self._rules = folder / f"kube-proxy-{node}.rules"
+        self._rules.touch()
+        tools = folder / "iptables"
+        _install_fakes(tools)
+        self._health_port = free_port()
+        flags = [
+            f"--kubeconfig={kubeconfig}",
+            f"--hostname-override={node}",
+            "--proxy-mode=iptables",
+            f"--healthz-bind-address={LOOPBACK}:{self._health_port}",
+            f"--metrics-bind-address={LOOPBACK}:{free_port()}",
+            # At once, not once a second at most.
+            "--iptables-min-sync-period=0s",
+            # Settings of the kernel and of this process that it shall leave alone.
+            "--iptables-localhost-nodeports=false",
+            "--nodeport-addresses=primary",
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
+            "--oom-score-adj=0",
+            "-v=2",
+        ]
+        self.process = Process(
+            f"kube-proxy-{node}",
+            [*_without_network_rights(), programs[PROGRAM], *flags],
+            folder,
+            env={
+                "PATH": str(tools) + os.pathsep + os.environ["PATH"],
+                "EDGEHUB_TEST_RULES": str(self._rules),
+            },
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def health_url(self) -> str:
+        """Its /healthz: 200 while its rules are up to date."""
+        return f"http://{LOOPBACK}:{self._health_port}/healthz"
+
+    def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
+        """Returns when it has read everything and has written rules once; raises ProcessFailedError."""
+        wait_caches_synced(self.process, timeout)
+        self.process.wait_for_line(SYNCED, timeout)
+
+    def endpoints(self) -> dict[str, frozenset[str]]:
+        """Where the rules lead each cluster IP: `namespace/name:port name` to its `address:port`s."""
+        return parse_endpoints(self._rules.read_text().splitlines())
+
+    def wait_endpoints(self, service_port: str, wanted: Set[str], timeout: float = READY_TIMEOUT) -> None:
+        """Returns when a service port leads to exactly these addresses; raises ProcessFailedError."""
+        deadline = time.monotonic() + timeout
+        while True:
+            mark = len(self.process.lines)
+            found = self.endpoints().get(service_port, frozenset())
+            if found == wanted:
+                return
+            try:
+                self.process.wait_for_line(SYNCED, max(0.0, deadline - time.monotonic()), after=mark)
+            except ProcessFailedError as error:
+                error.add_note(f"It leads {service_port} to {sorted(found)}, wanted is {sorted(wanted)}.")
+                raise
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.process.stop()
+
+
+def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
+    """What a sequence of `iptables-restore --noflush` inputs amounts to; each counts from its COMMIT on.
+
+    Naming a chain (`:CHAIN`) empties it; kube-proxy names only the chains that it writes anew. Addresses are
+    translated in the table `nat`; what rejects traffic to services without endpoints, in `filter`, is not
+    looked at.
+    """
+    chains: dict[str, list[str]] = {}
+    pending: dict[str, list[str]] = {}
+    table = ""
+    for line in lines:
+        match line.split(maxsplit=2):
+            case [word] if word.startswith("*"):
+                table, pending = word, {}
+            case [word, _, _] if word.startswith(":"):
+                pending[word[1:]] = []
+            case ["-A", chain, rule]:
+                pending.setdefault(chain, []).append(rule)
+            case ["COMMIT"] if table == "*nat":
+                chains |= pending
+    endpoints: dict[str, frozenset[str]] = {}
+    for rule in chains.get("KUBE-SERVICES", ()):
+        if found := re.search(r'--comment "(\S+) cluster IP" .*-j (KUBE-SVC-\w+)$', rule):
+            targets = (re.search(r'--comment "\S+ -> (\S+)"', each) for each in chains.get(found[2], ()))
+            endpoints[found[1]] = frozenset(target[1] for target in targets if target)
+    return endpoints
+
+
+def _install_fakes(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    # Without ip6tables kube-proxy keeps to IPv4.
+    for name in ("iptables", "iptables-save", "iptables-restore"):
+        script = folder / name
+        script.write_text(FAKE_IPTABLES)
+        script.chmod(0o755)
+
+
+def _without_network_rights() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise RuntimeError(
+            "kube-proxy must not run as root here: start the tests as a user, or install setpriv"
+        )
+    return [setpriv, f"--bounding-set={NETWORK_CAPABILITIES}"]

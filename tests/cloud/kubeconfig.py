@@ -1,0 +1,57 @@
+"""Kubeconfig files: where a client finds the API, whom it trusts and who it is."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cloud.pki import Credential
+
+
+def write_kubeconfig(
+    path: Path,
+    server: str,
+    *,
+    authority: bytes = b"",
+    credential: Credential | None = None,
+    token: str = "",
+    namespace: str = "default",
+) -> Path:
+    """Writes a kubeconfig (0600) with all data inline and returns its path.
+
+    `server` is a URL; `authority` the PEM of the CA to trust. Without credential and token the client is
+    anonymous, as a node component is that speaks to the hub's plaintext port.
+    """
+    cluster: dict[str, Any] = {"server": server}
+    if authority:
+        cluster["certificate-authority-data"] = _inline(authority)
+    user: dict[str, Any] = {}
+    if credential:
+        user["client-certificate-data"] = _inline(credential.certificate)
+        user["client-key-data"] = _inline(credential.key)
+    if token:
+        user["token"] = token
+    path.touch(mode=0o600)
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "test", "cluster": cluster}],
+                "users": [{"name": "test", "user": user}],
+                "contexts": [
+                    {"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}
+                ],
+                "current-context": "test",
+            },
+            sort_keys=False,
+        )
+    )
+    return path
+
+
+def _inline(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()

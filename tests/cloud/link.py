@@ -1,0 +1,276 @@
+"""A TCP link that tests can make slow, cut, or silent: it stands between a hub and its cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+from tests.cloud.ports import LOOPBACK, ReservedPort
+
+CHUNK = 64 * 1024
+"""Bytes read at once at full speed: a pipe's worth."""
+TICKS = 20
+"""A limited link moves this many chunks a second, so that bytes trickle and do not come in bursts."""
+IN_FLIGHT = 16
+"""Chunks under way, one way of one connection; then its sender stalls, as with TCP."""
+CONTROL_TIMEOUT = 5.0
+"""Seconds until a change of the link has taken effect; it takes milliseconds."""
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER with a time of 0: closing sends RST, not FIN."""
+
+
+class Mode(StrEnum):
+    """What the link does to connections."""
+
+    PASS = "pass"
+    """Bytes move, with the delay and the bandwidth that are set."""
+    REFUSE = "refuse"
+    """Open connections are reset, new ones refused: the server's machine is up, the server is not."""
+    BLACK_HOLE = "black hole"
+    """Open connections stay open, new ones are accepted, and nothing moves, not even the end of a connection.
+    What was under way arrives when the link passes again, as with TCP's retransmissions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What the link has seen so far; bytes count when they are handed on."""
+
+    up: int
+    """Bytes from client to server."""
+    down: int
+    """Bytes from server to client."""
+    open: int
+    """Connections open now."""
+    accepted: int
+    """Connections accepted so far."""
+
+
+@dataclass(slots=True)
+class _Direction:
+    """One way through the link, for all connections: its counter, and when it is free again."""
+
+    moved: int = 0
+    free_at: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """The socket to the client and the socket to the server."""
+
+    client: socket.socket
+    server: socket.socket = field(default_factory=socket.socket)
+
+    def close(self, *, reset: bool) -> None:
+        """Ends both sides, with FIN or with RST. Nobody may wait on them any more."""
+        for side in (self.client, self.server):
+            if reset:
+                with contextlib.suppress(OSError):
+                    side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            side.close()
+
+
+class Link:
+    """A listener on a free loopback port that carries connections to a server, or does not.
+
+    It lives in a thread with an event loop of its own, so that blocking and asynchronous tests use it alike
+    and neither a blocked loop nor virtual time stretches its delays. Methods return when the change has taken
+    effect. It starts as PASS, at full speed; use it as a context manager, or close() it.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = host, port
+        self._reserved = ReservedPort()
+        self.host, self.port = LOOPBACK, self._reserved.number
+        self._mode = Mode.REFUSE
+        self._delay = 0.0
+        self._bandwidth: float | None = None
+        self._up, self._down = _Direction(), _Direction()
+        self._connections: dict[_Connection, asyncio.Task[bool]] = {}
+        self._accepted = 0
+        self._changed = threading.Condition()
+        self._passing = asyncio.Event()
+        self._listener: socket.socket | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"link to {host}:{port}", daemon=True
+        )
+        self._thread.start()
+        self.carry()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @property
+    def traffic(self) -> Traffic:
+        """The counters now."""
+        return Traffic(self._up.moved, self._down.moved, len(self._connections), self._accepted)
+
+    def carry(self, *, delay: float = 0.0, bandwidth: float | None = None) -> None:
+        """PASS: `delay` in seconds each way, `bandwidth` in bytes/s each way, shared by all connections."""
+        self._delay, self._bandwidth = delay, bandwidth
+        self._do(self._set(Mode.PASS))
+
+    def refuse(self) -> None:
+        """REFUSE."""
+        self._do(self._set(Mode.REFUSE))
+
+    def black_hole(self) -> None:
+        """BLACK_HOLE."""
+        self._do(self._set(Mode.BLACK_HOLE))
+
+    def cut(self) -> None:
+        """Resets the connections that are open now, in any mode; new ones are as the mode says."""
+        self._do(self._cut())
+
+    def wait(self, condition: Callable[[Traffic], bool], timeout: float) -> Traffic:
+        """The counters as soon as the condition holds for them; raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: condition(self.traffic), timeout):
+                raise TimeoutError(f"not within {timeout:g} s; the link has seen {self.traffic}")
+            return self.traffic
+
+    def close(self) -> None:
+        """Cuts everything, and gives the port and the thread back; safe to call twice."""
+        if self._loop.is_closed():
+            return
+        self.refuse()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._reserved.release()
+
+    def _do(self, change: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(change, self._loop).result(CONTROL_TIMEOUT)
+
+    async def _set(self, mode: Mode) -> None:
+        self._mode = mode
+        self._up.free_at = self._down.free_at = 0.0
+        if mode is Mode.PASS:
+            self._passing.set()
+        else:
+            self._passing.clear()
+        if mode is Mode.REFUSE:
+            self._stop_listening()
+            await self._cut()
+        elif self._listener is None:
+            self._listener = self._reserved.listener()
+            self._listener.setblocking(False)
+            self._listener.listen()
+            self._loop.add_reader(self._listener, self._accept, self._listener)
+
+    def _stop_listening(self) -> None:
+        if self._listener:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    async def _cut(self) -> None:
+        tasks = list(self._connections.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):  # the client may be gone already
+            client, _ = listener.accept()
+            connection = _Connection(client)
+            for side in (connection.client, connection.server):
+                side.setblocking(False)
+                # Without it the kernel holds a small write back until the one before is acknowledged, up to 40 ms.
+                side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._serve(connection))
+            # Not in the task itself: one that is cancelled before its first step runs no `finally`.
+            task.add_done_callback(functools.partial(self._finish, connection))
+            self._connections[connection] = task
+            self._accepted += 1
+            self._tell()
+
+    def _finish(self, connection: _Connection, task: asyncio.Task[bool]) -> None:
+        reset = True
+        try:
+            reset = task.cancelled() or not task.result()
+        finally:
+            connection.close(reset=reset)
+            del self._connections[connection]
+            self._tell()
+
+    async def _serve(self, connection: _Connection) -> bool:
+        """Carries a connection to its end; true when both sides ended it in order."""
+        await self._passing.wait()
+        in_order = await self._exchange(connection)
+        # When one side was reset, the other learns it no sooner than bytes may pass.
+        await self._passing.wait()
+        return in_order
+
+    async def _exchange(self, connection: _Connection) -> bool:
+        """Carries both ways until both sides have sent FIN; false when one of them refused or was reset."""
+        in_order = True
+        try:
+            await self._loop.sock_connect(connection.server, self._target)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._carry(connection.client, connection.server, self._up), name="up")
+                both.create_task(self._carry(connection.server, connection.client, self._down), name="down")
+        except* OSError:
+            in_order = False
+        return in_order
+
+    async def _carry(self, source: socket.socket, sink: socket.socket, direction: _Direction) -> None:
+        """Hands on what one side sends, in order, each chunk `delay` after it came, up to and with FIN."""
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(IN_FLIGHT)
+
+        async def fetch() -> None:
+            while True:
+                chunk = await self._loop.sock_recv(source, CHUNK)
+                await under_way.put((self._loop.time() + self._delay, chunk))
+                if not chunk:
+                    return
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fetch(), name="fetch")
+            while True:
+                due, chunk = await under_way.get()
+                await self._hold(due)
+                if not chunk:
+                    sink.shutdown(socket.SHUT_WR)
+                    return
+                await self._deliver(chunk, sink, direction)
+
+    async def _deliver(self, chunk: bytes, sink: socket.socket, direction: _Direction) -> None:
+        """Writes a chunk in pieces, each as the bandwidth allows and no sooner than the link passes."""
+        while chunk:
+            size = len(chunk)
+            if self._bandwidth is not None:
+                size = max(1, min(size, int(self._bandwidth / TICKS)))
+                direction.free_at = max(direction.free_at, self._loop.time()) + size / self._bandwidth
+                await self._hold(direction.free_at)
+            await self._passing.wait()
+            await self._loop.sock_sendall(sink, chunk[:size])
+            direction.moved += size
+            self._tell()
+            chunk = chunk[size:]
+
+    async def _hold(self, due: float) -> None:
+        """Returns at the given time of the loop's clock, or later, while the link passes."""
+        await self._passing.wait()
+        while (remaining := due - self._loop.time()) > 0:
+            await asyncio.sleep(remaining)
+            await self._passing.wait()
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()

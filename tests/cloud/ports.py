@@ -1,0 +1,47 @@
+"""Loopback ports for servers of tests: free ones, and reserved ones that survive a server's restart."""
+
+from __future__ import annotations
+
+import socket
+
+LOOPBACK = "127.0.0.1"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now; another program may take it first: prefer ReservedPort."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+class ReservedPort:
+    """A loopback port that stays ours between the stop and the next start of a server.
+
+    The port is held by a socket that is bound and never listens. A server shares it by SO_REUSEPORT
+    (kube-apiserver's `--permit-port-sharing`, etcd's `--socket-reuse-port`, `listener()` for our own); the
+    kernel gives connections to listening sockets only, so that a client is refused while no server runs.
+    """
+
+    def __init__(self) -> None:
+        self._holder = _bound(0)
+        self.number = int(self._holder.getsockname()[1])
+
+    def listener(self) -> socket.socket:
+        """A new bound socket on this port, ready to listen."""
+        return _bound(self.number)
+
+    def release(self) -> None:
+        """Gives the port back; safe to call twice."""
+        self._holder.close()
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket()
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((LOOPBACK, port))
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,114 @@
+"""A program under test in its own process: its output line by line, to wait on and to show when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Seconds between SIGTERM and SIGKILL: what DESIGN grants a hub; kube-apiserver and etcd need less.
+GRACE = 5.0
+# Lines of output in an error message: a Go program's last words and the flags it complains about.
+TAIL = 30
+
+
+class ProcessFailedError(Exception):
+    """The program ended, or did not say what was waited for; the message carries its last lines."""
+
+
+class Process:
+    """One run of a program. Standard output and error go to `<folder>/<name>.log` and to `lines`."""
+
+    def __init__(
+        self, name: str, command: Sequence[str | Path], folder: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._ended = False
+        self._child = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+        )
+        self._reader = threading.Thread(target=self._read, name=f"output of {name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def wait_for_line(self, pattern: str, timeout: float, after: int = 0) -> str:
+        """The first line, from number `after` on, that the pattern is found in; it may have been said
+        already.
+
+        Raises ProcessFailedError when the program ends, or `timeout` seconds pass, without such a line.
+        """
+        wanted = re.compile(pattern)
+        deadline = time.monotonic() + timeout
+        position = after
+        with self._changed:
+            while True:
+                for line in self.lines[position:]:
+                    if wanted.search(line):
+                        return line
+                position = max(position, len(self.lines))
+                if self._ended:
+                    raise self.failure(f"ended without a line that matches {pattern!r}")
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    raise self.failure(f"said nothing that matches {pattern!r} in {timeout:g} s")
+                self._changed.wait(remaining)
+
+    def failure(self, what: str) -> ProcessFailedError:
+        """An error that tells what went wrong, the exit status if there is one, and the last lines."""
+        code = self._child.poll()
+        status = "" if code is None else f" (exit status {code})"
+        return ProcessFailedError(
+            "\n".join([f"{self.name} {what}{status}; {self.log}:", *self.lines[-TAIL:]])
+        )
+
+    def stop(self, grace: float = GRACE) -> int:
+        """SIGTERM, then SIGKILL after `grace` seconds; returns the exit status, or minus the signal."""
+        self._child.terminate()
+        try:
+            self._child.wait(grace)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+        return self._reap()
+
+    def kill(self) -> int:
+        """SIGKILL at once, as a crash or a power cut would end it."""
+        self._child.kill()
+        return self._reap()
+
+    def _reap(self) -> int:
+        code = self._child.wait()
+        # The reader ends with the pipe, unless a grandchild inherited it: then its output no longer matters.
+        self._reader.join(GRACE)
+        return code
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        with self._child.stdout as output, self.log.open("ab") as log:
+            for raw in output:
+                log.write(raw)
+                log.flush()
+                with self._changed:
+                    self.lines.append(raw.decode(errors="replace").rstrip("\n"))
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()

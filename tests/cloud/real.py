@@ -1,0 +1,287 @@
+"""A real control plane on loopback: etcd, kube-apiserver and, where asked for, kube-controller-manager."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from tests.cloud.audit import POLICY, AuditEvent, parse_audit
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import ADMIN_GROUP, Authority, Credential, signing_key
+from tests.cloud.ports import LOOPBACK, ReservedPort
+from tests.cloud.processes import Process
+from tests.cloud.rest import Json, RestClient, RestError
+
+PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+"""What a control plane without controllers needs."""
+SERVICE_RANGE = "10.96.0.0/16"
+"""Cluster IPs of Services; `default/kubernetes` gets the first one."""
+ADVERTISED = "198.51.100.1"
+"""The server's address in the Endpoints of `default/kubernetes`, where kube-apiserver refuses loopback: a
+documentation address (RFC 5737), that nothing can reach by accident and that needs no route on this
+machine."""
+START_TIMEOUT = 60.0
+"""Seconds to readiness, 4 on idle cores; many times that on busy ones."""
+READY_INTERVAL = 0.05
+"""Seconds between two looks at /readyz, which offers nothing to wait on."""
+APISERVER_GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL. It needs one to end in order, but with a watch open it would take sixty,
+in which its port refuses and the watch stays."""
+KUBECTL_TIMEOUT = 60.0
+"""Seconds for one kubectl command."""
+
+
+class RealCloud:
+    """One control plane, empty but for what kube-apiserver makes itself; a context manager.
+
+    `folder` receives data, certificates and logs. `programs` are paths by name, of `PROGRAMS` and, with
+    `controllers` (names for its `--controllers`), of kube-controller-manager. Everything blocks; threads may
+    share it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        programs: Mapping[str, Path],
+        *,
+        controllers: Sequence[str] = (),
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.authority = Authority()
+        self._programs = programs
+        self._controllers = controllers
+        self._apiserver_flags = apiserver_flags
+        self._port = ReservedPort()
+        self._etcd_port = ReservedPort()
+        self._processes: dict[str, Process] = {}
+        self._clients: list[RestClient] = []
+        self.url = f"https://{LOOPBACK}:{self._port.number}"
+        self.host, self.port = LOOPBACK, self._port.number
+        self.authority_file = folder / "ca.crt"
+        self._audit_log = folder / "audit.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts everything; returns when the API is ready and has its own objects. A failure ends it all."""
+        try:
+            self._write_files()
+            etcd = self._run("etcd", self._etcd_flags())
+            self.admin = self.client(self.authority.issue_admin())
+            etcd.wait_for_line("ready to serve client requests", START_TIMEOUT)
+            self.start_apiserver()
+            # The server makes these after it has called itself ready.
+            for namespace in ("default", "kube-system", "kube-node-lease"):
+                self._wait_for("/api/v1/namespaces", namespace)
+            self._wait_for("/api/v1/namespaces/default/services", "kubernetes")
+            if self._controllers:
+                manager = self._run("kube-controller-manager", self._manager_flags())
+                manager.wait_for_line("Caches are synced", START_TIMEOUT)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends every process at once, with no thought for the data; safe to call twice."""
+        for process in reversed(self._processes.values()):
+            process.kill()
+        self._processes.clear()
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        self._port.release()
+        self._etcd_port.release()
+
+    def start_apiserver(self) -> None:
+        """Starts kube-apiserver, on the same port each time, and returns when it is ready."""
+        apiserver = self._run("kube-apiserver", self._apiserver_flag_list())
+        apiserver.wait_for_line("Serving securely", START_TIMEOUT)
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._ready():
+            if not apiserver.running or time.monotonic() > deadline:
+                raise apiserver.failure("did not become ready")
+            time.sleep(READY_INTERVAL)
+
+    def stop_apiserver(self, *, crash: bool = False) -> None:
+        """Ends kube-apiserver by SIGTERM or, as a crash, by SIGKILL; its port refuses until the next start."""
+        apiserver = self._processes.pop("kube-apiserver")
+        if crash:
+            apiserver.kill()
+        else:
+            apiserver.stop(APISERVER_GRACE)
+
+    def restart_apiserver(self) -> None:
+        """Stops it by SIGTERM and starts it again; etcd, and so every object and version, stays."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def client(self, credential: Credential | None = None, *, token: str = "") -> RestClient:
+        """A caller with this identity, closed by stop(); without credential and token it is anonymous."""
+        files = None
+        if credential:
+            certificate, key = credential.write(self.folder, f"client-{len(self._clients)}")
+            files = (str(certificate), str(key))
+        client = RestClient(
+            self.url, authority=self.authority.certificate, certificate_files=files, token=token
+        )
+        self._clients.append(client)
+        return client
+
+    def admin_kubeconfig(self, server: str = "") -> Path:
+        """A kubeconfig of the group system:masters; `server` replaces the cloud's own URL."""
+        return self.kubeconfig("admin", self.authority.issue_admin(), server)
+
+    def node_kubeconfig(self, node: str, server: str = "") -> Path:
+        """A kubeconfig with the identity of a node; `server` replaces the cloud's own URL."""
+        return self.kubeconfig(f"node-{node}", self.authority.issue_node(node), server)
+
+    def kubeconfig(self, name: str, credential: Credential, server: str = "") -> Path:
+        """A kubeconfig `<name>.kubeconfig` in the folder, with this identity and the cloud's CA."""
+        return write_kubeconfig(
+            self.folder / f"{name}.kubeconfig",
+            server or self.url,
+            authority=self.authority.certificate,
+            credential=credential,
+        )
+
+    def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
+        """A bound token of a service account, which is made if it is missing (no controller does so here)."""
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        try:
+            self.admin.post(accounts, {"metadata": {"name": service_account}})
+        except RestError as error:
+            if error.answer.status != 409:
+                raise
+        answer = self.admin.post(
+            f"{accounts}/{service_account}/token", {"spec": {"expirationSeconds": seconds}}
+        )
+        return str(answer["status"]["token"])
+
+    def kubectl_command(self, *args: str, kubeconfig: Path | None = None) -> list[str]:
+        """The command line of the built kubectl (never one on PATH), for those who run it themselves."""
+        program = str(self._programs["kubectl"])
+        return [program, f"--kubeconfig={kubeconfig or self.folder / 'admin.kubeconfig'}", *args]
+
+    def kubectl(
+        self, *args: str, stdin: str = "", kubeconfig: Path | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs kubectl, by default as admin; CalledProcessError carries its stderr as a note."""
+        done = subprocess.run(
+            self.kubectl_command(*args, kubeconfig=kubeconfig),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_TIMEOUT,
+            check=False,
+            # Its home holds a discovery cache and a person's preferences (kuberc): neither is this user's.
+            env={**os.environ, "HOME": str(self.folder), "KUBECONFIG": ""},
+        )
+        if check and done.returncode:
+            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
+            error.add_note(done.stderr)
+            raise error
+        return done
+
+    def apply(self, manifests: str | Path | Iterable[Json]) -> str:
+        """`kubectl apply` of a YAML text, of a file or folder, or of objects; returns what kubectl says."""
+        if isinstance(manifests, Path):
+            return self.kubectl("apply", "-f", str(manifests)).stdout
+        text = manifests if isinstance(manifests, str) else "\n---\n".join(map(json.dumps, manifests))
+        return self.kubectl("apply", "-f", "-", stdin=text).stdout
+
+    def audit_mark(self) -> int:
+        """The present end of the audit log, for `audit(since=…)`."""
+        return self._audit_log.stat().st_size
+
+    def audit(self, since: int = 0) -> list[AuditEvent]:
+        """What reached the server since a mark.
+
+        A request is logged before it is handled (RequestReceived, ResponseStarted of a watch) and just after
+        its answer was sent (ResponseComplete): to count without waiting, count the stage RequestReceived.
+        """
+        with self._audit_log.open("rb") as log:
+            log.seek(since)
+            return parse_audit(log.read())
+
+    def _run(self, name: str, flags: Sequence[str]) -> Process:
+        process = Process(name, [self._programs[name], *flags], self.folder)
+        self._processes[name] = process
+        return process
+
+    def _ready(self) -> bool:
+        try:
+            return self.admin.request("GET", "/readyz").status == 200
+        except OSError:
+            return False
+
+    def _wait_for(self, collection: str, name: str, condition: Callable[[Json], bool] = bool) -> None:
+        self.admin.wait_for(collection, name, condition, timeout=START_TIMEOUT)
+
+    def _write_files(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.authority_file.write_bytes(self.authority.certificate)
+        hosts = [LOOPBACK, "localhost", "kubernetes.default.svc"]
+        self.authority.issue_server("kube-apiserver", hosts).write(self.folder, "apiserver")
+        self.authority.issue_client("kube-apiserver", [ADMIN_GROUP]).write(self.folder, "kubelet-client")
+        (self.folder / "service-account.key").write_bytes(signing_key())
+        (self.folder / "audit-policy.yaml").write_text(POLICY)
+        self.admin_kubeconfig()
+
+    def _etcd_flags(self) -> list[str]:
+        client_url = f"http://{LOOPBACK}:{self._etcd_port.number}"
+        return [
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client_url}",
+            f"--advertise-client-urls={client_url}",
+            # No peer will ever call: any free port will do.
+            f"--listen-peer-urls=http://{LOOPBACK}:0",
+            "--socket-reuse-port=true",
+            "--unsafe-no-fsync",
+        ]
+
+    def _apiserver_flag_list(self) -> list[str]:
+        return [
+            f"--etcd-servers=http://{LOOPBACK}:{self._etcd_port.number}",
+            f"--bind-address={LOOPBACK}",
+            f"--secure-port={self.port}",
+            "--permit-port-sharing=true",
+            f"--advertise-address={ADVERTISED}",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+            f"--tls-cert-file={self.folder / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.folder / 'apiserver.key'}",
+            f"--client-ca-file={self.authority_file}",
+            f"--kubelet-client-certificate={self.folder / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={self.folder / 'kubelet-client.key'}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-signing-key-file={self.folder / 'service-account.key'}",
+            f"--service-account-key-file={self.folder / 'service-account.key'}",
+            f"--audit-policy-file={self.folder / 'audit-policy.yaml'}",
+            f"--audit-log-path={self._audit_log}",
+            # No rotation: marks are positions in one file.
+            "--audit-log-maxsize=0",
+            *self._apiserver_flags,
+        ]
+
+    def _manager_flags(self) -> list[str]:
+        return [
+            f"--kubeconfig={self.folder / 'admin.kubeconfig'}",
+            f"--controllers={','.join(self._controllers)}",
+            f"--root-ca-file={self.authority_file}",
+            f"--service-account-private-key-file={self.folder / 'service-account.key'}",
+            "--leader-elect=false",
+            # No port of its own: nobody asks it anything.
+            "--secure-port=0",
+        ]

@@ -1,0 +1,229 @@
+"""JSON over HTTP to a Kubernetes API, blocking: what tests use to set the scene and to look at the world.
+
+It knows nothing of the product, so that a fault there cannot hide itself here.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import urllib3
+
+type Json = dict[str, Any]
+"""A Kubernetes object as JSON."""
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+ANSWER_TIMEOUT = 30.0
+"""Seconds to a whole answer: kube-apiserver on busy cores answers in one; it gives up itself after 60."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said, whatever the status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Json:
+        """The body as a JSON object; raises ValueError when it is none."""
+        parsed = json.loads(self.body)
+        if not isinstance(parsed, dict):
+            raise ValueError(f"not a JSON object: {self.body[:256]!r}")
+        return parsed
+
+
+class RestError(Exception):
+    """An answer with a status of 400 or more."""
+
+    def __init__(self, question: str, answer: Answer) -> None:
+        super().__init__(f"{question}: {answer.status} {answer.body[:512].decode(errors='replace')}")
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One event of a watch."""
+
+    type: str
+    object: Json
+
+
+class RestClient:
+    """A caller with one identity. Threads may share it; use it as a context manager, or close() it."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        authority: bytes = b"",
+        certificate_files: tuple[str, str] | None = None,
+        token: str = "",
+        user_agent: str = "edgehub-tests",
+    ) -> None:
+        self.server = server.rstrip("/")
+        context = ssl.create_default_context(cadata=authority.decode() or None)
+        if certificate_files:
+            context.load_cert_chain(*certificate_files)
+        headers = {"User-Agent": user_agent, "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        self._pool = urllib3.PoolManager(headers=headers, retries=False, ssl_context=context)
+        self._headers = headers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes idle connections."""
+        self._pool.clear()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Any request, any answer. A body that is not bytes is sent as JSON.
+
+        Raises, like all methods, TimeoutError or another OSError when there is no answer.
+        """
+        sent = {**self._headers, "Content-Type": "application/json", **(headers or {})}
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        with self._open(method, path, query, data, sent, urllib3.Timeout(ANSWER_TIMEOUT)) as response:
+            return _answer(response)
+
+    def get(self, path: str, **query: str) -> Json:
+        """An object or a list."""
+        return self._json("GET", path, query=query)
+
+    def post(self, path: str, body: object) -> Json:
+        """Creates; the path is the collection's."""
+        return self._json("POST", path, body=body)
+
+    def put(self, path: str, body: object) -> Json:
+        """Replaces."""
+        return self._json("PUT", path, body=body)
+
+    def patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> Json:
+        """Changes a part of an object."""
+        return self._json("PATCH", path, body=body, headers={"Content-Type": content_type})
+
+    def delete(self, path: str) -> Json:
+        """Deletes an object or, given a collection's path, all of it."""
+        return self._json("DELETE", path)
+
+    def watch(self, path: str, *, timeout: float, **query: str) -> Generator[WatchEvent]:
+        """Events of a collection until the server ends the stream.
+
+        Raises TimeoutError after `timeout` quiet seconds, ConnectionError when the stream breaks off,
+        RestError when it is refused.
+        """
+        patience = urllib3.Timeout(connect=ANSWER_TIMEOUT, read=timeout)
+        with self._open("GET", path, {**query, "watch": "true"}, None, self._headers, patience) as response:
+            if response.status != 200:
+                raise RestError(f"watch {path}", _answer(response))
+            pending = b""
+            for chunk in response.stream():
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    yield WatchEvent(event["type"], event["object"])
+
+    def wait_for(
+        self, collection: str, name: str, condition: Callable[[Json], bool], *, timeout: float
+    ) -> Json:
+        """The named object of a collection as soon as it is there and the condition holds; raises
+        TimeoutError.
+
+        The condition sees the object's present state first, then each change.
+        """
+        deadline = time.monotonic() + timeout
+        last: Json | None = None
+        try:
+            while (remaining := deadline - time.monotonic()) > 0:
+                events = self.watch(collection, timeout=remaining, fieldSelector=f"metadata.name={name}")
+                with closing(events), _patience_with_a_new_kind():
+                    for event in events:
+                        last = event.object if event.type in {"ADDED", "MODIFIED"} else None
+                        if last is not None and condition(last):
+                            return last
+                        if time.monotonic() > deadline:
+                            break
+        except TimeoutError:
+            pass
+        seen = "it is not there" if last is None else f"last seen: {json.dumps(last)}"
+        raise TimeoutError(f"{collection}/{name} is not as wanted after {timeout:g} s; {seen}")
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Json:
+        answer = self.request(method, path, query=query, body=body, headers=headers)
+        if answer.status >= 400:
+            raise RestError(f"{method} {path}", answer)
+        return answer.json()
+
+    @contextmanager
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout: urllib3.Timeout,
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        """An answer whose body is still to be read; all that the network does wrong until then is an OSError."""
+        url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            with self._pool.request(
+                method,
+                url,
+                body=body,
+                headers=headers,
+                timeout=timeout,
+                preload_content=False,
+                redirect=False,
+            ) as response:
+                yield response
+        except urllib3.exceptions.TimeoutError as error:
+            raise TimeoutError(f"{method} {url}: {error}") from error
+        except urllib3.exceptions.HTTPError as error:
+            raise ConnectionError(f"{method} {url}: {error}") from error
+
+
+@contextmanager
+def _patience_with_a_new_kind() -> Iterator[None]:
+    """A custom resource answers 429 for some seconds after its definition came, or its server."""
+    try:
+        yield
+    except RestError as error:
+        if error.answer.status != 429:
+            raise
+        time.sleep(0.5)
+
+
+def _answer(response: urllib3.BaseHTTPResponse) -> Answer:
+    return Answer(response.status, dict(response.headers), response.data)

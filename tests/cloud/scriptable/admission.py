@@ -1,0 +1,194 @@
+"""What the server does to an object before it is stored: metadata, defaults, who owns the status, generations.
+
+Only what clients of the hub can tell apart from a real server; specs are not validated.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import random
+import re
+import uuid
+from datetime import UTC, datetime
+
+from kube.status import StatusError, bad_request
+from tests.cloud.scriptable.resources import Json, Resource, Trait
+
+GENERATED_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""What generated names end in: k8s.io/apimachinery/pkg/util/rand, no vowels so that no words appear."""
+GENERATED_LENGTH = 5
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_SYSTEM_METADATA = ("uid", "creationTimestamp", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
+"""Fields of metadata that a client may not decide."""
+
+
+def now() -> str:
+    """The time as metav1.Time prints it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def as_created(resource: Resource, value: Json, namespace: str) -> Json:
+    """A new object as it will be stored, but for its resourceVersion. `value` is not changed.
+
+    Raises StatusError for a name, namespace or resourceVersion that a kube-apiserver refuses.
+    """
+    created = copy.deepcopy(value)
+    metadata = created["metadata"]
+    if metadata.pop("resourceVersion", ""):
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
+    for name in _SYSTEM_METADATA:
+        metadata.pop(name, None)
+    check_namespace(resource, metadata, namespace)
+    if not metadata.get("name") and metadata.get("generateName"):
+        suffix = "".join(random.choices(GENERATED_CHARACTERS, k=GENERATED_LENGTH))
+        metadata["name"] = metadata["generateName"] + suffix
+    _check_name(resource, metadata.get("name") or "")
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = now()
+    if Trait.STATUS in resource.traits and Trait.STATUS_AT_BIRTH not in resource.traits:
+        created.pop("status", None)
+    if Trait.CUSTOM in resource.traits:
+        metadata["generation"] = 1
+    _set_defaults(resource, created)
+    return created
+
+
+def as_updated(resource: Resource, old: Json, value: Json, subresource: str) -> Json:
+    """`old` replaced by `value` as far as the path it came by allows. Neither is changed."""
+    updated = copy.deepcopy(value)
+    before, metadata = old["metadata"], updated["metadata"]
+    metadata["name"] = before["name"]
+    if resource.namespaced:
+        metadata["namespace"] = before["namespace"]
+    for name in _SYSTEM_METADATA:
+        metadata.pop(name, None)
+        if name in before:
+            metadata[name] = before[name]
+    if subresource == "status":
+        others = [name for name in {*old, *updated} if name != "status"]
+        _keep(updated, old, others if Trait.CUSTOM in resource.traits else ["spec"])
+    elif Trait.STATUS in resource.traits:
+        _keep(updated, old, ["status"])
+    if Trait.CUSTOM in resource.traits:
+        metadata = updated["metadata"]
+        same = all(updated.get(name) == old.get(name) for name in {*old, *updated} - {"metadata", "status"})
+        metadata["generation"] = before.get("generation", 1) + (0 if same else 1)
+    _set_defaults(resource, updated)
+    return updated
+
+
+def check_namespace(resource: Resource, metadata: Json, namespace: str) -> None:
+    """Give the object the request's namespace; StatusError when it has another."""
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    if metadata.setdefault("namespace", namespace) != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _check_name(resource: Resource, name: str) -> None:
+    if not name:
+        raise _invalid(resource, "", "FieldValueRequired", "Required value: name or generateName is required")
+    if len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
+        raise _invalid(resource, name, "FieldValueInvalid", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}')
+
+
+def _invalid(resource: Resource, name: str, reason: str, why: str) -> StatusError:
+    details: Json = {"name": name} if name else {}
+    if resource.group:
+        details["group"] = resource.group
+    details["kind"] = resource.kind
+    details["causes"] = [{"reason": reason, "message": why, "field": "metadata.name"}]
+    return StatusError(
+        422, "Invalid", f'{resource.group_kind} "{name}" is invalid: metadata.name: {why}', details
+    )
+
+
+def _keep(updated: Json, old: Json, names: list[str]) -> None:
+    for name in names:
+        if name in old:
+            updated[name] = copy.deepcopy(old[name])
+        else:
+            updated.pop(name, None)
+
+
+def _set_defaults(resource: Resource, value: Json) -> None:
+    match resource.kind:
+        case "Service":
+            _set_service_defaults(value)
+        case "Namespace":
+            labels = value["metadata"].setdefault("labels", {})
+            labels["kubernetes.io/metadata.name"] = value["metadata"]["name"]
+            value.setdefault("status", {"phase": "Active"})
+        case "Pod":
+            value.setdefault("status", {"phase": "Pending"})
+        case "Secret":
+            for name, text in (value.pop("stringData", None) or {}).items():
+                value.setdefault("data", {})[name] = base64.b64encode(text.encode()).decode()
+            value.setdefault("type", "Opaque")
+
+
+def _set_service_defaults(value: Json) -> None:
+    """Type and ports; addresses are the store's to give."""
+    spec = value.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    for port in spec.get("ports") or []:
+        port.setdefault("protocol", "TCP")
+        if spec["type"] != "ExternalName":
+            port.setdefault("targetPort", port.get("port"))
+    value.setdefault("status", {"loadBalancer": {}})
+
+
+def check_uid(resource: Resource, old: Json, uid: str) -> None:
+    """StatusError 409 when a write means another object of that name."""
+    metadata = old["metadata"]
+    if uid and uid != metadata["uid"]:
+        raise _conflict(
+            resource,
+            metadata["name"],
+            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {metadata['uid']}",
+        )
+
+
+def check_version(resource: Resource, old: Json, version: str, *, needed: bool) -> None:
+    """StatusError 409 when a write is of an older state, 422 when it does not say of which though it must."""
+    metadata = old["metadata"]
+    if not version:
+        if needed and Trait.PUT_NEEDS_VERSION in resource.traits:
+            why = "Invalid value: 0: must be specified for an update"
+            message = (
+                f'{resource.group_resource} "{metadata["name"]}" is invalid: metadata.resourceVersion: {why}'
+            )
+            cause = {"reason": "FieldValueInvalid", "message": why, "field": "metadata.resourceVersion"}
+            raise StatusError(
+                422, "Invalid", message, {**_details(resource, metadata["name"]), "causes": [cause]}
+            )
+        return
+    if not version.isdecimal():
+        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if version != metadata["resourceVersion"]:
+        raise _conflict(
+            resource,
+            metadata["name"],
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+
+
+def _conflict(resource: Resource, name: str, why: str) -> StatusError:
+    message = f'Operation cannot be fulfilled on {resource.group_resource} "{name}": {why}'
+    return StatusError(409, "Conflict", message, _details(resource, name))
+
+
+def _details(resource: Resource, name: str) -> Json:
+    group = {"group": resource.group} if resource.group else {}
+    return {"name": name, **group, "kind": resource.name}

@@ -1,0 +1,84 @@
+"""Objects between the version they are stored in and the version they are asked in: EndpointSlices and Events.
+
+Source: pkg/apis/discovery/v1beta1/conversion.go and pkg/apis/core/v1, pkg/apis/events/v1 of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.cloud.scriptable.resources import Json, Resource
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+
+EVENT_FIELDS: Mapping[str, str] = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+"""Fields of core/v1 Event and their names in events.k8s.io/v1; the others are called the same in both."""
+
+
+def to_storage(resource: Resource, value: Json) -> Json:
+    """An object that came in `resource`'s version, as it is stored. `value` is left alone, parts of it are shared."""
+    return _converted(resource, value, resource.stored_api_version, stored=True)
+
+
+def from_storage(resource: Resource, value: Json) -> Json:
+    """A stored object as `resource`'s version shows it. It shares parts with `value`: do not change it."""
+    return _converted(resource, value, resource.api_version, stored=False)
+
+
+def stored_path(resource: Resource, field: str) -> str:
+    """Where a field that a selector names is found in stored objects."""
+    if resource.kind == "Event":
+        first, dot, rest = field.partition(".")
+        for core, new in EVENT_FIELDS.items():
+            if first == new:
+                return core + dot + rest
+    return field
+
+
+def _converted(resource: Resource, value: Json, api_version: str, *, stored: bool) -> Json:
+    converted = {"apiVersion": api_version, "kind": resource.kind, **value} | {"apiVersion": api_version}
+    if resource.kind == "EndpointSlice" and resource.stored_api_version != resource.api_version:
+        convert = _endpoint_to_v1 if stored else _endpoint_to_v1beta1
+        endpoints = value.get("endpoints")
+        if isinstance(endpoints, list):
+            converted["endpoints"] = [convert(endpoint) for endpoint in endpoints]
+    if resource.kind == "Event" and resource.stored_api_version != resource.api_version:
+        names = {new: core for core, new in EVENT_FIELDS.items()} if stored else EVENT_FIELDS
+        converted = {names.get(name, name): field for name, field in converted.items()}
+    return converted
+
+
+def _endpoint_to_v1(endpoint: Json) -> Json:
+    """The topology map becomes fields; what is left of it is deprecatedTopology."""
+    converted = {name: value for name, value in endpoint.items() if name != "topology"}
+    topology = dict(endpoint.get("topology") or {})
+    if zone := topology.pop(ZONE, ""):
+        converted["zone"] = zone
+    if topology.get(HOSTNAME) is not None and topology[HOSTNAME] == endpoint.get("nodeName"):
+        del topology[HOSTNAME]
+    if topology:
+        converted["deprecatedTopology"] = topology
+    return converted
+
+
+def _endpoint_to_v1beta1(endpoint: Json) -> Json:
+    converted = {
+        name: value for name, value in endpoint.items() if name not in {"zone", "deprecatedTopology"}
+    }
+    topology = dict(endpoint.get("deprecatedTopology") or {})
+    if endpoint.get("zone"):
+        topology[ZONE] = endpoint["zone"]
+    if endpoint.get("nodeName"):
+        topology.setdefault(HOSTNAME, endpoint["nodeName"])
+    if topology:
+        converted["topology"] = topology
+    return converted

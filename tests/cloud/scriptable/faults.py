@@ -1,0 +1,197 @@
+"""Misbehaviour on command: what may go wrong, and for which of the next requests it does.
+
+A test says `cloud.faults.add(TornFrame(after=2), when=matching(resource="services"))`; the server asks what applies.
+resourceVersions that run backwards and compaction are the store's: `cloud.store.restore`, `cloud.store.compact`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from tests.cloud.scriptable.request_log import LoggedRequest, Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong with one request."""
+
+
+# -- any request -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse(Fault):
+    """Answer this Status instead. On a watch it is an HTTP error before the stream; `Refuse(410)` is HTTP 410."""
+
+    code: int
+    reason: str = ""
+    """Of the Status; "" takes the usual one of the code."""
+    message: str = "refused on command"
+    retry_after: int | None = None
+    """Seconds, for the header and the Status; None for neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay(Fault):
+    """Wait so many seconds, then answer as usual."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Silence(Fault):
+    """Accept the request and never answer; ends when the rule is lifted, then with a lost connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnect(Fault):
+    """Close the connection without an answer."""
+
+
+# -- requests with a whole answer ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BodyFault(Fault):
+    """Something wrong with a body that comes with 200."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruncatedBody(BodyFault):
+    """Promise the whole body in Content-Length, send half of it and close the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedBody(BodyFault):
+    """Send half of the body as if it were all: what is there is malformed, in JSON and in protobuf."""
+
+
+# -- watches ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFault(Fault):
+    """Something wrong in the stream of a watch that was answered with 200."""
+
+
+@dataclass(frozen=True, slots=True)
+class TornFrame(WatchFault):
+    """Send so many frames and half of the next, then lose the connection."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedFrame(WatchFault):
+    """Send so many frames, then one that cannot be decoded; the stream goes on."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StalledWatch(WatchFault):
+    """Send so many frames, then nothing more, while the connection stays open; ends when the rule is lifted."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShortWatch(WatchFault):
+    """Send so many frames, then end the stream cleanly; with 0 it is a very short watch."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostWatch(WatchFault):
+    """Send so many frames, then lose the connection between two of them."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredWatch(WatchFault):
+    """One ERROR event, 410 Expired, then the end: with `times=n`, a storm of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoEndBookmark(WatchFault):
+    """Leave out the bookmark that ends the initial events."""
+
+
+REFUSED_INITIAL_EVENTS = Refuse(
+    422,
+    "Invalid",
+    'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch '
+    "unless the WatchList feature gate is enabled",
+)
+"""What a server without WatchList answers; use it with `when=asks_initial_events`."""
+
+
+def anything(_: LoggedRequest) -> bool:
+    return True
+
+
+def watches(request: LoggedRequest) -> bool:
+    return request.verb == "watch"
+
+
+def asks_initial_events(request: LoggedRequest) -> bool:
+    return watches(request) and request.info is not None and bool(request.info.options.send_initial_events)
+
+
+@dataclass(eq=False, slots=True)
+class Rule:
+    """A fault and the requests that it befalls."""
+
+    fault: Fault
+    when: Predicate
+    left: int | None
+    """How many more requests it befalls; None = all, until lifted."""
+    used: int = field(default=0, init=False)
+    """How many it has befallen."""
+    met: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when it has befallen one, for a test to wait on."""
+    lifted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def lift(self) -> None:
+        """It befalls no more requests, and those that it holds are let go."""
+        self.left = 0
+        self.lifted.set()
+
+    def befalls(self, request: LoggedRequest) -> bool:
+        if self.left == 0 or not self.when(request):
+            return False
+        if isinstance(self.fault, WatchFault):
+            return watches(request)
+        return not (isinstance(self.fault, BodyFault) and watches(request))
+
+
+class Faults:
+    """The rules in force, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._rules: list[Rule] = []
+
+    def add(self, fault: Fault, *, times: int | None = 1, when: Predicate = anything) -> Rule:
+        """Let the next `times` requests that `when` picks (None: all of them) meet this fault."""
+        rule = Rule(fault, when, times)
+        self._rules.append(rule)
+        return rule
+
+    def clear(self) -> None:
+        """Behave from now on."""
+        for rule in self._rules:
+            rule.lift()
+        self._rules.clear()
+
+    def take(self, request: LoggedRequest) -> list[Rule]:
+        """The rules that this request meets; each is used up by one."""
+        taken = [rule for rule in self._rules if rule.befalls(request)]
+        for rule in taken:
+            rule.used += 1
+            rule.met.set()
+            if rule.left is not None:
+                rule.left -= 1
+        return taken

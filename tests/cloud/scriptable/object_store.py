@@ -1,0 +1,268 @@
+"""The objects of the test cloud: create, update, patch and delete by a kube-apiserver's rules.
+
+HTTP requests and tests use the same methods; a test says `cloud.store.create({...})` and reads what it gets.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+from kube.codec import codec_for
+from kube.encoding import Encoding
+from kube.status import StatusError, conflict, not_found
+from tests.cloud.scriptable.admission import as_created, as_updated, check_uid, check_version, now
+from tests.cloud.scriptable.conversion import from_storage, to_storage
+from tests.cloud.scriptable.patches import PatchError, PatchType, apply_patch
+from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from tests.cloud.scriptable.storage import Collection, Key, Snapshot, Storage, Stored
+
+SERVICE_NETWORK = "10.96"
+"""The first half of the addresses that Services get, as a real cluster's default range."""
+
+
+class ObjectStore:
+    """Objects by resource. A resource is given as itself or by its plural ("services", "leases.coordination.k8s.io").
+
+    Objects go in and come out as JSON in the resource's version; what comes out is the caller's own copy. All methods
+    raise StatusError as the server would answer.
+    """
+
+    def __init__(self, storage: Storage, resources: ResourceTable) -> None:
+        self.storage = storage
+        self._resources = resources
+        self._addresses = 0
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion of the newest write."""
+        return self.storage.version
+
+    def compact(self) -> None:
+        """Forget all older versions, as etcd's compaction and a watch cache that just started do together."""
+        self.storage.compact()
+
+    def snapshot(self) -> Snapshot:
+        return self.storage.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to the snapshot: resourceVersions run backwards, open watches end."""
+        self.storage.restore(snapshot)
+
+    def get(self, resource: Resource | str, name: str, namespace: str = "") -> Json:
+        resource = self._resource(resource)
+        return self._shown(resource, self.find(resource, name, namespace))
+
+    def list(self, resource: Resource | str, namespace: str = "") -> list[Json]:
+        """In the order of a list: by namespace and name."""
+        resource = self._resource(resource)
+        objects = self.collection(resource).objects
+        return [
+            self._shown(resource, objects[key])
+            for key in sorted(objects, key="/".join)
+            if namespace in {"", key[0]}
+        ]
+
+    def create(
+        self,
+        value: Json,
+        *,
+        resource: Resource | None = None,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> Json:
+        """Store a new object; without `resource` and `namespace`, what the object says of itself decides."""
+        resource = resource or self._resource_of(value)
+        if namespace is None:
+            namespace = value["metadata"].get("namespace", "default" if resource.namespaced else "")
+        created = to_storage(resource, as_created(resource, value, namespace))
+        key = _key(created)
+        if key in self.collection(resource).objects:
+            details = {"name": key[1], "group": resource.group, "kind": resource.name}
+            message = f'{resource.group_resource} "{key[1]}" already exists'
+            raise StatusError(
+                409, "AlreadyExists", message, {name: one for name, one in details.items() if one}
+            )
+        if resource.kind == "Service":
+            self._give_address(created)
+        return self._write(resource, created, dry_run)
+
+    def update(
+        self, value: Json, *, resource: Resource | None = None, subresource: str = "", dry_run: bool = False
+    ) -> Json:
+        """Replace an object; a resourceVersion or uid in it must be the present one."""
+        resource = resource or self._resource_of(value)
+        metadata = value["metadata"]
+        old = self.collection(resource).objects.get((metadata.get("namespace", ""), metadata["name"]))
+        if old is None:
+            if Trait.PUT_CREATES not in resource.traits or subresource:
+                raise not_found(resource.group_resource, metadata["name"])
+            metadata = {name: one for name, one in metadata.items() if name != "resourceVersion"}
+            return self.create({**value, "metadata": metadata}, resource=resource, dry_run=dry_run)
+        check_uid(resource, old.value, metadata.get("uid", ""))
+        check_version(resource, old.value, metadata.get("resourceVersion", ""), needed=not subresource)
+        return self._replace(resource, old, value, subresource, dry_run)
+
+    def put(self, value: Json) -> Json:
+        """Create or replace, whatever was there; a test's short way."""
+        resource = self._resource_of(value)
+        metadata = {**value["metadata"]}
+        metadata.pop("resourceVersion", None)
+        metadata.pop("uid", None)
+        if resource.namespaced:
+            metadata.setdefault("namespace", "default")
+        value = {**value, "metadata": metadata}
+        old = self.collection(resource).objects.get(_key(value))
+        return self.create(value) if old is None else self._replace(resource, old, value, "", dry_run=False)
+
+    def put_raw(self, resource: Resource | str, raw: bytes, value: Json) -> None:
+        """Store a recorded object: `raw` is its bare protobuf message, `value` the same in JSON for everybody else.
+
+        Only resourceVersion is changed, so that a protobuf client gets fields that the schema does not know.
+        """
+        resource = self._resource(resource)
+        recorded = partial(codec_for(Encoding.PROTOBUF).with_version, raw)
+        stored = to_storage(resource, copy.deepcopy(value))
+        self.storage.write(resource.collection, _key(stored), stored, recorded)
+
+    def patch(
+        self,
+        resource: Resource | str,
+        name: str,
+        patch: Any,
+        namespace: str = "",
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Json:
+        """Change a part of an object. A resourceVersion in the patch must be the present one."""
+        resource = self._resource(resource)
+        old = self.find(resource, name, namespace)
+        try:
+            patched = apply_patch(patch_type, resource.kind, from_storage(resource, old.value), patch)
+        except PatchError as error:
+            raise _patch_status(error) from error
+        metadata = patched.get("metadata")
+        if not isinstance(metadata, dict) or metadata.get("name") != name:
+            asked = metadata.get("name", "") if isinstance(metadata, dict) else ""
+            raise StatusError(
+                400,
+                "BadRequest",
+                f"the name of the object ({asked}) does not match the name on the URL ({name})",
+            )
+        check_version(resource, old.value, metadata.get("resourceVersion", ""), needed=False)
+        return self._replace(resource, old, patched, subresource, dry_run)
+
+    def delete(
+        self,
+        resource: Resource | str,
+        name: str,
+        namespace: str = "",
+        *,
+        preconditions: Json | None = None,
+        dry_run: bool = False,
+    ) -> Json:
+        """Delete an object, or only mark it when it has finalizers; what is returned is its last state."""
+        resource = self._resource(resource)
+        old = self.find(resource, name, namespace)
+        _check_preconditions(resource, old.value, preconditions or {})
+        metadata = old.value["metadata"]
+        if dry_run or (metadata.get("finalizers") and metadata.get("deletionTimestamp")):
+            return self._shown(resource, old)
+        if metadata.get("finalizers"):
+            marked = copy.deepcopy(old.value)
+            marked["metadata"] |= {"deletionTimestamp": now(), "deletionGracePeriodSeconds": 0}
+            return self._shown(
+                resource, self.storage.write(resource.collection, _key(marked), marked, old.recorded)
+            )
+        removed = self.storage.remove(resource.collection, _key(old.value))
+        if resource.kind == "Namespace":
+            self._empty(name)
+        return self._shown(resource, removed)
+
+    def find(self, resource: Resource, name: str, namespace: str = "") -> Stored:
+        """The stored object; 404 for none."""
+        stored = self.collection(resource).objects.get((namespace if resource.namespaced else "", name))
+        if stored is None:
+            raise not_found(resource.group_resource, name)
+        return stored
+
+    def collection(self, resource: Resource) -> Collection:
+        return self.storage.collection(resource.collection)
+
+    def _replace(self, resource: Resource, old: Stored, value: Json, subresource: str, dry_run: bool) -> Json:
+        before = old.value
+        updated = as_updated(resource, from_storage(resource, before), value, subresource)
+        updated = to_storage(resource, updated)
+        if resource.kind == "Service":
+            _keep_address(updated, before)
+        updated["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        if updated == before:
+            return self._shown(resource, old)
+        if updated["metadata"].get("deletionTimestamp") and not updated["metadata"].get("finalizers"):
+            if not dry_run:
+                self.storage.remove(resource.collection, _key(before))
+            return copy.deepcopy(from_storage(resource, updated))
+        return self._write(resource, updated, dry_run)
+
+    def _write(self, resource: Resource, value: Json, dry_run: bool) -> Json:
+        if not dry_run:
+            value = self.storage.write(resource.collection, _key(value), value).value
+        return copy.deepcopy(from_storage(resource, value))
+
+    def _shown(self, resource: Resource, stored: Stored) -> Json:
+        return copy.deepcopy(from_storage(resource, stored.value))
+
+    def _empty(self, namespace: str) -> None:
+        """Delete what is in a namespace at once, where a real cluster leaves it to a controller."""
+        for name in {resource.collection for resource in self._resources if resource.namespaced}:
+            for key in [key for key in self.storage.collection(name).objects if key[0] == namespace]:
+                self.storage.remove(name, key)
+
+    def _give_address(self, value: Json) -> None:
+        spec = value["spec"]
+        if spec["type"] != "ExternalName" and "clusterIP" not in spec:
+            self._addresses += 1
+            spec["clusterIP"] = f"{SERVICE_NETWORK}.{self._addresses // 256}.{self._addresses % 256}"
+        if "clusterIP" in spec:
+            spec.setdefault("clusterIPs", [spec["clusterIP"]])
+
+    def _resource(self, resource: Resource | str) -> Resource:
+        return self._resources.named(resource) if isinstance(resource, str) else resource
+
+    def _resource_of(self, value: Json) -> Resource:
+        return self._resources.of_kind(value["apiVersion"], value["kind"])
+
+
+def _key(value: Json) -> Key:
+    metadata = value["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _keep_address(updated: Json, before: Json) -> None:
+    """A Service written without its address keeps it."""
+    for name in ("clusterIP", "clusterIPs"):
+        if name in before.get("spec", {}) and updated["spec"]["type"] != "ExternalName":
+            updated["spec"].setdefault(name, copy.deepcopy(before["spec"][name]))
+
+
+def _patch_status(error: PatchError) -> StatusError:
+    reasons = {400: "BadRequest", 422: "Invalid"}
+    return StatusError(error.code, reasons.get(error.code, ""), str(error))
+
+
+def _check_preconditions(resource: Resource, value: Json, preconditions: Json) -> None:
+    metadata = value["metadata"]
+    for field, label, what in (
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ):
+        asked = preconditions.get(field)
+        if asked is not None and asked != metadata[field]:
+            raise conflict(
+                f'Operation cannot be fulfilled on {resource.kind} "{metadata["name"]}": the {label} in the '
+                f"precondition ({asked}) does not match the {label} in record ({metadata[field]}). The object might "
+                f"have been {what}"
+            )

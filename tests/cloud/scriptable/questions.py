@@ -1,0 +1,80 @@
+"""Creates that store nothing and are answered by a table: who am I, may I, and a token for a service account."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime, timedelta
+
+from kube.request import ListOptions, RequestInfo, ResourceType
+from kube.status import StatusError
+from tests.cloud.scriptable.access import Access, User
+from tests.cloud.scriptable.admission import now
+from tests.cloud.scriptable.resources import Json, Resource
+
+TOKEN_SECONDS = 3600
+"""How long a token lasts that does not ask."""
+AUDIENCE = "https://kubernetes.default.svc"
+
+
+def answer_question(access: Access, user: User, resource: Resource, question: Json) -> Json:
+    """The question with its status filled in."""
+    match resource.kind:
+        case "SelfSubjectReview":
+            info = {"username": user.name, "groups": list(user.groups)}
+            return question | {"metadata": {"creationTimestamp": now()}, "status": {"userInfo": info}}
+        case "SelfSubjectAccessReview":
+            allowed = access.may(user, _asked(question.get("spec") or {}))
+            return question | {"status": {"allowed": allowed}}
+        case _:
+            raise StatusError(500, "", f"nobody answers {resource.kind}")
+
+
+def issue_token(access: Access, account: Json, request: Json) -> Json:
+    """A TokenRequest with a new token, by which `access` knows the service account from now on."""
+    metadata = account["metadata"]
+    namespace = metadata["namespace"]
+    token = secrets.token_urlsafe(24)
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    access.tokens[token] = User(f"system:serviceaccount:{namespace}:{metadata['name']}", groups)
+    spec = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS} | (request.get("spec") or {})
+    expires = datetime.now(UTC) + timedelta(seconds=spec["expirationSeconds"])
+    return {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": metadata["name"], "namespace": namespace, "creationTimestamp": now()},
+        "spec": spec,
+        "status": {"token": token, "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")},
+    }
+
+
+def _asked(spec: Json) -> RequestInfo:
+    """What the question is about, as the request that it stands for; StatusError 422 when it is about nothing."""
+    attributes: Json | None = spec.get("resourceAttributes")
+    place: Json | None = spec.get("nonResourceAttributes")
+    if place is not None and attributes is None:
+        return _info(place.get("verb", "get"), place.get("path", "/"), None, {})
+    if attributes is None or place is not None:
+        why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        cause = {"reason": "FieldValueInvalid", "message": why, "field": "spec.resourceAttributes"}
+        details = {"group": "authorization.k8s.io", "causes": [cause]}
+        message = f'.authorization.k8s.io "" is invalid: spec.resourceAttributes: {why}'
+        raise StatusError(422, "Invalid", message, details)
+    resource = ResourceType(
+        attributes.get("group", ""), attributes.get("version", "v1"), attributes.get("resource", "")
+    )
+    path = resource.path(attributes.get("namespace", ""), attributes.get("name", ""))
+    return _info(attributes.get("verb", ""), path, resource, attributes)
+
+
+def _info(verb: str, path: str, resource: ResourceType | None, attributes: Json) -> RequestInfo:
+    return RequestInfo(
+        method="GET",
+        path=path,
+        verb=verb,
+        type=resource,
+        subresource=attributes.get("subresource", ""),
+        namespace=attributes.get("namespace", ""),
+        name=attributes.get("name", ""),
+        options=ListOptions(),
+        timeout=None,
+    )

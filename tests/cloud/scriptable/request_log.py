@@ -1,0 +1,80 @@
+"""What the test cloud was asked: one entry for each request, for tests to count and for faults to choose by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kube.request import RequestInfo
+
+
+@dataclass(slots=True)
+class LoggedRequest:
+    """One request. `status` is 0 until the answer begins."""
+
+    method: str
+    path: str
+    query: str
+    user_agent: str
+    accept: str
+    user: str = ""
+    status: int = 0
+    info: RequestInfo | None = field(default=None, repr=False)
+    """What it means, None when it cannot be parsed."""
+
+    @property
+    def verb(self) -> str:
+        return self.info.verb if self.info else ""
+
+    @property
+    def resource(self) -> str:
+        """The plural, with its subresource: "pods", "serviceaccounts/token"; "" when it is about no resource."""
+        if self.info is None or self.info.type is None:
+            return ""
+        return f"{self.info.type.resource}/{self.info.subresource}".rstrip("/")
+
+
+type Predicate = Callable[[LoggedRequest], bool]
+
+
+def matching(
+    *, verb: str = "", resource: str = "", path: str = "", user: str = "", user_agent: str = ""
+) -> Predicate:
+    """Whether all that is given is so; `user_agent` is a prefix, the rest must be equal."""
+
+    def predicate(request: LoggedRequest) -> bool:
+        return (
+            verb in {"", request.verb}
+            and resource in {"", request.resource}
+            and path in {"", request.path}
+            and user in {"", request.user}
+            and request.user_agent.startswith(user_agent)
+        )
+
+    return predicate
+
+
+class RequestLog:
+    """All requests since the start, or since `clear`, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._requests: list[LoggedRequest] = []
+
+    def __iter__(self) -> Iterator[LoggedRequest]:
+        return iter(list(self._requests))
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: LoggedRequest) -> None:
+        self._requests.append(request)
+
+    def where(self, predicate: Predicate) -> list[LoggedRequest]:
+        return [request for request in self if predicate(request)]
+
+    def count(self, *, verb: str = "", resource: str = "", user_agent: str = "") -> int:
+        """How many requests match; the arguments are those of `matching`."""
+        return len(self.where(matching(verb=verb, resource=resource, user_agent=user_agent)))
+
+    def clear(self) -> None:
+        self._requests.clear()

@@ -1,0 +1,196 @@
+"""Which resources the test cloud serves: one table, to which a test adds the resources of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any
+
+type Json = dict[str, Any]
+"""A Kubernetes object as JSON."""
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+class Trait(Flag):
+    """How a real server treats a resource, as seen on 1.36."""
+
+    NONE = 0
+    CLUSTER = auto()
+    """It has no namespaces."""
+    STATUS = auto()
+    """There is a status subresource, and writes to the object itself leave the status alone."""
+    STATUS_AT_BIRTH = auto()
+    """A status that comes with a create is kept nevertheless."""
+    CUSTOM = auto()
+    """A custom resource: JSON only, no strategic merge patch, generations are counted."""
+    QUESTION = auto()
+    """A question in the form of a create: nothing is stored."""
+    DELETE_SHOWS_OBJECT = auto()
+    """A DELETE answers the object, not a Status."""
+    PUT_CREATES = auto()
+    """A PUT of an absent object makes it."""
+    PUT_NEEDS_VERSION = auto()
+    """A PUT must say the resourceVersion that it replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of one group version; `name` is the plural, as in paths."""
+
+    group: str
+    version: str
+    name: str
+    kind: str
+    traits: Trait = Trait.NONE
+    short_name: str = ""
+    selectable: tuple[str, ...] = ()
+    """Fields that a field selector may name besides metadata.name and metadata.namespace, as dotted paths."""
+    storage_version: str = ""
+    """The apiVersion that its objects are stored in, where it is not this one."""
+
+    @property
+    def namespaced(self) -> bool:
+        return Trait.CLUSTER not in self.traits
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def group_resource(self) -> str:
+        """As error messages name it: "services", "leases.coordination.k8s.io"."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
+    def group_kind(self) -> str:
+        """As messages about invalid objects name it: "Service", "EndpointSlice.discovery.k8s.io"."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
+    def collection(self) -> str:
+        """Where its objects are kept; versions and groups that show the same objects share it."""
+        return self.name if self.kind == "Event" else self.group_resource
+
+    @property
+    def stored_api_version(self) -> str:
+        return self.storage_version or self.api_version
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        return ("create",) if Trait.QUESTION in self.traits else ALL_VERBS
+
+
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT = (*(f"involvedObject.{field}" for field in _INVOLVED), "reason", "reportingComponent", "type")
+_NEW_EVENT = (*(f"regarding.{field}" for field in _INVOLVED), "reason", "reportingController", "type")
+_POD = (
+    *(
+        f"spec.{field}"
+        for field in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")
+    ),
+    *(f"status.{field}" for field in ("phase", "podIP", "nominatedNodeName")),
+)
+_CLASS = Trait.CLUSTER | Trait.PUT_NEEDS_VERSION
+_SERVICE = Trait.STATUS | Trait.DELETE_SHOWS_OBJECT | Trait.PUT_CREATES
+_POOL = Trait.CUSTOM | Trait.CLUSTER | Trait.STATUS | Trait.PUT_NEEDS_VERSION
+
+RESOURCES: tuple[Resource, ...] = (
+    Resource("", "v1", "services", "Service", _SERVICE, "svc", ("spec.clusterIP", "spec.type")),
+    Resource("", "v1", "endpoints", "Endpoints", Trait.PUT_CREATES, "ep"),
+    Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    Resource(
+        "discovery.k8s.io",
+        "v1beta1",
+        "endpointslices",
+        "EndpointSlice",
+        storage_version="discovery.k8s.io/v1",
+    ),
+    Resource(
+        "",
+        "v1",
+        "nodes",
+        "Node",
+        Trait.CLUSTER | Trait.STATUS | Trait.STATUS_AT_BIRTH,
+        "no",
+        ("spec.unschedulable",),
+    ),
+    Resource("", "v1", "pods", "Pod", Trait.STATUS | Trait.DELETE_SHOWS_OBJECT, "po", _POD),
+    Resource(
+        "", "v1", "namespaces", "Namespace", Trait.CLUSTER | Trait.STATUS, "ns", ("status.phase", "name")
+    ),
+    Resource("", "v1", "configmaps", "ConfigMap", short_name="cm"),
+    Resource("", "v1", "secrets", "Secret", selectable=("type",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", Trait.DELETE_SHOWS_OBJECT, "sa"),
+    Resource("", "v1", "events", "Event", Trait.PUT_CREATES, "ev", _EVENT),
+    Resource(
+        "events.k8s.io", "v1", "events", "Event", Trait.PUT_CREATES, "ev", _NEW_EVENT, storage_version="v1"
+    ),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", Trait.PUT_CREATES | Trait.PUT_NEEDS_VERSION),
+    Resource("apps.openyurt.io", "v1beta2", "nodepools", "NodePool", _POOL, "np"),
+    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", _CLASS),
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", _CLASS),
+    Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", _CLASS | Trait.PUT_CREATES),
+    Resource("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", Trait.CLUSTER | Trait.STATUS),
+    Resource(
+        "authorization.k8s.io",
+        "v1",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        Trait.CLUSTER | Trait.QUESTION,
+    ),
+    Resource(
+        "authentication.k8s.io",
+        "v1",
+        "selfsubjectreviews",
+        "SelfSubjectReview",
+        Trait.CLUSTER | Trait.QUESTION,
+    ),
+)
+
+
+class ResourceTable:
+    """The resources that are served now. Adding or removing one is what installing or removing a CRD is."""
+
+    def __init__(self, resources: Iterable[Resource] = RESOURCES) -> None:
+        self._served: dict[tuple[str, str, str], Resource] = {}
+        for resource in resources:
+            self.add(resource)
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(list(self._served.values()))
+
+    def add(self, resource: Resource) -> None:
+        """Serve it; one of the same group, version and name is replaced."""
+        self._served[resource.group, resource.version, resource.name] = resource
+
+    def remove(self, name: str) -> None:
+        """Serve it no longer, in any version; `name` as for `named`. Its objects stay where they are."""
+        group_resource = self.named(name).group_resource
+        self._served = {key: one for key, one in self._served.items() if one.group_resource != group_resource}
+
+    def at(self, group: str, version: str, name: str) -> Resource | None:
+        return self._served.get((group, version, name))
+
+    def named(self, name: str) -> Resource:
+        """The first resource of that plural, with or without its group; KeyError for none."""
+        for resource in self:
+            if name in {resource.name, resource.group_resource}:
+                return resource
+        raise KeyError(f"no resource is named {name!r}")
+
+    def of_kind(self, api_version: str, kind: str) -> Resource:
+        """The resource whose objects say this of themselves; KeyError for none."""
+        for resource in self:
+            if (resource.api_version, resource.kind) == (api_version, kind):
+                return resource
+        raise KeyError(f"no resource has kind {kind!r} in {api_version!r}")
+
+    @property
+    def group_versions(self) -> list[tuple[str, str]]:
+        """Each served (group, version), in the order of the table."""
+        return list(dict.fromkeys((resource.group, resource.version) for resource in self))
+
+    def in_version(self, group: str, version: str) -> list[Resource]:
+        return [one for one in self if (one.group, one.version) == (group, version)]

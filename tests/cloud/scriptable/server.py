@@ -1,0 +1,338 @@
+"""HTTP of the test cloud: each request is logged, authenticated, befallen by its faults, then answered."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import uuid
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from kube.encoding import Encoding
+from kube.negotiation import Representation, negotiate
+from kube.request import RequestInfo, parse_request
+from kube.status import StatusError, method_not_supported
+from kube.versions import parse_version
+from tests.cloud.scriptable.access import Access, User
+from tests.cloud.scriptable.bodies import check_size
+from tests.cloud.scriptable.discovery import AGGREGATED, AGGREGATED_TYPE, aggregated_discovery, discovery
+from tests.cloud.scriptable.faults import (
+    Delay,
+    Disconnect,
+    Faults,
+    MalformedBody,
+    Refuse,
+    Rule,
+    Silence,
+    TruncatedBody,
+)
+from tests.cloud.scriptable.lists import check_reached, read_list
+from tests.cloud.scriptable.object_store import ObjectStore
+from tests.cloud.scriptable.presentation import PARTIAL, TABLE, Presentation, encode_json, encode_status
+from tests.cloud.scriptable.protobuf import speaks_protobuf
+from tests.cloud.scriptable.request_log import LoggedRequest, RequestLog
+from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from tests.cloud.scriptable.selection import select
+from tests.cloud.scriptable.streaming import Ending, stream_watch
+from tests.cloud.scriptable.watch import Watcher, WatchSettings
+from tests.cloud.scriptable.writes import Write, Writer
+
+GZIP_THRESHOLD = 128 * 1024
+"""Bytes above which a kube-apiserver packs a body for clients that can unpack it."""
+HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+HUNG_UP = 444
+"""In the log: the status of a request whose connection was closed without an answer. It never reaches a client."""
+LIST_VERBS = ("list", "watch")
+READ_VERBS = ("get", "list")
+PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
+"""User-Agents of people, who get indented JSON."""
+
+
+class Server:
+    """The handler of all requests; it holds no state of its own."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        table: ResourceTable,
+        access: Access,
+        faults: Faults,
+        log: RequestLog,
+        watches: WatchSettings,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._access = access
+        self._faults = faults
+        self._log = log
+        self._watches = watches
+        self._writer = Writer(store, table, access)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        logged = LoggedRequest(
+            request.method,
+            request.raw_path.partition("?")[0],
+            request.raw_path.partition("?")[2],
+            request.headers.get("User-Agent", ""),
+            request.headers.get("Accept", ""),
+        )
+        self._log.add(logged)
+        try:
+            response = await self._respond(request, logged)
+        except StatusError as error:
+            response = _refusal(error, request)
+        logged.status = logged.status or response.status
+        return response
+
+    async def _respond(self, request: web.BaseRequest, logged: LoggedRequest) -> web.StreamResponse:
+        info = logged.info = parse_request(request.method, request.raw_path)
+        user = self._access.authenticate(request.headers, _common_name(request))
+        logged.user = user.name
+        rules = self._faults.take(logged)
+        if await _befall(request, rules):
+            return web.Response(status=HUNG_UP)
+        self._access.authorize(user, info)
+        if info.type is None or (info.type.group, info.type.version) not in self._table.group_versions:
+            return self._other(request, info)
+        resource = self._resource(info)
+        representation = negotiate(
+            request.headers.get("Accept"),
+            protobuf=speaks_protobuf(resource),
+            kinds=frozenset({TABLE, PARTIAL}),
+        )
+        presentation = Presentation(
+            resource,
+            representation,
+            pretty=_is_pretty(request),
+            include_object=request.query.get("includeObject", "Metadata"),
+        )
+        if info.verb == "watch":
+            return await self._watch(request, logged, resource, presentation, rules)
+        if info.verb in READ_VERBS:
+            body = self._read(info, resource, presentation)
+            return await _whole(request, body, presentation.content_type, 200, rules)
+        code, value = await self._write(request, info, resource, user)
+        body, content_type = presentation.answer(value)
+        return await _whole(request, body, content_type, code, rules)
+
+    def _read(self, info: RequestInfo, resource: Resource, presentation: Presentation) -> bytes:
+        if info.verb == "get":
+            check_reached(self._store.storage, _get_version(info.options.resource_version))
+            return presentation.stored(self._store.find(resource, info.name, info.namespace))
+        selection = select(resource, info.namespace, info.options)
+        return presentation.page(read_list(self._store.storage, selection, info.options))
+
+    async def _write(
+        self, request: web.BaseRequest, info: RequestInfo, resource: Resource, user: User
+    ) -> tuple[int, Json]:
+        body = await request.read()
+        check_size(body)
+        content_type = request.headers.get("Content-Type", "")
+        return self._writer.answer(Write(info, resource, user, content_type, body, request.query))
+
+    async def _watch(
+        self,
+        request: web.BaseRequest,
+        logged: LoggedRequest,
+        resource: Resource,
+        presentation: Presentation,
+        rules: Sequence[Rule],
+    ) -> web.StreamResponse:
+        assert logged.info is not None
+        info = logged.info
+        selection = select(resource, info.namespace, info.options)
+        watcher = Watcher(self._store.storage, selection, info.options, self._watches)
+        response = web.StreamResponse(headers=_headers(presentation.watch_content_type))
+        try:
+            logged.status = 200
+            await response.prepare(request)
+            if await stream_watch(response.write, watcher, presentation, rules) is Ending.LOST:
+                _hang_up(request)
+        except ConnectionError:
+            pass  # The client left; there is nobody to tell.
+        finally:
+            watcher.close()
+        return response
+
+    def _other(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
+        """Paths that are about no resource."""
+        path = info.path.rstrip("/") or "/"
+        if path in HEALTH_PATHS:
+            return web.Response(text="ok")
+        document = discovery(self._table, path)
+        if document is None:
+            if info.type is None and path.startswith("/api/"):
+                raise _unknown_resource()
+            return web.Response(text="404 page not found", status=404)
+        if request.method != "GET":
+            raise _method_not_allowed()
+        accept = request.headers.get("Accept", "")
+        pretty = path == "/version" or _is_pretty(request)
+        if path in {"/api", "/apis"} and AGGREGATED.issubset(accept.partition(",")[0].split(";")):
+            document = aggregated_discovery(self._table, path)
+            return web.Response(body=encode_json(document, pretty=pretty), headers=_headers(AGGREGATED_TYPE))
+        negotiate(accept, protobuf=False)
+        return web.Response(body=encode_json(document, pretty=pretty), headers=_headers(str(Encoding.JSON)))
+
+    def _resource(self, info: RequestInfo) -> Resource:
+        """What the request is about; StatusError 404 or 405 where a kube-apiserver has no such route."""
+        assert info.type is not None
+        resource = self._table.at(info.type.group, info.type.version, info.type.resource)
+        if resource is None or not _has_route(resource, info):
+            raise _unknown_resource()
+        if info.verb not in _verbs(resource, info):
+            raise _method_not_allowed()
+        return resource
+
+
+def _get_version(text: str) -> int:
+    """The resourceVersion of a GET; StatusError 500 for what is none, which is what a real server says."""
+    try:
+        return parse_version(text)
+    except ValueError as error:
+        raise StatusError(500, "", f'resourceVersion: Invalid value: "{text}": {error}') from error
+
+
+def _has_route(resource: Resource, info: RequestInfo) -> bool:
+    """Whether there is anything at that path, by whatever method."""
+    if info.namespace and not resource.namespaced and resource.name != "namespaces":
+        return False
+    if info.name and info.verb not in LIST_VERBS and resource.namespaced and not info.namespace:
+        return False
+    match info.subresource:
+        case "":
+            return True
+        case "status":
+            return Trait.STATUS in resource.traits
+        case "token":
+            return resource.name == "serviceaccounts"
+        case _:
+            return False
+
+
+def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:
+    """What can be done at that path."""
+    if info.method in {"HEAD", "OPTIONS"}:
+        return ()
+    if info.subresource:
+        return ("create",) if info.subresource == "token" else ("get", "patch", "update")
+    if Trait.QUESTION in resource.traits:
+        return () if info.name else ("create",)
+    if info.verb in LIST_VERBS:
+        return LIST_VERBS
+    if info.name:
+        return ("get", "patch", "update", "delete")
+    if resource.namespaced and not info.namespace:
+        return ()
+    return ("create", "deletecollection")
+
+
+async def _befall(request: web.BaseRequest, rules: Sequence[Rule]) -> bool:
+    """Let the faults of any request happen; True when the connection is gone. Raises StatusError for a refusal."""
+    for rule in rules:
+        match rule.fault:
+            case Delay(seconds=seconds):
+                await asyncio.sleep(seconds)
+            case Silence():
+                await rule.lifted.wait()
+                _hang_up(request)
+                return True
+            case Disconnect():
+                _hang_up(request)
+                return True
+            case Refuse(code=code, reason=reason, message=message, retry_after=retry_after):
+                details = {} if retry_after is None else {"retryAfterSeconds": retry_after}
+                raise StatusError(code, reason or USUAL_REASONS.get(code, ""), message, details, retry_after)
+    return False
+
+
+USUAL_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+"""Reasons of the Status that `Refuse` sends where the test names none."""
+
+
+async def _whole(
+    request: web.BaseRequest, body: bytes, content_type: str, code: int, rules: Sequence[Rule]
+) -> web.StreamResponse:
+    """An answer that has an end, packed if large, and what faults leave of it."""
+    headers = _headers(content_type)
+    faults = {type(rule.fault) for rule in rules}
+    if MalformedBody in faults:
+        body = body[: len(body) // 2]
+    encodings = [one.strip() for one in request.headers.get("Accept-Encoding", "").split(",")]
+    if len(body) > GZIP_THRESHOLD and "gzip" in encodings:
+        body = gzip.compress(body, compresslevel=1)
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    if TruncatedBody not in faults:
+        return web.Response(body=body, status=code, headers=headers)
+    response = web.StreamResponse(status=code, headers=headers)
+    response.content_length = len(body)
+    await response.prepare(request)
+    await response.write(body[: len(body) // 2])
+    _hang_up(request)
+    return response
+
+
+def _refusal(error: StatusError, request: web.BaseRequest) -> web.Response:
+    """The Status, in the encoding that the client prefers where it can be told."""
+    try:
+        encoding = negotiate(request.headers.get("Accept")).encoding
+    except StatusError:
+        encoding = Representation(Encoding.JSON).encoding
+    headers = _headers(str(encoding))
+    retry_after = error.retry_after or error.details.get("retryAfterSeconds")
+    if retry_after:
+        headers["Retry-After"] = str(retry_after)
+    body = encode_status(error, encoding, pretty=_is_pretty(request))
+    return web.Response(body=body, status=error.code, headers=headers)
+
+
+def _hang_up(request: web.BaseRequest) -> None:
+    """Close the connection after what is already written."""
+    if request.transport is not None:
+        request.transport.close()
+
+
+def _headers(content_type: str) -> dict[str, str]:
+    return {
+        "Content-Type": content_type,
+        "Cache-Control": "no-cache, private",
+        "Audit-Id": str(uuid.uuid4()),
+    }
+
+
+def _is_pretty(request: web.BaseRequest) -> bool:
+    asked = request.query.get("pretty")
+    if asked is not None:
+        return asked not in {"0", "false"}
+    return request.headers.get("User-Agent", "").startswith(PRETTY_AGENTS)
+
+
+def _common_name(request: web.BaseRequest) -> str:
+    """Of the client's certificate, "" for none."""
+    certificate = request.get_extra_info("peercert") or {}
+    names = [
+        value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"
+    ]
+    return names[0] if names else ""
+
+
+def _unknown_resource() -> StatusError:
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
+
+
+def _method_not_allowed() -> StatusError:
+    return method_not_supported("the server does not allow this method on the requested resource")

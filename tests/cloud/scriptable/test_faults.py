@@ -1,0 +1,315 @@
+"""Each fault as a client meets it, and which requests meet it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from kube.codec import codec_for
+from kube.encoding import Encoding
+from tests.cloud.caller import Caller
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import (
+    REFUSED_INITIAL_EVENTS,
+    Delay,
+    Disconnect,
+    ExpiredWatch,
+    Fault,
+    LostWatch,
+    MalformedBody,
+    MalformedFrame,
+    NoEndBookmark,
+    Refuse,
+    ShortWatch,
+    Silence,
+    StalledWatch,
+    TornFrame,
+    TruncatedBody,
+    asks_initial_events,
+    watches,
+)
+from tests.cloud.scriptable.request_log import matching
+
+SERVICES = "/api/v1/services"
+WATCH_LIST = {
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "allowWatchBookmarks": "true",
+}
+PROTOBUF = {"Accept": str(Encoding.PROTOBUF)}
+
+
+@pytest.fixture
+def three(cloud: ScriptableCloud) -> ScriptableCloud:
+    """The cloud with Services s0, s1 and s2."""
+    for number in range(3):
+        cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"s{number}"}})
+    return cloud
+
+
+# -- any request -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Refuse(500), "InternalError"),
+        (Refuse(503), "ServiceUnavailable"),
+        (Refuse(418), ""),
+        (Refuse(403, "Forbidden", "not you"), "Forbidden"),
+    ],
+)
+async def test_refusal(three: ScriptableCloud, caller: Caller, fault: Refuse, reason: str) -> None:
+    three.faults.add(fault)
+    reply = await caller.send("GET", SERVICES)
+    status = reply.json()
+    assert (reply.status, status.get("reason", ""), status["message"]) == (fault.code, reason, fault.message)
+    assert "Retry-After" not in reply.headers
+    assert (await caller.send("GET", SERVICES)).status == 200
+
+
+async def test_refusal_with_a_time_to_come_back(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(Refuse(429, retry_after=7), times=2)
+    for _ in range(2):
+        reply = await caller.send("GET", SERVICES)
+        assert (reply.status, reply.headers["Retry-After"]) == (429, "7")
+        assert reply.json()["details"] == {"retryAfterSeconds": 7}
+    assert (await caller.send("GET", SERVICES)).status == 200
+
+
+async def test_refusal_of_a_watch_is_an_http_error(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(Refuse(410), when=watches)
+    assert (await caller.send("GET", SERVICES)).status == 200
+    reply = await caller.send("GET", SERVICES, query={"watch": "1"})
+    assert (reply.status, reply.json()["reason"]) == (410, "Expired")
+
+
+async def test_refusal_of_initial_events(three: ScriptableCloud, caller: Caller) -> None:
+    rule = three.faults.add(REFUSED_INITIAL_EVENTS, times=None, when=asks_initial_events)
+    reply = await caller.send("GET", SERVICES, query={"watch": "1", **WATCH_LIST})
+    assert (reply.status, reply.json()["reason"]) == (422, "Invalid")
+    async with caller.watch(SERVICES, resourceVersion="0") as stream:
+        assert (await stream.next())["type"] == "ADDED"
+    assert rule.used == 1
+
+
+async def test_delay(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(Delay(0.05))
+    began = asyncio.get_running_loop().time()
+    assert (await caller.send("GET", SERVICES)).status == 200
+    assert asyncio.get_running_loop().time() - began >= 0.05
+
+
+async def test_delay_and_refusal_add_up(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(Delay(0.05))
+    three.faults.add(Refuse(500))
+    began = asyncio.get_running_loop().time()
+    assert (await caller.send("GET", SERVICES)).status == 500
+    assert asyncio.get_running_loop().time() - began >= 0.05
+
+
+async def test_silence_lasts_until_it_is_lifted(three: ScriptableCloud, caller: Caller) -> None:
+    rule = three.faults.add(Silence())
+    # By PATCH: aiohttp asks again by itself when an idempotent request loses its connection.
+    asking = asyncio.create_task(caller.send("PATCH", f"{SERVICES}/s0"))
+    await rule.met.wait()
+    assert (await caller.send("GET", SERVICES)).status == 200
+    assert not asking.done()
+    rule.lift()
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await asking
+
+
+async def test_disconnect(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(Disconnect())
+    with pytest.raises(aiohttp.ServerDisconnectedError):
+        await caller.send("PATCH", f"{SERVICES}/s0")
+
+
+# -- bodies ----------------------------------------------------------------------------------------------------
+
+
+async def test_truncated_body(three: ScriptableCloud, caller: Caller) -> None:
+    whole = await caller.send("GET", SERVICES)
+    three.faults.add(TruncatedBody())
+    with pytest.raises(aiohttp.ClientPayloadError, match="ContentLengthError"):
+        await caller.send("GET", SERVICES)
+    assert (await caller.send("GET", SERVICES)).body == whole.body
+
+
+async def test_malformed_body_in_json(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(MalformedBody())
+    reply = await caller.send("GET", SERVICES)
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "application/json")
+    with pytest.raises(json.JSONDecodeError):
+        reply.json()
+
+
+async def test_malformed_body_in_protobuf(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(MalformedBody())
+    reply = await caller.send("GET", SERVICES, headers=PROTOBUF)
+    assert reply.headers["Content-Type"] == str(Encoding.PROTOBUF)
+    with pytest.raises(ValueError, match=r"."):
+        codec_for(Encoding.PROTOBUF).decode_list(reply.body)
+
+
+# -- watches ---------------------------------------------------------------------------------------------------
+
+
+async def told(caller: Caller) -> list[str]:
+    """The types of all events of a watch list until it ends."""
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        return [event["type"] for event in await stream.rest()]
+
+
+@pytest.mark.parametrize("after", [0, 2])
+async def test_torn_frame(three: ScriptableCloud, caller: Caller, after: int) -> None:
+    three.faults.add(TornFrame(after))
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        await stream.take(after)
+        with pytest.raises((aiohttp.ClientPayloadError, EOFError)):
+            await stream.next()
+
+
+async def test_torn_frame_in_protobuf(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(TornFrame(1))
+    async with caller.watch(SERVICES, PROTOBUF, **WATCH_LIST) as stream:
+        received = await stream.received()
+    reader = codec_for(Encoding.PROTOBUF).frames()
+    assert [frame.type for frame in reader.feed(received)] == ["ADDED"]
+    with pytest.raises(ValueError, match=r"."):
+        reader.close()
+
+
+async def test_lost_watch(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(LostWatch(2))
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        await stream.take(2)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await stream.next()
+
+
+async def test_malformed_frame(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(MalformedFrame(1))
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        assert (await stream.next())["type"] == "ADDED"
+        with pytest.raises(json.JSONDecodeError):
+            await stream.next()
+        assert (await stream.next())["type"] == "ADDED"
+
+
+async def test_malformed_frame_in_protobuf(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(MalformedFrame(0))
+    three.faults.add(ShortWatch(3))
+    async with caller.watch(SERVICES, PROTOBUF, **WATCH_LIST) as stream:
+        reader = codec_for(Encoding.PROTOBUF).frames()
+        with pytest.raises(ValueError, match=r"."):
+            reader.feed(await stream.raw())
+
+
+async def test_stalled_watch_goes_on_when_lifted(three: ScriptableCloud, caller: Caller) -> None:
+    rule = three.faults.add(StalledWatch(2))
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        await stream.take(2)
+        following = asyncio.create_task(stream.next())
+        three.store.delete("services", "s0", "default")
+        done, _ = await asyncio.wait([following], timeout=0.05)
+        assert not done
+        rule.lift()
+        assert (await following)["type"] == "ADDED"
+        assert [event["type"] for event in await stream.take(2)] == ["BOOKMARK", "DELETED"]
+
+
+@pytest.mark.parametrize("after", [0, 3])
+async def test_short_watch(three: ScriptableCloud, caller: Caller, after: int) -> None:
+    three.faults.add(ShortWatch(after))
+    assert await told(caller) == ["ADDED"] * after
+
+
+async def test_storm_of_expired_watches(three: ScriptableCloud, caller: Caller) -> None:
+    rule = three.faults.add(ExpiredWatch(), times=3)
+    for _ in range(3):
+        async with caller.watch(SERVICES, resourceVersion=str(three.store.version)) as stream:
+            events = await stream.rest()
+        assert [(event["type"], event["object"]["code"]) for event in events] == [("ERROR", 410)]
+    assert rule.used == 3
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        assert (await stream.next())["type"] == "ADDED"
+
+
+async def test_no_end_bookmark(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(NoEndBookmark())
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        assert [event["type"] for event in await stream.take(3)] == ["ADDED"] * 3
+        three.store.delete("services", "s0", "default")
+        assert (await stream.next())["type"] == "DELETED"
+
+
+# -- versions --------------------------------------------------------------------------------------------------
+
+
+async def test_compaction_expires_watches_and_pages(three: ScriptableCloud, caller: Caller) -> None:
+    version = str(three.store.version)
+    page = await caller.get(SERVICES, limit="1")
+    three.store.delete("services", "s2", "default")
+    three.store.compact()
+    async with caller.watch(SERVICES, resourceVersion=version) as stream:
+        assert [event["object"]["reason"] for event in await stream.rest()] == ["Expired"]
+    query = {"limit": "1", "continue": page["metadata"]["continue"]}
+    reply = await caller.send("GET", SERVICES, query=query)
+    assert (reply.status, reply.json()["reason"]) == (410, "Expired")
+    query = {"resourceVersion": version, "resourceVersionMatch": "Exact"}
+    reply = await caller.send("GET", SERVICES, query=query)
+    assert (reply.status, reply.json()["reason"]) == (410, "Expired")
+
+
+async def test_a_restored_cluster_goes_back_in_versions(three: ScriptableCloud, caller: Caller) -> None:
+    backup = three.store.snapshot()
+    three.store.delete("services", "s0", "default")
+    newest = three.store.version
+    async with caller.watch(SERVICES, resourceVersion=str(newest)) as stream:
+        three.store.restore(backup)
+        assert await stream.rest() == []
+    answer = await caller.get(SERVICES)
+    assert [item["metadata"]["name"] for item in answer["items"]] == ["s0", "s1", "s2"]
+    assert int(answer["metadata"]["resourceVersion"]) == newest - 1
+
+
+# -- which requests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [TornFrame(), ShortWatch(), ExpiredWatch(), NoEndBookmark()])
+async def test_faults_of_watches_wait_for_a_watch(
+    three: ScriptableCloud, caller: Caller, fault: Fault
+) -> None:
+    rule = three.faults.add(fault)
+    assert (await caller.send("GET", SERVICES)).status == 200
+    assert rule.used == 0
+
+
+async def test_faults_of_bodies_spare_watches(three: ScriptableCloud, caller: Caller) -> None:
+    rule = three.faults.add(TruncatedBody())
+    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
+        assert (await stream.next())["type"] == "ADDED"
+    assert rule.used == 0
+
+
+async def test_a_rule_befalls_whom_it_is_for(three: ScriptableCloud, caller: Caller) -> None:
+    three.faults.add(Refuse(500), times=None, when=matching(resource="services", user_agent="kube-proxy/"))
+    agent = {"User-Agent": "kube-proxy/v1.36.0"}
+    assert (await caller.send("GET", SERVICES)).status == 200
+    assert (await caller.send("GET", "/api/v1/nodes", headers=agent)).status == 200
+    assert (await caller.send("GET", SERVICES, headers=agent)).status == 500
+
+
+async def test_lifted_and_cleared_rules_are_over(three: ScriptableCloud, caller: Caller) -> None:
+    rule = three.faults.add(Refuse(500), times=None)
+    assert (await caller.send("GET", SERVICES)).status == 500
+    rule.lift()
+    assert (await caller.send("GET", SERVICES)).status == 200
+    three.faults.add(Refuse(500), times=None)
+    three.faults.clear()
+    assert (await caller.send("GET", SERVICES)).status == 200

@@ -1,0 +1,146 @@
+"""HTTP writes: what a POST, PUT, PATCH or DELETE on a resource does to the store, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kube.request import RequestInfo
+from kube.status import bad_request
+from tests.cloud.scriptable.access import Access, User
+from tests.cloud.scriptable.admission import check_namespace
+from tests.cloud.scriptable.bodies import parse_delete_options, parse_object, parse_patch
+from tests.cloud.scriptable.conversion import from_storage
+from tests.cloud.scriptable.object_store import ObjectStore
+from tests.cloud.scriptable.questions import answer_question, issue_token
+from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from tests.cloud.scriptable.selection import select
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One request that changes something."""
+
+    info: RequestInfo
+    resource: Resource
+    user: User
+    content_type: str
+    body: bytes
+    query: Mapping[str, str]
+
+    @property
+    def dry_run(self) -> bool:
+        return self.query.get("dryRun") == "All"
+
+
+class Writer:
+    """Carries writes out. Every method answers (HTTP status, object) and raises StatusError as a kube-apiserver."""
+
+    def __init__(self, store: ObjectStore, table: ResourceTable, access: Access) -> None:
+        self._store = store
+        self._table = table
+        self._access = access
+
+    def answer(self, write: Write) -> tuple[int, Json]:
+        match write.info.verb:
+            case "create":
+                return 201, self._create(write)
+            case "update":
+                return self._update(write)
+            case "patch":
+                return 200, self._patch(write)
+            case "delete":
+                return 200, self._delete(write)
+            case _:
+                return 200, self._delete_collection(write)
+
+    def _create(self, write: Write) -> Json:
+        info, resource = write.info, write.resource
+        if info.subresource:
+            account = self._store.get(resource, info.name, info.namespace)
+            return issue_token(self._access, account, parse_delete_options(write.content_type, write.body))
+        value = parse_object(resource, write.content_type, write.body)
+        if Trait.QUESTION in resource.traits:
+            return answer_question(self._access, write.user, resource, value)
+        if resource.namespaced:
+            self._store.find(self._table.named("namespaces"), info.namespace)
+        return self._store.create(
+            value,
+            resource=resource,
+            namespace=info.namespace if resource.namespaced else "",
+            dry_run=write.dry_run,
+        )
+
+    def _update(self, write: Write) -> tuple[int, Json]:
+        info, resource = write.info, write.resource
+        value = parse_object(resource, write.content_type, write.body)
+        metadata = value["metadata"]
+        if not metadata.get("name"):
+            raise bad_request(
+                f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
+            )
+        if metadata["name"] != info.name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({info.name})"
+            )
+        check_namespace(resource, metadata, info.namespace)
+        key = (info.namespace if resource.namespaced else "", info.name)
+        code = 200 if key in self._store.collection(resource).objects else 201
+        return code, self._store.update(
+            value, resource=resource, subresource=info.subresource, dry_run=write.dry_run
+        )
+
+    def _patch(self, write: Write) -> Json:
+        info = write.info
+        patch_type, patch = parse_patch(write.resource, write.content_type, write.body)
+        return self._store.patch(
+            write.resource,
+            info.name,
+            patch,
+            info.namespace,
+            patch_type=patch_type,
+            subresource=info.subresource,
+            dry_run=write.dry_run,
+        )
+
+    def _delete(self, write: Write) -> Json:
+        info, resource = write.info, write.resource
+        options = parse_delete_options(write.content_type, write.body)
+        self._store.find(resource, info.name, info.namespace)
+        dry_run = write.dry_run or options.get("dryRun") == ["All"]
+        last = self._store.delete(
+            resource, info.name, info.namespace, preconditions=options.get("preconditions"), dry_run=dry_run
+        )
+        if Trait.DELETE_SHOWS_OBJECT in resource.traits or last["metadata"].get("finalizers"):
+            return last
+        details = {
+            "name": info.name,
+            "group": resource.group,
+            "kind": resource.name,
+            "uid": last["metadata"]["uid"],
+        }
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {name: text for name, text in details.items() if text},
+        }
+
+    def _delete_collection(self, write: Write) -> Json:
+        """Deletes what the selectors mean and answers the list of it."""
+        resource = write.resource
+        selection = select(resource, write.info.namespace, write.info.options)
+        objects = self._store.collection(resource).objects
+        chosen = [objects[key] for key in sorted(objects) if selection.matches(objects[key].value)]
+        for stored in chosen:
+            metadata = stored.value["metadata"]
+            self._store.delete(
+                resource, metadata["name"], metadata.get("namespace", ""), dry_run=write.dry_run
+            )
+        return {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": {"resourceVersion": str(self._store.version)},
+            "items": [from_storage(resource, stored.value) for stored in chosen],
+        }

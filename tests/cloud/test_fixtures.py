@@ -1,0 +1,91 @@
+"""The plugin that hands out test clouds: what is left out by `--quick`, and what is built before the first test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.fixtures import HUB_RBAC, REAL_TIMEOUT, OpenLink
+from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK
+from tests.cloud.real import RealCloud
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_MARK = """\
+def test_uses_it_indirectly(hub_rbac):
+    raise AssertionError("ran")
+
+def test_uses_none():
+    pass
+"""
+
+
+def run_pytest(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A session of its own, with this project's settings."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """A test file with one test that needs the control plane and does not say so, and one that does not."""
+    path = tmp_path / "test_sample.py"
+    path.write_text(WITHOUT_MARK)
+    return path
+
+
+def test_quick_leaves_out_what_needs_the_control_plane_and_says_so(sample: Path) -> None:
+    done = run_pytest(
+        "--quick", f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample)
+    )
+    assert "1 passed, 1 deselected" in done.stdout
+
+
+def test_what_cannot_be_built_stops_the_run_before_any_test(sample: Path, tmp_path: Path) -> None:
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(
+        '#!/bin/sh\n[ "$1" = version ] && echo go version go1.26.0 && exit\necho "no compiler" >&2; exit 1\n'
+    )
+    go.chmod(0o755)
+    env = {"PATH": f"{go.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    arguments = (f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample))
+    done = run_pytest(*arguments, env=env)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "no compiler" in done.stderr
+    assert run_pytest("-k", "none", *arguments, env=env).returncode == pytest.ExitCode.OK
+
+
+def test_a_test_of_real_processes_has_time(request: pytest.FixtureRequest, real_cloud: RealCloud) -> None:
+    assert request.node.get_closest_marker("real")
+    assert request.node.get_closest_marker("timeout").args == (REAL_TIMEOUT,)
+    assert real_cloud.admin.request("GET", "/readyz").body == b"ok"
+
+
+def test_each_namespace_is_new(real_cloud: RealCloud, namespace: str) -> None:
+    assert real_cloud.admin.get(f"/api/v1/namespaces/{namespace}/configmaps")["items"] == []
+
+
+def test_each_node_is_new(real_cloud: RealCloud, node: str) -> None:
+    assert real_cloud.admin.request("GET", f"/api/v1/nodes/{node}").status == 404
+
+
+def test_each_link_has_a_port_of_its_own(link: OpenLink) -> None:
+    wire = link(LOOPBACK, 9)
+    assert isinstance(wire, Link)
+    assert wire.port != link(LOOPBACK, 9).port
+
+
+def test_the_manifest_is_the_products() -> None:
+    assert HUB_RBAC.is_relative_to(ROOT / "controllers" / "manifests")
+    assert HUB_RBAC.exists()

@@ -1,0 +1,129 @@
+"""The real kube-proxy over a recorded iptables."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.kube_proxy import KubeProxy, parse_endpoints
+from tests.cloud.processes import ProcessFailedError
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import MERGE_PATCH
+
+TIMEOUT = 30.0
+"""Seconds; for what takes a fraction of one."""
+
+FIRST = """\
+*filter
+:KUBE-SERVICES - [0:0]
+-A KUBE-SERVICES -m comment --comment "a/dns:tcp has no endpoints" -d 10.96.0.3 -j REJECT
+COMMIT
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-WEB - [0:0]
+:KUBE-SVC-API - [0:0]
+-A KUBE-SERVICES -m comment --comment "a/web cluster IP" -m tcp -p tcp -d 10.96.0.1 --dport 80 -j KUBE-SVC-WEB
+-A KUBE-SVC-WEB -m comment --comment "a/web -> 10.1.0.1:8080" -m statistic --mode random -j KUBE-SEP-1
+-A KUBE-SVC-WEB -m comment --comment "a/web -> 10.1.0.2:8080" -j KUBE-SEP-2
+-A KUBE-SERVICES -m comment --comment "a/api:http cluster IP" -m tcp -p tcp -d 10.96.0.2 -j KUBE-SVC-API
+-A KUBE-SVC-API -m comment --comment "a/api:http -> 10.1.0.3:80" -j KUBE-SEP-3
+COMMIT
+"""
+CHANGED = """\
+*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-WEB - [0:0]
+-A KUBE-SERVICES -m comment --comment "a/web cluster IP" -m tcp -p tcp -d 10.96.0.1 --dport 80 -j KUBE-SVC-WEB
+-A KUBE-SVC-WEB -m comment --comment "a/web -> 10.1.0.2:8080" -j KUBE-SEP-2
+-A KUBE-SERVICES -m comment --comment "a/api:http cluster IP" -m tcp -p tcp -d 10.96.0.2 -j KUBE-SVC-API
+COMMIT
+"""
+REMOVED = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoints"),
+    [
+        ("", {}),
+        (FIRST, {"a/web": {"10.1.0.1:8080", "10.1.0.2:8080"}, "a/api:http": {"10.1.0.3:80"}}),
+        # What is not named again stays as it was.
+        (FIRST + CHANGED, {"a/web": {"10.1.0.2:8080"}, "a/api:http": {"10.1.0.3:80"}}),
+        # What is still being written does not count.
+        (FIRST + REMOVED.removesuffix("COMMIT\n"), parse_endpoints(FIRST.splitlines())),
+        # A chain that nothing leads to does not count.
+        (FIRST + REMOVED, {}),
+    ],
+)
+def test_parse_endpoints(text: str, endpoints: Mapping[str, Set[str]]) -> None:
+    assert parse_endpoints(text.splitlines()) == endpoints
+
+
+@pytest.fixture
+def web(real_cloud: RealCloud, namespace: str) -> str:
+    """The path of the only slice of the Service `web`, with two endpoints."""
+    service = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
+    real_cloud.admin.post(f"/api/v1/namespaces/{namespace}/services", service)
+    slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    real_cloud.admin.post(
+        slices,
+        {
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "", "port": 8080}],
+            "endpoints": [{"addresses": ["10.1.0.1"]}, {"addresses": ["10.1.0.2"]}],
+        },
+    )
+    return f"{slices}/web-1"
+
+
+@pytest.fixture
+def registered(real_cloud: RealCloud, node: str) -> str:
+    """A node that exists and has an address, which kube-proxy waits for."""
+    real_cloud.admin.post("/api/v1/nodes", {"metadata": {"name": node}})
+    address = {"status": {"addresses": [{"type": "InternalIP", "address": "198.51.100.7"}]}}
+    real_cloud.admin.patch(f"/api/v1/nodes/{node}/status", address)
+    return node
+
+
+@pytest.mark.usefixtures("hub_rbac")
+def test_rules_follow_the_endpoints(
+    real_cloud: RealCloud,
+    cloud_programs: dict[str, Path],
+    tmp_path: Path,
+    registered: str,
+    namespace: str,
+    web: str,
+) -> None:
+    kubeconfig = real_cloud.node_kubeconfig(registered)
+    mark = real_cloud.audit_mark()
+    with KubeProxy(registered, kubeconfig, tmp_path, cloud_programs) as proxy:
+        proxy.wait_synced(TIMEOUT)
+        assert proxy.endpoints()[f"{namespace}/web"] == {"10.1.0.1:8080", "10.1.0.2:8080"}
+        with urllib.request.urlopen(proxy.health_url) as answer:  # noqa: S310 - our own http URL
+            assert answer.status == 200
+        real_cloud.admin.patch(web, {"endpoints": [{"addresses": ["10.1.0.2"]}]}, MERGE_PATCH)
+        proxy.wait_endpoints(f"{namespace}/web", {"10.1.0.2:8080"}, TIMEOUT)
+        real_cloud.admin.patch(web, {"endpoints": []}, MERGE_PATCH)
+        proxy.wait_endpoints(f"{namespace}/web", set(), TIMEOUT)
+        with pytest.raises(ProcessFailedError) as caught:
+            proxy.wait_endpoints(f"{namespace}/web", {"10.1.0.9:1"}, timeout=0.05)
+        assert "wanted is ['10.1.0.9:1']" in "".join(caught.value.__notes__)
+    agents = {each.user_agent.split("/")[0] for each in real_cloud.audit(mark) if registered in each.user}
+    assert agents == {"kube-proxy"}
+
+
+def test_the_script_in_place_of_iptables_is_the_only_one_called(
+    real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, registered: str, hub_rbac: None
+) -> None:
+    with KubeProxy(registered, real_cloud.node_kubeconfig(registered), tmp_path, cloud_programs) as proxy:
+        proxy.wait_synced(TIMEOUT)
+        environment = Path(f"/proc/{proxy.process.pid}/environ").read_bytes().split(b"\0")
+        path = next(each for each in environment if each.startswith(b"PATH=")).decode()
+        assert path.removeprefix("PATH=").split(":")[0] == str(tmp_path / "iptables")
+        status = Path(f"/proc/{proxy.process.pid}/status").read_text()
+        effective = int(status.split("CapEff:")[1].split()[0], 16)
+        net_admin = 12
+        assert not effective >> net_admin & 1

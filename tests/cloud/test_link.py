@@ -1,0 +1,278 @@
+"""Each mode of the link, seen from both ends of a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cloud.fixtures import OpenLink
+from tests.cloud.link import Link, Mode
+from tests.cloud.ports import LOOPBACK
+
+TIMEOUT = 10.0
+"""Seconds; for what takes milliseconds."""
+QUIET = 0.15
+"""Seconds in which nothing may come: many times what a byte takes through a link that passes."""
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """A listening socket; tests accept and answer themselves."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        listener.settimeout(TIMEOUT)
+        yield listener
+
+
+@pytest.fixture
+def wire(server: socket.socket, link: OpenLink) -> Link:
+    """A link to the server."""
+    return link(*server.getsockname())
+
+
+@contextlib.contextmanager
+def connected(wire: Link, server: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection through the link: the client's, the server's."""
+    with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.settimeout(TIMEOUT)
+            yield client, accepted
+
+
+def receive(end: socket.socket, size: int) -> bytes:
+    """Exactly so many bytes, or fewer when the other end has sent FIN."""
+    data = b""
+    while len(data) < size and (chunk := end.recv(size - len(data))):
+        data += chunk
+    return data
+
+
+def is_quiet(end: socket.socket) -> bool:
+    """Whether nothing comes, no byte, FIN or RST, for a while."""
+    end.settimeout(QUIET)
+    try:
+        end.recv(1)
+    except TimeoutError:
+        return True
+    else:
+        return False
+    finally:
+        end.settimeout(TIMEOUT)
+
+
+def assert_reset(end: socket.socket) -> None:
+    with pytest.raises(ConnectionResetError):
+        end.recv(1)
+
+
+def test_bytes_pass_both_ways_and_are_counted(wire: Link, server: socket.socket) -> None:
+    assert wire.mode is Mode.PASS
+    with connected(wire, server) as (client, served):
+        client.sendall(b"question")
+        assert receive(served, 8) == b"question"
+        served.sendall(b"the answer")
+        assert receive(client, 10) == b"the answer"
+        seen = wire.wait(lambda traffic: traffic.down == 10, TIMEOUT)
+        assert (seen.up, seen.down, seen.open, seen.accepted) == (8, 10, 1, 1)
+    assert wire.wait(lambda traffic: traffic.open == 0, TIMEOUT).accepted == 1
+
+
+def test_each_side_ends_its_half_alone(wire: Link, server: socket.socket) -> None:
+    with connected(wire, server) as (client, served):
+        client.sendall(b"last")
+        client.shutdown(socket.SHUT_WR)
+        assert receive(served, 100) == b"last"
+        served.sendall(b"still here")
+        served.close()
+        assert receive(client, 100) == b"still here"
+
+
+def test_much_passes_unchanged_past_a_slow_reader(wire: Link, server: socket.socket) -> None:
+    sent = bytes(range(256)) * 128 * 1024  # 32 MiB: more than all buffers on the way
+    with connected(wire, server) as (client, served):
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            served.setblocking(False)
+            sending = loop.create_task(loop.sock_sendall(served, sent))
+            with pytest.raises(TimeoutError):
+                loop.run_until_complete(asyncio.wait_for(asyncio.shield(sending), QUIET))
+            client.setblocking(False)
+            received = b""
+            while len(received) < len(sent):
+                received += loop.run_until_complete(loop.sock_recv(client, 1 << 20))
+            loop.run_until_complete(sending)
+        assert received == sent
+
+
+def test_a_reset_is_handed_on(wire: Link, server: socket.socket) -> None:
+    with connected(wire, server) as (client, served):
+        served.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        served.close()
+        assert_reset(client)
+
+
+def test_a_server_that_is_not_there_resets(link: OpenLink, server: socket.socket) -> None:
+    wire = link(*server.getsockname())
+    server.close()
+    with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
+        assert_reset(client)
+    assert wire.wait(lambda traffic: traffic.open == 0, TIMEOUT).accepted == 1
+
+
+def test_cut_ends_what_is_open_and_nothing_else(wire: Link, server: socket.socket) -> None:
+    with connected(wire, server) as (client, served):
+        wire.cut()
+        assert_reset(client)
+        assert_reset(served)
+        assert wire.traffic.open == 0
+    with connected(wire, server) as (client, served):
+        client.sendall(b"x")
+        assert receive(served, 1) == b"x"
+
+
+def test_refuse_ends_what_is_open_and_refuses_what_is_new(wire: Link, server: socket.socket) -> None:
+    with connected(wire, server) as (client, served):
+        wire.refuse()
+        assert_reset(client)
+        assert_reset(served)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((wire.host, wire.port), TIMEOUT)
+    wire.carry()
+    with connected(wire, server) as (client, served):
+        client.sendall(b"x")
+        assert receive(served, 1) == b"x"
+
+
+def test_in_a_black_hole_connections_stay_open_and_nothing_moves(wire: Link, server: socket.socket) -> None:
+    with connected(wire, server) as (client, served):
+        wire.black_hole()
+        client.sendall(b"up")
+        served.sendall(b"down")
+        assert is_quiet(client)
+        assert is_quiet(served)
+        assert wire.traffic.open == 1
+        wire.carry()
+        assert receive(served, 2) == b"up"
+        assert receive(client, 4) == b"down"
+
+
+def test_a_black_hole_accepts_and_says_nothing(wire: Link, server: socket.socket) -> None:
+    wire.black_hole()
+    with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
+        client.sendall(b"hello")
+        assert wire.wait(lambda traffic: traffic.open == 1, TIMEOUT).up == 0
+        assert is_quiet(client)
+        server.settimeout(QUIET)
+        with pytest.raises(TimeoutError):
+            server.accept()
+        wire.carry()
+        server.settimeout(TIMEOUT)
+        served, _ = server.accept()
+        with served:
+            assert receive(served, 5) == b"hello"
+
+
+@pytest.mark.parametrize("linger", [b"\0\0\0\0\0\0\0\0", b"\1\0\0\0\0\0\0\0"], ids=["FIN", "RST"])
+def test_a_black_hole_hides_the_end_of_a_connection(wire: Link, server: socket.socket, linger: bytes) -> None:
+    with connected(wire, server) as (client, served):
+        wire.black_hole()
+        served.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        served.close()
+        assert is_quiet(client)
+        wire.carry()
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+
+
+def test_a_black_hole_can_be_cut_and_refused(wire: Link, server: socket.socket) -> None:
+    with connected(wire, server) as (client, served):
+        wire.black_hole()
+        wire.cut()
+        assert_reset(client)
+        assert_reset(served)
+    with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
+        wire.refuse()
+        assert_reset(client)
+
+
+def test_delay_is_each_way_and_does_not_add_up(wire: Link, server: socket.socket) -> None:
+    delay = 0.1
+    wire.carry(delay=delay)
+    with connected(wire, server) as (client, served):
+        start = time.monotonic()
+        for number in range(5):  # one after the other, all under way together
+            client.sendall(bytes([number]))
+        assert receive(served, 5) == bytes(range(5))
+        there = time.monotonic() - start
+        served.sendall(b"x")
+        assert receive(client, 1) == b"x"
+        both = time.monotonic() - start
+    assert delay <= there < 4 * delay
+    assert both >= 2 * delay
+
+
+def test_delay_keeps_what_a_black_hole_held(wire: Link, server: socket.socket) -> None:
+    wire.carry(delay=QUIET / 3)
+    with connected(wire, server) as (client, served):
+        client.sendall(b"x")
+        wire.black_hole()
+        assert is_quiet(served)
+        wire.carry()
+        assert receive(served, 1) == b"x"
+
+
+def test_bandwidth_is_shared_by_all_connections_one_way(wire: Link, server: socket.socket) -> None:
+    wire.carry(bandwidth=100_000)
+    with connected(wire, server) as (one, served_one), connected(wire, server) as (two, served_two):
+        start = time.monotonic()
+        one.sendall(bytes(10_000))
+        two.sendall(bytes(10_000))
+        served_one.sendall(bytes(10_000))
+        assert len(receive(one, 10_000)) == 10_000
+        down = time.monotonic() - start
+        assert len(receive(served_one, 10_000)) == 10_000
+        assert len(receive(served_two, 10_000)) == 10_000
+        up = time.monotonic() - start
+    assert down >= 0.09
+    assert 0.19 <= up < 1.0
+
+
+def test_a_limit_can_be_lifted_while_bytes_are_under_way(wire: Link, server: socket.socket) -> None:
+    wire.carry(bandwidth=1_000)
+    with connected(wire, server) as (client, served):
+        client.sendall(bytes(50_000))
+        wire.wait(lambda traffic: traffic.up > 0, TIMEOUT)
+        start = time.monotonic()
+        wire.carry()
+        assert len(receive(served, 50_000)) == 50_000
+    assert time.monotonic() - start < 5  # 50 at the old speed
+
+
+def test_waiting_for_what_does_not_come(wire: Link) -> None:
+    with pytest.raises(TimeoutError, match=r"not within 0\.01 s; the link has seen .*accepted=0"):
+        wire.wait(lambda traffic: traffic.accepted == 1, 0.01)
+
+
+def test_close_gives_everything_back(server: socket.socket) -> None:
+    with Link(*server.getsockname()) as wire, connected(wire, server) as (client, served):
+        wire.close()
+        assert_reset(client)
+        assert_reset(served)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((wire.host, wire.port), TIMEOUT)
+
+
+async def test_it_serves_an_asynchronous_test(wire: Link, server: socket.socket) -> None:
+    server.setblocking(False)
+    accepting = asyncio.create_task(asyncio.get_running_loop().sock_accept(server))
+    reader, writer = await asyncio.open_connection(wire.host, wire.port)
+    served, _ = await accepting
+    with served:
+        wire.cut()
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+    writer.close()
