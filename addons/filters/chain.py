@@ -1,0 +1,81 @@
+"""Every filter in the one fixed order, and several of them applied to one object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from addons.filters.discardcloudservice import DiscardCloudService
+from addons.filters.endpoints import EndpointsInPool
+from addons.filters.filter import Filter
+from addons.filters.forwardkubesvctraffic import ForwardKubeSvcTraffic
+from addons.filters.inclusterconfig import InClusterConfig
+from addons.filters.inputs import HubAddress, Inputs
+from addons.filters.localendpoint import LocalEndpoint
+from addons.filters.localhealth import LocalHealth
+from addons.filters.masterservice import MasterService
+from addons.filters.nodeportisolation import NodePortIsolation
+from addons.filters.serviceenvupdater import ServiceEnvUpdater
+from addons.filters.servicetopology import ServiceTopology
+from addons.filters.topology import Order
+from addons.filters.verdict import Note, Outcome, Verdict, ignore_note
+from kube.objects import ApiObject
+
+
+def build_filters(
+    order: Order = Order.ANY, local: HubAddress | None = None, *, health: bool = False
+) -> tuple[Filter, ...]:
+    """Every filter, with the hub's options for topology keys and for the local endpoint, in the order in
+    which they apply; local health only where the hub has a source of it."""
+    return (
+        # Services. What hides one goes first: nothing later can bring it back, or would matter.
+        DiscardCloudService(),
+        NodePortIsolation(),
+        # After both: what is left is rewritten.
+        MasterService(),
+        # Endpoints and slices. What takes endpoints away goes before what puts the hub's address in: that
+        # address names no node, so these would take it away again. Among these the order does not matter.
+        ServiceTopology(order),
+        *((LocalHealth(),) if health else ()),
+        EndpointsInPool(),
+        # The built-in rewrite goes before the one that somebody asked for by annotation or option, which must
+        # stand.
+        ForwardKubeSvcTraffic(),
+        LocalEndpoint(local),
+        # Alone with their resources.
+        InClusterConfig(),
+        ServiceEnvUpdater(),
+    )
+
+
+FILTERS: tuple[Filter, ...] = build_filters()
+_BY_NAME = {filter_.name: filter_ for filter_ in FILTERS}
+
+
+def by_name(name: str) -> Filter | None:
+    """The filter of that name with the default options."""
+    return _BY_NAME.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainVerdict:
+    """What the filters together made of the object, and what each that was asked said."""
+
+    outcome: Outcome
+    steps: tuple[tuple[str, Verdict], ...]
+
+
+def apply_chain(
+    filters: Sequence[Filter], obj: ApiObject, inputs: Inputs, note: Note = ignore_note
+) -> ChainVerdict:
+    """Applies the filters in the order given, to the first that drops the object."""
+    outcome, steps = Outcome.KEPT, []
+    for filter_ in filters:
+        verdict = filter_.apply(obj, inputs, note)
+        steps.append((filter_.name, verdict))
+        if verdict.outcome is Outcome.DROPPED:
+            outcome = Outcome.DROPPED
+            break
+        if verdict.outcome is Outcome.CHANGED:
+            outcome = Outcome.CHANGED
+    return ChainVerdict(outcome, tuple(steps))

@@ -1,0 +1,57 @@
+"""Points the slices of default/kubernetes at the hub, so that whoever dials that ClusterIP through kube-proxy
+gets the hub.
+
+Needs: the hub's address. Changes: every slice of that Service whose address type the hub has an address of:
+its only endpoint becomes the hub's address, ready, and the port named https the hub's. When the hub has no
+address of that family, or the slice has no port https, the slice is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from addons.filters.filter import ENDPOINT_SLICES, LIST_AND_WATCH
+from addons.filters.inputs import Inputs
+from addons.filters.kubernetesservice import https_port, is_slice_of_kubernetes, say_address, write_number
+from addons.filters.pruning import SLICE
+from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
+from kube.fields import Fields
+from kube.objects import ApiObject
+
+
+@dataclass(frozen=True)
+class ForwardKubeSvcTraffic:
+    name = "forwardkubesvctraffic"
+    resources = frozenset({ENDPOINT_SLICES})
+    components = frozenset({"kube-proxy"})
+    verbs = LIST_AND_WATCH
+    reasons = frozenset({"other-kind", "other-slice", "no-hub-address", "no-https-port", "hub-address"})
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if obj.kind != SLICE:
+            return kept("other-kind")
+        if not is_slice_of_kubernetes(obj):
+            return kept("other-slice")
+        hub = inputs.hub
+        host = hub.host_of(obj.fields.text("addressType"))
+        if host is None:
+            return kept("no-hub-address")
+        port = https_port(obj.fields)
+        if port is None:
+            return kept("no-https-port")
+        differs = write_number(port, "port", hub.port)
+        if not _is_only_endpoint(obj.fields.children("endpoints"), host):
+            obj.fields.clear("endpoints")
+            endpoint = obj.fields.add("endpoints")
+            endpoint.set_texts("addresses", [host])
+            endpoint.child("conditions").set("ready", True)
+            differs = True
+        say_address(note, obj, differs, f"{host} port {hub.port}")
+        return changed("hub-address") if differs else kept("hub-address")
+
+
+def _is_only_endpoint(endpoints: list[Fields], host: str) -> bool:
+    if len(endpoints) != 1:
+        return False
+    only = endpoints[0]
+    return only.texts("addresses") == [host] and only.child("conditions").flag("ready") is True

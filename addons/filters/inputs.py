@@ -1,0 +1,72 @@
+"""What filters may ask about the world beyond the object in hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+IPV4 = "IPv4"
+IPV6 = "IPv6"
+"""The names that Kubernetes gives to address families, in `spec.ipFamilies` and in a slice's
+`addressType`."""
+
+POOL_LABEL = "apps.openyurt.io/nodepool"
+"""The node label that says which node pool a node is in (document 002)."""
+
+
+def family_of(address: str) -> str:
+    """The family of an IP literal."""
+    return IPV6 if ":" in address else IPV4
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """Where pods reach the hub: IP literals, the main one first, and the TLS port."""
+
+    hosts: tuple[str, ...]
+    port: int
+
+    def host_of(self, family: str) -> str | None:
+        """The first host of that family, None if the hub has none."""
+        return next((host for host in self.hosts if family_of(host) == family), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFacts:
+    """The part of a Service that decides about its endpoints."""
+
+    annotations: Mapping[str, str]
+
+
+class Inputs(Protocol):
+    """The questions. An implementation records each one, so that the object is filtered again when the answer
+    changes: a filter asks only what decides, and each thing once for an object."""
+
+    @property
+    def node_name(self) -> str:
+        """This node's name, never empty."""
+
+    @property
+    def hub(self) -> HubAddress: ...
+
+    def service(self, namespace: str, name: str) -> ServiceFacts | None:
+        """None if there is no such Service."""
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        """None if no such Node is known. Each label that is looked at is a question of its own."""
+
+    def own_pool(self) -> str:
+        """The pool of this node: the hub's option, else the node's label; "" = in no pool."""
+
+    def pool_nodes(self, pool: str) -> Set[str] | None:
+        """The names of the nodes in a pool, by NodePool.status.nodes, or by node labels where that kind is
+        not installed; None if there is no such pool. Each node that is looked for is a question of its own."""
+
+    def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
+        """The nodes with a ready endpoint in any EndpointSlice of the Service of that address type; None
+        where this is not known. Only an ordered preference of topology keys asks it: a Service may have many
+        slices, and "the first key that leaves a ready endpoint" is a question about all of them."""
+
+    def is_healthy(self, node: str) -> bool:
+        """False only while the hub's local health source calls the node unhealthy."""

@@ -1,0 +1,52 @@
+"""The Service `default/kubernetes`, by which pods find the API server: what the filters share that lead it to
+the hub."""
+
+from __future__ import annotations
+
+from addons.filters.pruning import SERVICE_NAME_LABEL
+from addons.filters.verdict import Note, Outcome, ignore_note
+from kube.fields import Fields
+from kube.objects import ApiObject
+
+NAMESPACE = "default"
+NAME = "kubernetes"
+HTTPS = "https"
+"""The name of its port, in the Service, its Endpoints and its slices."""
+
+
+def is_kubernetes(obj: ApiObject) -> bool:
+    """True for that Service and for its Endpoints; for slices see `is_slice_of_kubernetes`."""
+    return obj.name == NAME and obj.namespace == NAMESPACE
+
+
+def is_slice_of_kubernetes(obj: ApiObject) -> bool:
+    """By name, as both sources do, or by label: on a dual-stack cluster the second family's slice has another
+    name."""
+    return obj.namespace == NAMESPACE and (obj.name == NAME or obj.labels.get(SERVICE_NAME_LABEL) == NAME)
+
+
+def https_port(owner: Fields) -> Fields | None:
+    """The entry named https of `ports`."""
+    return next((port for port in owner.children("ports") if port.text("name") == HTTPS), None)
+
+
+def write_number(fields: Fields, name: str, value: int) -> bool:
+    """Sets a number that differs. True if it did."""
+    if fields.number(name) == value:
+        return False
+    fields.set(name, value)
+    return True
+
+
+def write_texts(fields: Fields, name: str, values: list[str]) -> bool:
+    """Sets a list of strings that differs. True if it did."""
+    if fields.texts(name) == values:
+        return False
+    fields.set_texts(name, values)
+    return True
+
+
+def say_address(note: Note, obj: ApiObject, differs: bool, where: str) -> None:
+    if note is not ignore_note:
+        outcome = Outcome.CHANGED if differs else Outcome.KEPT
+        note(f"{obj.kind} {obj.namespace}/{obj.name}", outcome, f"points at {where}")

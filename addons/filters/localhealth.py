@@ -1,0 +1,51 @@
+"""Takes away the endpoints on nodes that the hub's local health source calls unhealthy (SuperEdge's service
+autonomy enhancement, with edge-health).
+
+Needs: the local health of each endpoint's node. Changes: EndpointSlices (v1, v1beta1) and Endpoints, of
+services with a topology and without, ready and not ready addresses alike; an emptied object is still sent.
+default/kubernetes is left alone. What the source does not name is kept, and so is an endpoint that names no
+node: unlike the source, which loses every endpoint made by hand as soon as it is switched on. While there is no
+word from the health source, or its last one is too old, nothing is filtered.
+
+Part of the chain only where the hub has option hub_local_health.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
+from addons.filters.inputs import Inputs
+from addons.filters.kubernetesservice import is_kubernetes, is_slice_of_kubernetes
+from addons.filters.pruning import KINDS, SLICE, prune
+from addons.filters.topology import NodeRule
+from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
+from kube.objects import ApiObject
+
+
+@dataclass(frozen=True)
+class LocalHealth:
+    name = "localhealth"
+    resources = frozenset({ENDPOINTS, ENDPOINT_SLICES})
+    components = frozenset({"kube-proxy", "coredns", "nginx-ingress-controller"})
+    verbs = LIST_AND_WATCH
+    reasons = frozenset({"other-kind", "kubernetes-service", "all-healthy", "unhealthy-node"})
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if obj.kind not in KINDS:
+            return kept("other-kind")
+        if is_slice_of_kubernetes(obj) if obj.kind == SLICE else is_kubernetes(obj):
+            return kept("kubernetes-service")
+        is_healthy = cache(inputs.is_healthy)
+
+        def allows(node: str) -> bool:
+            return not node or is_healthy(node)
+
+        def explain(node: str) -> str:
+            if not node:
+                return "endpoint that names no node"
+            return f"node {node} is {'not ' if is_healthy(node) else ''}called unhealthy by local health"
+
+        rule = NodeRule("unhealthy-node", allows, explain)
+        return changed("unhealthy-node") if prune(obj, rule, note) else kept("all-healthy")

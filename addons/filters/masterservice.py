@@ -1,0 +1,59 @@
+"""Gives the Service default/kubernetes the hub's address and port, so that pods which kubelet starts find the
+hub.
+
+Needs: the hub's address. Changes: clusterIP and clusterIPs (openyurt#2173), one per address family that both
+the Service and the hub have, the families when fewer are left, and the port named https. When the hub has no
+address of any of the Service's families, nothing is changed: pods go on reaching the cloud directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from addons.filters.filter import LIST_AND_WATCH, SERVICES
+from addons.filters.inputs import Inputs, family_of
+from addons.filters.kubernetesservice import https_port, is_kubernetes, say_address, write_number, write_texts
+from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
+from kube.fields import Fields
+from kube.objects import ApiObject
+
+
+@dataclass(frozen=True)
+class MasterService:
+    name = "masterservice"
+    resources = frozenset({SERVICES})
+    components = frozenset({"kubelet"})
+    verbs = LIST_AND_WATCH
+    reasons = frozenset({"other-kind", "other-service", "no-hub-address", "hub-address"})
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if obj.kind != "Service":
+            return kept("other-kind")
+        if not is_kubernetes(obj):
+            return kept("other-service")
+        hub, spec = inputs.hub, obj.fields.child("spec")
+        wanted = [(family, host) for family in _families(spec) if (host := hub.host_of(family))]
+        if not wanted:
+            return kept("no-hub-address")
+        hosts = [host for _, host in wanted]
+        differs = write_texts(spec, "clusterIPs", hosts)
+        if spec.text("clusterIP") != hosts[0]:
+            spec.set("clusterIP", hosts[0])
+            differs = True
+        if spec.has("ipFamilies"):
+            # The lists are paired by position: a family that is left alone would get the other one's address.
+            differs |= write_texts(spec, "ipFamilies", [family for family, _ in wanted])
+        port = https_port(spec)
+        if port is not None:
+            differs |= write_number(port, "port", hub.port)
+        say_address(note, obj, differs, f"{', '.join(hosts)} port {hub.port}")
+        return changed("hub-address") if differs else kept("hub-address")
+
+
+def _families(spec: Fields) -> list[str]:
+    """The families of the Service, the main one first; from its addresses where it says nothing (before
+    Kubernetes 1.20)."""
+    families = spec.texts("ipFamilies")
+    if families:
+        return families
+    return [family_of(ip) for ip in spec.texts("clusterIPs") or [spec.text("clusterIP")] if ip]

@@ -1,0 +1,54 @@
+"""Points a pod at the hub where its spec spells out the API server's address in the environment of its
+containers.
+
+Needs: the hub's address. Changes: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in
+containers that have them; none is added and init containers stay as they are, as in the existing system. When
+the hub has no address, the pod is kept. The existing system also filters the answers to kubelet's PATCH of a
+pod's status; here rules name reads only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from addons.filters.filter import PODS, READS
+from addons.filters.inputs import Inputs
+from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
+from kube.objects import ApiObject
+
+HOST = "KUBERNETES_SERVICE_HOST"
+PORT = "KUBERNETES_SERVICE_PORT"
+
+
+@dataclass(frozen=True)
+class ServiceEnvUpdater:
+    name = "serviceenvupdater"
+    resources = frozenset({PODS})
+    components = frozenset({"kubelet"})
+    verbs = READS
+    reasons = frozenset({"other-kind", "no-hub-address", "no-service-env", "hub-address"})
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if obj.kind != "Pod":
+            return kept("other-kind")
+        containers = obj.fields.child("spec").children("containers")
+        found = [v for c in containers for v in c.children("env") if v.text("name") in (HOST, PORT)]
+        if not found:
+            return kept("no-service-env")
+        hub = inputs.hub
+        if not hub.hosts:
+            return kept("no-hub-address")
+        wanted = {HOST: hub.hosts[0], PORT: str(hub.port)}
+        differing = [
+            variable for variable in found if variable.text("value") != wanted[variable.text("name")]
+        ]
+        for variable in differing:
+            variable.set("value", wanted[variable.text("name")])
+        if differing:
+            names = ", ".join(sorted({variable.text("name") for variable in differing}))
+            note(
+                f"pod {obj.namespace}/{obj.name}",
+                Outcome.CHANGED,
+                f"{names} point at {wanted[HOST]} port {hub.port}",
+            )
+        return changed("hub-address") if differing else kept("hub-address")

@@ -1,0 +1,136 @@
+"""Keeps of a Service's endpoints those that its topology annotations let this node reach.
+
+Needs: the Service, and, as its annotations say, this node's pool and that pool's nodes, or the labels of this
+node and of the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endpoints, ready and not ready
+addresses alike; an endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to
+see it (openyurt#1028).
+
+When something is missing, as the sources do:
+- no service-name label, no Service, no annotation, a word or a JSON text that says nothing: nothing is
+  filtered by it;
+- pool scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool
+  without nodes is a known answer: it takes every endpoint away;
+- label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
+  unknown goes.
+With both annotations an endpoint must satisfy both; where one restricts nothing, the verdict names that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
+from addons.filters.inputs import Inputs
+from addons.filters.pruning import KINDS, SLICE, prune, ready_nodes_of, service_of
+from addons.filters.topology import (
+    NodeRule,
+    Order,
+    Scope,
+    Topology,
+    both,
+    by_preference,
+    in_this_pool,
+    on_this_node,
+    parse_topology,
+    sharing_a_key,
+)
+from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
+from kube.objects import ApiObject
+
+
+@dataclass(frozen=True)
+class ServiceTopology:
+    """`order` is the hub's option for what several SuperEdge keys mean."""
+
+    order: Order = Order.ANY
+
+    name = "servicetopology"
+    resources = frozenset({ENDPOINTS, ENDPOINT_SLICES})
+    components = frozenset({"kube-proxy", "coredns", "nginx-ingress-controller"})
+    verbs = LIST_AND_WATCH
+    reasons = frozenset(
+        {
+            *("other-kind", "no-service-label", "no-service", "no-topology"),
+            *("unknown-topology", "bad-topology-keys", "no-pool", "no-such-pool"),
+            *("same-node", "same-pool", "same-key", "no-own-node", "no-own-label"),
+            *("preferred-key", "any-endpoint", "no-preferred", "both-topologies"),
+        }
+    )
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if obj.kind not in KINDS:
+            return kept("other-kind")
+        service = service_of(obj)
+        facts = inputs.service(obj.namespace, service) if service else None
+        if facts is None:
+            unfiltered = "no-service" if service else "no-service-label"
+            note(f"{obj.kind} {obj.namespace}/{obj.name}", Outcome.KEPT, _UNFILTERED[unfiltered])
+            return kept(unfiltered)
+        rule, doubts = _rule_for(parse_topology(facts.annotations, self.order), obj, service, inputs)
+        if rule is None and not doubts:
+            doubts = ("no-topology",)
+        for doubt in doubts:
+            note(f"service {obj.namespace}/{service}", Outcome.KEPT, _UNFILTERED[doubt])
+        if rule is None:
+            return kept(doubts[0])
+        removed = prune(obj, rule, note)
+        reason = doubts[0] if doubts else rule.reason
+        return changed(reason) if removed else kept(reason)
+
+
+_UNFILTERED = {
+    "no-service-label": "it has no label kubernetes.io/service-name",
+    "no-service": "its Service is not known",
+    "no-topology": "it has no topology annotation",
+    "unknown-topology": "the value of its openyurt.io/topologyKeys is not known and restricts nothing",
+    "bad-topology-keys": "its topologyKeys is not a JSON array of strings and restricts nothing",
+    "no-pool": "it asks for this node's pool, and this node is in none",
+    "no-such-pool": "it asks for this node's pool, and there is no such NodePool",
+}
+"""What to tell people about each reason why a Service, or a part of its topology, restricts nothing."""
+
+
+def _rule_for(
+    topology: Topology, obj: ApiObject, service: str, inputs: Inputs
+) -> tuple[NodeRule | None, tuple[str, ...]]:
+    """The rule that the topology comes to here, None if it restricts nothing, and the reasons why a part of
+    it does not."""
+    doubts = topology.doubts
+    scope: NodeRule | None = None
+    if topology.scope is Scope.NODE:
+        scope = on_this_node(inputs)
+    elif topology.scope is Scope.POOL:
+        answer = in_this_pool(inputs)
+        if isinstance(answer, NodeRule):
+            scope = answer
+        else:
+            doubts = (answer, *doubts)
+    if not topology.keys:
+        return scope, doubts
+    labels_of = cache(inputs.node_labels)
+    if topology.order is Order.ANY:
+        keys = sharing_a_key(topology.keys, inputs.node_name, labels_of)
+    else:
+        ready = _ready_nodes(obj, service, inputs, scope)
+        keys = by_preference(topology.keys, ready, inputs.node_name, labels_of)
+    return (keys if scope is None else both(scope, keys)), doubts
+
+
+def _ready_nodes(
+    obj: ApiObject, service: str, inputs: Inputs, scope: NodeRule | None
+) -> Callable[[], list[str]]:
+    """The nodes among which a preferred key must find one: those with a ready endpoint, in this slice or in
+    another one of the Service, that OpenYurt's annotation leaves and local health does not take away. Sorted, so
+    that the same questions follow from the same inputs."""
+
+    @cache
+    def ready() -> list[str]:
+        found = ready_nodes_of(obj)
+        if obj.kind == SLICE:
+            found |= inputs.ready_nodes(obj.namespace, service, obj.fields.text("addressType")) or frozenset()
+        allowed = {node for node in found if scope is None or scope.allows(node)}
+        return sorted(node for node in allowed if inputs.is_healthy(node))
+
+    return ready

@@ -1,0 +1,204 @@
+"""What a Service's topology annotations ask for, and which nodes satisfy it: pure, for all endpoint filters.
+
+Two systems left an annotation each: OpenYurt's `openyurt.io/topologyKeys` (documents 000 and 002), one plain
+word, and SuperEdge's `topologyKeys` (document 004), a JSON array of node label keys. Where a Service has
+both, both must be satisfied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from addons.filters.inputs import POOL_LABEL, Inputs
+
+SCOPE_ANNOTATION = "openyurt.io/topologyKeys"
+KEYS_ANNOTATION = "topologyKeys"
+ANY_ENDPOINT = "*"
+"""The last resort in an ordered list of keys: any endpoint (document 004)."""
+
+
+class Order(StrEnum):
+    """What several keys mean: any of them, as SuperEdge does, or the first that leaves a ready endpoint, as
+    Kubernetes' former spec.topologyKeys did."""
+
+    ANY = "any"
+    PREFERRED = "preferred"
+
+
+class Scope(StrEnum):
+    """How far OpenYurt's annotation lets traffic go."""
+
+    EVERYWHERE = ""
+    NODE = "node"
+    POOL = "pool"
+
+
+_SCOPES = {
+    "kubernetes.io/hostname": Scope.NODE,
+    "openyurt.io/nodepool": Scope.POOL,
+    "kubernetes.io/zone": Scope.POOL,  # document 002: an older word for the pool, not Kubernetes' zone label
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Both annotations, read. `doubts` names those that are there and say nothing usable, as reasons of a
+    verdict."""
+
+    scope: Scope = Scope.EVERYWHERE
+    keys: tuple[str, ...] = ()
+    order: Order = Order.ANY
+    doubts: tuple[str, ...] = ()
+
+
+def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> Topology:
+    """Never raises: a word or a value that is not understood restricts nothing and is named in `doubts`.
+
+    `order` is this hub's option; a list that ends with `"*"` is ordered whatever the option says.
+    """
+    doubts = []
+    word = annotations.get(SCOPE_ANNOTATION)
+    scope = Scope.EVERYWHERE if word is None else _SCOPES.get(word, Scope.EVERYWHERE)
+    if word is not None and scope is Scope.EVERYWHERE:
+        doubts.append("unknown-topology")
+    text = annotations.get(KEYS_ANNOTATION)
+    keys = () if text is None else _parse_keys(text)
+    if keys is None:
+        doubts.append("bad-topology-keys")
+        keys = ()
+    if keys and keys[-1] == ANY_ENDPOINT:
+        order = Order.PREFERRED
+    return Topology(scope, keys, order, tuple(doubts))
+
+
+def _parse_keys(text: str) -> tuple[str, ...] | None:
+    """None if it is not a JSON array of strings. `null` and `[]` are the source's ways to say "no
+    topology"."""
+    try:
+        keys = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if keys is None:
+        return ()
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        return None
+    return tuple(keys)
+
+
+LabelsOf = Callable[[str], Mapping[str, str] | None]
+"""The labels of a node by its name; None if it is not known. Give it an answer that remembers: it is asked
+often."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRule:
+    """Decides about an endpoint by the name of its node ("" = it names none)."""
+
+    reason: str
+    allows: Callable[[str], bool]
+    explain: Callable[[str], str]
+
+
+def on_this_node(inputs: Inputs) -> NodeRule:
+    own = inputs.node_name
+
+    def explain(node: str) -> str:
+        return f"{_named(node)}, this node is {own}"
+
+    return NodeRule("same-node", own.__eq__, explain)
+
+
+def in_this_pool(inputs: Inputs) -> NodeRule | str:
+    """A rule, or the reason why there can be none: "no-pool" (this node is in none) or "no-such-pool"."""
+    pool = inputs.own_pool()
+    if not pool:
+        return "no-pool"
+    members = inputs.pool_nodes(pool)
+    if members is None:
+        return "no-such-pool"
+
+    def explain(node: str) -> str:
+        if not node:
+            return _named(node)
+        if node in members:
+            return f"node {node} is in node pool {pool}, as this node is"
+        labelled = (inputs.node_labels(node) or {}).get(POOL_LABEL)
+        if labelled is None or labelled == pool:
+            return f"node {node} is not among the nodes of node pool {pool}, this node's"
+        return f"node {node} has {POOL_LABEL}={labelled}, this node {pool}"
+
+    return NodeRule("same-pool", members.__contains__, explain)
+
+
+def sharing_a_key(keys: tuple[str, ...], own_name: str, labels_of: LabelsOf) -> NodeRule:
+    """Nodes with the same value as this node for one of the label keys. Strict, as SuperEdge is: nothing is
+    allowed while this node is not known ("no-own-node") or has none of the keys ("no-own-label")."""
+    own = labels_of(own_name)
+    wanted = {key: own[key] for key in keys if key in own} if own is not None else {}
+
+    @cache
+    def allows(node: str) -> bool:
+        if not wanted or not node:
+            return False
+        labels = labels_of(node)
+        return labels is not None and any(labels.get(key) == value for key, value in wanted.items())
+
+    def explain(node: str) -> str:
+        if own is None:
+            return f"this node {own_name} is not known"
+        if not node:
+            return _named(node)
+        labels = labels_of(node)
+        if labels is None:
+            return f"node {node} is not known"
+        return "; ".join(
+            f"node {node} has {_labelled(labels, key)}, this node {_labelled(own, key)}" for key in keys
+        )
+
+    reason = "no-own-node" if own is None else "same-key" if wanted else "no-own-label"
+    return NodeRule(reason, allows, explain)
+
+
+def by_preference(
+    keys: tuple[str, ...], ready: Callable[[], Iterable[str]], own_name: str, labels_of: LabelsOf
+) -> NodeRule:
+    """The first key for which a node of `ready`, those with a ready endpoint, shares this node's value; `"*"`
+    = any endpoint. Where no key finds one, nothing is allowed, as in Kubernetes' former topologyKeys."""
+    for key in keys:
+        if key == ANY_ENDPOINT:
+            return NodeRule("any-endpoint", _always, lambda node: f"{_named(node)}; any endpoint may serve")
+        rule = sharing_a_key((key,), own_name, labels_of)
+        if rule.reason == "same-key" and any(map(rule.allows, ready())):
+            return NodeRule("preferred-key", rule.allows, rule.explain)
+    tried = ", ".join(keys)
+    return NodeRule(
+        "no-preferred", _never, lambda node: f"no ready endpoint shares any of {tried} with this node"
+    )
+
+
+def both(first: NodeRule, second: NodeRule) -> NodeRule:
+    return NodeRule(
+        "both-topologies",
+        lambda node: first.allows(node) and second.allows(node),
+        lambda node: f"{first.explain(node)}; {second.explain(node)}",
+    )
+
+
+def _always(node: str) -> bool:
+    return True
+
+
+def _never(node: str) -> bool:
+    return False
+
+
+def _named(node: str) -> str:
+    return f"endpoint of node {node}" if node else "endpoint that names no node"
+
+
+def _labelled(labels: Mapping[str, str], key: str) -> str:
+    return f"{key}={labels[key]}" if key in labels else f"no {key}"

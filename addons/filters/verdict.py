@@ -1,0 +1,47 @@
+"""What a filter says about one object: kept, changed or dropped, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What became of the object. KEPT promises that not one byte of it differs."""
+
+    KEPT = "kept"
+    CHANGED = "changed"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reason` is one of a filter's few fixed slugs ("same-pool", "no-service"): a metric label, never an
+    object's name."""
+
+    outcome: Outcome
+    reason: str
+
+
+def kept(reason: str) -> Verdict:
+    return Verdict(Outcome.KEPT, reason)
+
+
+def changed(reason: str) -> Verdict:
+    return Verdict(Outcome.CHANGED, reason)
+
+
+def dropped(reason: str) -> Verdict:
+    return Verdict(Outcome.DROPPED, reason)
+
+
+Note = Callable[[str, Outcome, str], None]
+"""Told, for people, about each thing a filter decides: the subject ("10.0.0.3", "service default/web"), its
+outcome, and the reason with the values that were compared ("node n3 has apps.openyurt.io/nodepool=p2, this
+node p1")."""
+
+
+def ignore_note(subject: str, outcome: Outcome, reason: str) -> None:
+    """The note of the hot path. Filters leave out the work of explaining when they are given this very
+    function."""

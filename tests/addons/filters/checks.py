@@ -1,0 +1,79 @@
+"""What must hold for every filter, whatever the object and the world: checked at every application in a
+test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from addons.filters.filter import Filter
+from addons.filters.verdict import Outcome, Verdict
+from kube.encoding import Encoding
+from kube.objects import ApiObject
+from tests.addons.filters.samples import Notes, Sample, World, decode_again, has_unknown
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What came of one application: the object as its reader decodes it, and what the filter asked and
+    noted."""
+
+    verdict: Verdict
+    obj: ApiObject
+    asked: list[tuple[str, ...]]
+    notes: list[tuple[str, str, str]]
+
+    def said(self) -> tuple[str, str]:
+        return str(self.verdict.outcome), self.verdict.reason
+
+
+def apply(filter_: Filter, sample: Sample, world: World, encoding: Encoding) -> Applied:
+    """Applies the filter to a fresh object, and checks what every filter promises."""
+    asking, obj = replace(world, asked=[]), sample.build(encoding)
+    before = obj.encode()
+    verdict = filter_.apply(obj, asking)
+    after = obj.encode()
+
+    assert verdict.reason in filter_.reasons
+    assert (after == before) is (verdict.outcome is not Outcome.CHANGED), (
+        "KEPT and DROPPED write nothing, CHANGED does"
+    )
+    assert has_unknown(obj), "what the schema does not know survives"
+    assert len(asking.asked) == len(set(asking.asked)), "each question is asked once"
+
+    again = decode_again(obj)
+    second = filter_.apply(again, replace(world, asked=[]))
+    assert again.encode() == after, "applying twice is applying once"
+    if verdict.outcome is not Outcome.CHANGED:
+        assert second == verdict
+
+    notes, explained = Notes(), sample.build(encoding)
+    assert filter_.apply(explained, replace(world, asked=[]), notes) == verdict, "a note changes no verdict"
+    assert (explained.encode() == before) is (after == before)
+    return Applied(verdict, decode_again(obj), asking.asked, notes.lines)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a filter's table: an object in a world, and what the filter is to make of it."""
+
+    name: str
+    sample: Sample
+    outcome: str
+    reason: str
+    world: World = field(default_factory=World)
+
+    def check(self, filter_: Filter, encoding: Encoding) -> Applied:
+        applied = apply(filter_, self.sample, self.world, encoding)
+        assert applied.said() == (self.outcome, self.reason)
+        return applied
+
+
+def named(cases: list[Case]) -> list[object]:
+    """The cases as pytest shows them."""
+    return [pytest.param(case, id=case.name.replace(" ", "-")) for case in cases]
+
+
+def reasons_of(*tables: list[Case]) -> set[str]:
+    return {case.reason for table in tables for case in table}

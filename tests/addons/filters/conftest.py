@@ -1,0 +1,13 @@
+"""Every filter test runs in both encodings."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.encoding import Encoding
+
+
+@pytest.fixture(params=list(Encoding), ids=lambda encoding: encoding.name.lower())
+def encoding(request: pytest.FixtureRequest) -> Encoding:
+    chosen: Encoding = request.param
+    return chosen

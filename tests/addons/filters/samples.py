@@ -1,0 +1,212 @@
+"""Objects written once and built in either encoding, and a world for the filters to ask about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from addons.filters.inputs import POOL_LABEL, HubAddress, ServiceFacts
+from addons.filters.verdict import Outcome
+from kube.encoding import Encoding
+from kube.fields import Fields
+from kube.objects import ApiObject, decode_object
+
+MAPPINGS = frozenset({"labels", "annotations", "data", "topology"})
+"""The fields of the samples that are maps of strings; every other JSON object is a message."""
+
+UNKNOWN_JSON = '"fromTheFuture":{"kept":[1,2.50,"\\u00e9"]}'
+UNKNOWN_PROTOBUF = b"\xfa\x3e\x04kept"
+"""Field 1007, a string: a number that no message of the schema has."""
+
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An object of the API, as its JSON would be without apiVersion and kind."""
+
+    api_version: str
+    kind: str
+    content: Content
+
+    def build(self, encoding: Encoding) -> ApiObject:
+        """As a filter gets it: decoded from bytes, with a field that nobody knows."""
+        if encoding is Encoding.JSON:
+            text = json.dumps({"apiVersion": self.api_version, "kind": self.kind, **self.content})
+            return decode_object(
+                encoding, self.api_version, self.kind, f"{text[:-1]},{UNKNOWN_JSON}}}".encode()
+            )
+        obj = decode_object(encoding, self.api_version, self.kind, b"")
+        _write(obj.fields, self.content)
+        return decode_object(encoding, self.api_version, self.kind, obj.encode() + UNKNOWN_PROTOBUF)
+
+
+def decode_again(obj: ApiObject) -> ApiObject:
+    """The object as its reader gets it."""
+    return decode_object(obj.encoding, obj.api_version, obj.kind, obj.encode())
+
+
+def has_unknown(obj: ApiObject) -> bool:
+    """Whether the field that nobody knows is still there, byte for byte."""
+    unknown = json.loads(f"{{{UNKNOWN_JSON}}}") if obj.encoding is Encoding.JSON else UNKNOWN_PROTOBUF
+    if isinstance(unknown, bytes):
+        return unknown in obj.encode()
+    found = json.loads(obj.encode())
+    return all(found.get(name) == value for name, value in unknown.items())
+
+
+def _write(fields: Fields, content: Content) -> None:
+    for name, value in content.items():
+        if name in MAPPINGS:
+            fields.set_mapping(name, value)
+        elif isinstance(value, dict):
+            _write(fields.child(name), value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for item in value:
+                _write(fields.add(name), item)
+        elif isinstance(value, list):
+            fields.set_texts(name, value)
+        else:
+            fields.set(name, value)
+
+
+def metadata(name: str, namespace: str, **more: Mapping[str, str] | None) -> Content:
+    return {"name": name, "namespace": namespace, "resourceVersion": "7"} | {
+        k: dict(v) for k, v in more.items() if v
+    }
+
+
+def service(
+    name: str = "web",
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+    ports: Iterable[Content] = ({"name": "http", "port": 80},),
+    **spec: Any,
+) -> Sample:
+    content = {"metadata": metadata(name, namespace, annotations=annotations)}
+    return Sample("v1", "Service", content | {"spec": {"ports": list(ports), **spec}})
+
+
+def endpoint(address: str, node: str | None, ready: bool | None = True) -> Content:
+    """One endpoint of a v1 slice."""
+    found: Content = {"addresses": [address]}
+    if ready is not None:
+        found["conditions"] = {"ready": ready}
+    return found if node is None else found | {"nodeName": node}
+
+
+def old_endpoint(address: str, hostname: str | None, node: str | None = None) -> Content:
+    """One endpoint of a v1beta1 slice, with the node in its topology."""
+    found: Content = {"addresses": [address], "conditions": {"ready": True}}
+    if hostname is not None:
+        found["topology"] = {"kubernetes.io/hostname": hostname}
+    return found if node is None else found | {"nodeName": node}
+
+
+def endpoint_slice(
+    endpoints: Iterable[Content],
+    name: str = "web-abc",
+    service_name: str | None = "web",
+    version: str = "v1",
+    family: str = "IPv4",
+    annotations: Mapping[str, str] | None = None,
+    ports: Iterable[Content] = ({"name": "http", "protocol": "TCP", "port": 8080},),
+) -> Sample:
+    labels = None if service_name is None else {"kubernetes.io/service-name": service_name}
+    content: Content = {"metadata": metadata(name, "default", labels=labels, annotations=annotations)}
+    content |= {"addressType": family, "ports": list(ports)}
+    if found := list(endpoints):
+        content["endpoints"] = found
+    return Sample(f"discovery.k8s.io/{version}", "EndpointSlice", content)
+
+
+def subset(ready: Mapping[str, str | None], not_ready: Mapping[str, str | None] | None = None) -> Content:
+    """One subset of an Endpoints object, from addresses and their nodes."""
+    found: Content = {"ports": [{"name": "http", "protocol": "TCP", "port": 8080}]}
+    for name, nodes in (("addresses", ready), ("notReadyAddresses", not_ready)):
+        if nodes:
+            found[name] = [{"ip": ip} | ({} if n is None else {"nodeName": n}) for ip, n in nodes.items()]
+    return found
+
+
+def endpoints(*subsets: Content, name: str = "web", annotations: Mapping[str, str] | None = None) -> Sample:
+    content: Content = {"metadata": metadata(name, "default", annotations=annotations)}
+    return Sample("v1", "Endpoints", content | ({"subsets": list(subsets)} if subsets else {}))
+
+
+def addresses_of(obj: ApiObject) -> list[str]:
+    """Every address that is left, ready ones of a subset before the others."""
+    if obj.kind == "EndpointSlice":
+        return [address for e in obj.fields.children("endpoints") for address in e.texts("addresses")]
+    return [
+        address.text("ip")
+        for subset in obj.fields.children("subsets")
+        for name in ("addresses", "notReadyAddresses")
+        for address in subset.children(name)
+    ]
+
+
+@dataclass
+class World:
+    """Inputs for a test, which remember what they were asked."""
+
+    services: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The annotations of the Services, by "namespace/name"."""
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The labels of the nodes."""
+    pools: dict[str, frozenset[str]] = field(default_factory=dict)
+    pool: str = ""
+    node_name: str = "n1"
+    hub: HubAddress = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
+    ready: dict[tuple[str, str], frozenset[str]] | None = None
+    """The nodes with ready endpoints, by "namespace/service" and address type; None = not known."""
+    unhealthy: frozenset[str] = frozenset()
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def service(self, namespace: str, name: str) -> ServiceFacts | None:
+        self.asked.append(("service", namespace, name))
+        annotations = self.services.get(f"{namespace}/{name}")
+        return None if annotations is None else ServiceFacts(annotations)
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        self.asked.append(("node_labels", name))
+        return self.nodes.get(name)
+
+    def own_pool(self) -> str:
+        self.asked.append(("own_pool",))
+        return self.pool
+
+    def pool_nodes(self, pool: str) -> frozenset[str] | None:
+        self.asked.append(("pool_nodes", pool))
+        return self.pools.get(pool)
+
+    def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
+        self.asked.append(("ready_nodes", namespace, service, address_type))
+        return (
+            None
+            if self.ready is None
+            else self.ready.get((f"{namespace}/{service}", address_type), frozenset())
+        )
+
+    def is_healthy(self, node: str) -> bool:
+        self.asked.append(("is_healthy", node))
+        return node not in self.unhealthy
+
+
+def pooled_world(annotations: Mapping[str, str]) -> World:
+    """Service default/web with these annotations; n1 (this node) and n2 in pool p1, n3 in p2, n4 in none."""
+    pools = {"p1": frozenset({"n1", "n2"}), "p2": frozenset({"n3"})}
+    nodes = {node: {POOL_LABEL: pool} for pool, members in pools.items() for node in members}
+    return World({"default/web": dict(annotations)}, nodes | {"n4": {}}, pools, "p1")
+
+
+class Notes:
+    """A note that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, str]] = []
+
+    def __call__(self, subject: str, outcome: Outcome, reason: str) -> None:
+        self.lines.append((subject, str(outcome), reason))

@@ -1,0 +1,85 @@
+"""endpoints: the addresses of this node's pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.filters.endpoints import EndpointsInPool
+from addons.filters.inputs import POOL_LABEL
+from kube.encoding import Encoding
+from tests.addons.filters.checks import Case, apply, named, reasons_of
+from tests.addons.filters.samples import addresses_of, endpoint_slice, endpoints, pooled_world, subset
+
+WORLD = pooled_world({})
+MIXED = endpoints(
+    subset({"10.0.0.1": "n1", "10.0.0.3": "n3", "10.0.0.5": None}, {"10.0.0.2": "n2", "10.0.0.4": "n4"}),
+    subset({"10.0.0.6": "n3"}, {"10.0.0.7": "gone"}),
+)
+ELSEWHERE = endpoints(subset({"10.0.0.3": "n3"}))
+
+CASES = [
+    Case("this pool", MIXED, "changed", "same-pool", WORLD),
+    Case("nothing of this pool", ELSEWHERE, "changed", "same-pool", WORLD),
+    Case(
+        "all of this pool",
+        endpoints(subset({"10.0.0.1": "n1"}, {"10.0.0.2": "n2"})),
+        "kept",
+        "same-pool",
+        WORLD,
+    ),
+    Case("no Service", MIXED, "kept", "no-service", replace(WORLD, services={})),
+    Case("in no pool", MIXED, "kept", "no-pool", replace(WORLD, pool="")),
+    Case("no such pool", MIXED, "kept", "no-such-pool", replace(WORLD, pool="p9")),
+    Case("a slice", endpoint_slice([]), "kept", "other-kind", WORLD),
+]
+
+
+@pytest.mark.parametrize("case", named(CASES))
+def test_only_addresses_of_this_pool(encoding: Encoding, case: Case) -> None:
+    case.check(EndpointsInPool(), encoding)
+
+
+def test_every_reason_is_shown_above() -> None:
+    assert reasons_of(CASES) == EndpointsInPool.reasons
+
+
+def test_ready_and_not_ready_addresses_are_filtered(encoding: Encoding) -> None:
+    applied = apply(EndpointsInPool(), MIXED, WORLD, encoding)
+    assert addresses_of(applied.obj) == ["10.0.0.1", "10.0.0.2"]
+    assert len(applied.obj.fields.children("subsets")) == 1
+
+
+def test_an_emptied_object_is_sent(encoding: Encoding) -> None:
+    emptied = apply(EndpointsInPool(), ELSEWHERE, WORLD, encoding).obj
+    assert (emptied.name, emptied.version, addresses_of(emptied)) == ("web", 7, [])
+
+
+def test_the_service_s_annotation_does_not_matter(encoding: Encoding) -> None:
+    annotated = replace(
+        WORLD, services={"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
+    )
+    assert addresses_of(apply(EndpointsInPool(), MIXED, annotated, encoding).obj) == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_why_is_this_address_gone(encoding: Encoding) -> None:
+    notes = apply(EndpointsInPool(), ELSEWHERE, WORLD, encoding).notes
+    assert notes == [("10.0.0.3", "dropped", f"node n3 has {POOL_LABEL}=p2, this node p1")]
+
+
+@given(
+    ready=st.lists(st.sampled_from(["n1", "n2", "n3", None]), max_size=5),
+    not_ready=st.lists(st.sampled_from(["n1", "n2", "n3", None]), max_size=5),
+    encoding=st.sampled_from(Encoding),
+)
+def test_what_is_left_is_exactly_the_pool_s(
+    ready: list[str | None], not_ready: list[str | None], encoding: Encoding
+) -> None:
+    ups = {f"10.0.0.{number}": node for number, node in enumerate(ready)}
+    downs = {f"10.0.1.{number}": node for number, node in enumerate(not_ready)}
+    applied = apply(EndpointsInPool(), endpoints(subset(ups, downs)), WORLD, encoding)
+    mine = [address for address, node in (ups | downs).items() if node in ("n1", "n2")]
+    assert addresses_of(applied.obj) == mine

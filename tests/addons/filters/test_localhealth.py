@@ -1,0 +1,80 @@
+"""Endpoints on nodes that local health calls unhealthy go, and no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.filters.localhealth import LocalHealth
+from kube.encoding import Encoding
+from tests.addons.filters.checks import Case, named, reasons_of
+from tests.addons.filters.samples import (
+    World,
+    addresses_of,
+    endpoint,
+    endpoint_slice,
+    endpoints,
+    old_endpoint,
+    service,
+    subset,
+)
+
+SICK = World({"default/web": {}}, unhealthy=frozenset({"n2"}))
+FOUR = [
+    endpoint("10.0.0.1", "n1"),
+    endpoint("10.0.0.2", "n2"),
+    endpoint("10.0.0.3", "n3"),
+    endpoint("10.0.0.4", None),
+]
+BOTH = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
+
+CHANGED = [
+    Case("slice", endpoint_slice(FOUR), "changed", "unhealthy-node", SICK),
+    Case(
+        "old slice",
+        endpoint_slice(
+            [old_endpoint(f"10.0.0.{n}", node) for n, node in enumerate(("n1", "n2", "n3", None), 1)],
+            version="v1beta1",
+        ),
+        "changed",
+        "unhealthy-node",
+        SICK,
+    ),
+    Case(
+        "Endpoints",
+        endpoints(subset({"10.0.0.1": "n1", "10.0.0.2": "n2", "10.0.0.3": "n3", "10.0.0.4": None})),
+        "changed",
+        "unhealthy-node",
+        SICK,
+    ),
+]
+KEPT = [
+    Case("nobody is called unhealthy", endpoint_slice(FOUR), "kept", "all-healthy"),
+    Case(
+        "default/kubernetes",
+        endpoint_slice(FOUR, "kubernetes", "kubernetes"),
+        "kept",
+        "kubernetes-service",
+        SICK,
+    ),
+    Case("a Service", service(), "kept", "other-kind", SICK),
+]
+
+
+@BOTH
+@pytest.mark.parametrize("case", named(CHANGED))
+def test_what_goes(case: Case, encoding: Encoding) -> None:
+    applied = case.check(LocalHealth(), encoding)
+    # An endpoint that names no node is nobody's: its health is not known.
+    assert addresses_of(applied.obj) == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
+    said = {subject: reason for subject, _, reason in applied.notes}
+    assert said["10.0.0.2"] == "node n2 is called unhealthy by local health"
+
+
+@BOTH
+@pytest.mark.parametrize("case", named(KEPT))
+def test_what_stays(case: Case, encoding: Encoding) -> None:
+    case.check(LocalHealth(), encoding)
+
+
+def test_every_reason_is_shown() -> None:
+    assert reasons_of(CHANGED, KEPT) == LocalHealth.reasons

@@ -1,0 +1,118 @@
+"""Endpoints, slices v1 and v1beta1 lose the same endpoints to the same rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.filters.pruning import prune, ready_nodes_of, service_of
+from addons.filters.topology import NodeRule
+from addons.filters.verdict import ignore_note
+from kube.encoding import Encoding
+from tests.addons.filters.samples import (
+    Notes,
+    Sample,
+    addresses_of,
+    decode_again,
+    endpoint,
+    endpoint_slice,
+    endpoints,
+    old_endpoint,
+    subset,
+)
+
+ON_N1 = NodeRule("same-node", "n1".__eq__, lambda node: f"node {node or '?'} against n1")
+
+V1 = endpoint_slice([endpoint("10.0.0.1", "n1"), endpoint("10.0.0.2", "n2"), endpoint("10.0.0.3", None)])
+V1BETA1 = endpoint_slice(
+    [
+        old_endpoint("10.0.0.1", "n1"),
+        old_endpoint("10.0.0.2", None, node="n1"),
+        old_endpoint("10.0.0.3", "n2", node="n1"),
+        old_endpoint("10.0.0.4", None),
+    ],
+    version="v1beta1",
+)
+SUBSETS = endpoints(
+    subset({"10.0.0.1": "n1", "10.0.0.2": "n2"}, {"10.0.0.3": "n1", "10.0.0.4": None}),
+    subset({"10.0.1.1": "n2"}, {"10.0.1.2": "n3"}),
+    subset({}, {"10.0.2.1": "n1"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("sample", "service"),
+    [
+        (endpoint_slice([], service_name="web"), "web"),
+        (endpoint_slice([], name="web-abc", service_name=None), ""),
+        (endpoints(name="db"), "db"),
+    ],
+)
+def test_the_service_of_endpoints(encoding: Encoding, sample: Sample, service: str) -> None:
+    assert service_of(sample.build(encoding)) == service
+
+
+@pytest.mark.parametrize(
+    ("sample", "removed", "left"),
+    [
+        (V1, 2, ["10.0.0.1"]),
+        (V1BETA1, 2, ["10.0.0.1", "10.0.0.2"]),
+        # Three addresses, one subset that has none left, and that subset's two addresses.
+        (SUBSETS, 5, ["10.0.0.1", "10.0.0.3", "10.0.2.1"]),
+        (endpoint_slice([]), 0, []),
+        (endpoints(), 0, []),
+        (endpoints(subset({}, {})), 1, []),
+    ],
+    ids=["v1", "v1beta1", "subsets", "empty-slice", "no-subsets", "empty-subset"],
+)
+def test_endpoints_that_the_rule_does_not_allow_go(
+    encoding: Encoding, sample: Sample, removed: int, left: list[str]
+) -> None:
+    obj = sample.build(encoding)
+    assert prune(obj, ON_N1, ignore_note) == removed
+    assert addresses_of(decode_again(obj)) == left
+
+
+def test_a_subset_that_keeps_an_address_keeps_its_ports(encoding: Encoding) -> None:
+    obj = SUBSETS.build(encoding)
+    prune(obj, ON_N1, ignore_note)
+    subsets = decode_again(obj).fields.children("subsets")
+    assert [[port.number("port") for port in s.children("ports")] for s in subsets] == [[8080], [8080]]
+
+
+def test_an_emptied_slice_keeps_its_ports(encoding: Encoding) -> None:
+    obj = endpoint_slice([endpoint("10.0.0.2", "n2")]).build(encoding)
+    assert prune(obj, ON_N1, ignore_note) == 1
+    emptied = decode_again(obj)
+    assert addresses_of(emptied) == []
+    assert [port.number("port") for port in emptied.fields.children("ports")] == [8080]
+
+
+def test_each_endpoint_is_noted(encoding: Encoding) -> None:
+    notes = Notes()
+    prune(V1.build(encoding), ON_N1, notes)
+    assert notes.lines == [
+        ("10.0.0.1", "kept", "node n1 against n1"),
+        ("10.0.0.2", "dropped", "node n2 against n1"),
+        ("10.0.0.3", "dropped", "node ? against n1"),
+    ]
+
+
+def test_each_address_of_a_subset_is_noted(encoding: Encoding) -> None:
+    notes = Notes()
+    prune(endpoints(subset({"10.0.0.1": "n1"}, {"10.0.0.4": "n2"})).build(encoding), ON_N1, notes)
+    assert [line[:2] for line in notes.lines] == [("10.0.0.1", "kept"), ("10.0.0.4", "dropped")]
+
+
+@pytest.mark.parametrize(
+    ("sample", "nodes"),
+    [
+        (V1, {"n1", "n2"}),
+        (V1BETA1, {"n1", "n2"}),
+        (SUBSETS, {"n1", "n2"}),
+        (endpoint_slice([endpoint("a", "n1", ready=None), endpoint("b", "n2", ready=False)]), {"n1"}),
+        (endpoints(subset({}, {"10.0.0.1": "n1"})), set()),
+    ],
+    ids=["v1", "v1beta1", "subsets", "not-said-is-ready", "not-ready"],
+)
+def test_the_nodes_with_a_ready_endpoint(encoding: Encoding, sample: Sample, nodes: set[str]) -> None:
+    assert ready_nodes_of(sample.build(encoding)) == nodes

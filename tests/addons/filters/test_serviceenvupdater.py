@@ -1,0 +1,69 @@
+"""serviceenvupdater: a pod's own words for the API server's address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from addons.filters.inputs import HubAddress
+from addons.filters.serviceenvupdater import HOST, PORT, ServiceEnvUpdater
+from kube.encoding import Encoding
+from kube.objects import ApiObject
+from tests.addons.filters.checks import Case, apply, named, reasons_of
+from tests.addons.filters.samples import Sample, World, metadata, service
+
+Env = dict[str, str]
+
+
+def pod(*containers: Env, init: Env | None = None) -> Sample:
+    def container(name: str, env: Env) -> dict[str, Any]:
+        return {"name": name, "env": [{"name": key, "value": value} for key, value in env.items()]}
+
+    spec: dict[str, Any] = {"nodeName": "n1"}
+    if containers:
+        spec["containers"] = [container(f"c{number}", env) for number, env in enumerate(containers)]
+    if init is not None:
+        spec["initContainers"] = [container("init", init)]
+    return Sample("v1", "Pod", {"metadata": metadata("agent", "default"), "spec": spec})
+
+
+def env_of(obj: ApiObject, kind: str = "containers") -> list[Env]:
+    containers = obj.fields.child("spec").children(kind)
+    return [{v.text("name"): v.text("value") for v in container.children("env")} for container in containers]
+
+
+CLOUD = {HOST: "10.96.0.1", PORT: "443"}
+HUB = {HOST: "169.254.2.1", PORT: "10268"}
+
+CASES = [
+    Case("both variables", pod(CLOUD), "changed", "hub-address"),
+    Case("one variable", pod({HOST: "10.96.0.1"}), "changed", "hub-address"),
+    Case("points at the hub already", pod(HUB), "kept", "hub-address"),
+    Case("neither variable", pod({"A": "1"}), "kept", "no-service-env"),
+    Case("no container", pod(), "kept", "no-service-env"),
+    Case("only in an init container", pod({"A": "1"}, init=CLOUD), "kept", "no-service-env"),
+    Case("the hub has no address", pod(CLOUD), "kept", "no-hub-address", World(hub=HubAddress((), 10268))),
+    Case("a Service", service(), "kept", "other-kind"),
+]
+
+
+@pytest.mark.parametrize("case", named(CASES))
+def test_only_pods_that_name_the_api_server_are_changed(encoding: Encoding, case: Case) -> None:
+    case.check(ServiceEnvUpdater(), encoding)
+
+
+def test_every_reason_is_shown_above() -> None:
+    assert reasons_of(CASES) == ServiceEnvUpdater.reasons
+
+
+def test_what_is_there_points_at_the_hub_and_nothing_is_added(encoding: Encoding) -> None:
+    sample = pod({"A": "1"} | CLOUD | {"B": "2"}, {PORT: "443"}, {"C": "3"}, init=CLOUD)
+    changed = apply(ServiceEnvUpdater(), sample, World(), encoding).obj
+    assert env_of(changed) == [{"A": "1"} | HUB | {"B": "2"}, {PORT: "10268"}, {"C": "3"}]
+    assert env_of(changed, "initContainers") == [CLOUD]
+
+
+def test_why(encoding: Encoding) -> None:
+    notes = apply(ServiceEnvUpdater(), pod(CLOUD), World(), encoding).notes
+    assert notes == [("pod default/agent", "changed", f"{HOST}, {PORT} point at 169.254.2.1 port 10268")]

@@ -1,0 +1,332 @@
+"""servicetopology: both annotations, on Endpoints and slices, and every way in which an input can be missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.filters.inputs import POOL_LABEL
+from addons.filters.servicetopology import ServiceTopology
+from addons.filters.topology import Order
+from kube.encoding import Encoding
+from tests.addons.filters.checks import Applied, Case, apply, named, reasons_of
+from tests.addons.filters.samples import (
+    Sample,
+    World,
+    addresses_of,
+    endpoint,
+    endpoint_slice,
+    endpoints,
+    old_endpoint,
+    pooled_world,
+    service,
+    subset,
+)
+
+OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
+
+NODE = {OPENYURT: "kubernetes.io/hostname"}
+POOL = {OPENYURT: "openyurt.io/nodepool"}
+ZONE = {OPENYURT: "kubernetes.io/zone"}
+
+# n1 is this node; n1 and n2 are in pool p1, n3 in p2, n4 in none; z is shared by n1 and n3, y by n1 and n4.
+SLICE = endpoint_slice(
+    [
+        *(endpoint(f"10.0.0.{number}", f"n{number}") for number in (1, 2, 3, 4)),
+        endpoint("10.0.0.5", None),
+        endpoint("10.0.0.6", "gone"),
+    ]
+)
+OLD_SLICE = endpoint_slice([old_endpoint(f"10.0.0.{n}", f"n{n}") for n in (1, 2, 3, 4)], version="v1beta1")
+ENDPOINTS = endpoints(
+    subset({"10.0.0.1": "n1", "10.0.0.3": "n3", "10.0.0.5": None}, {"10.0.0.2": "n2", "10.0.0.4": "n4"}),
+    subset({"10.0.0.6": "gone"}),
+)
+
+
+def world(annotations: dict[str, str]) -> World:
+    found = pooled_world(annotations)
+    found.nodes["n1"] |= {"z": "1", "y": "a"}
+    found.nodes["n2"] |= {"z": "2"}
+    found.nodes["n3"] |= {"z": "1"}
+    found.nodes["n4"] |= {"z": "2", "y": "a"}
+    return found
+
+
+def keys(text: str, **more: str) -> dict[str, str]:
+    return {SUPEREDGE: text, **more}
+
+
+FILTERED = [
+    (Case("node", SLICE, "changed", "same-node", world(NODE)), [1]),
+    (Case("node, v1beta1", OLD_SLICE, "changed", "same-node", world(NODE)), [1]),
+    (Case("node, endpoints", ENDPOINTS, "changed", "same-node", world(NODE)), [1]),
+    (Case("pool", SLICE, "changed", "same-pool", world(POOL)), [1, 2]),
+    (Case("zone is the pool", SLICE, "changed", "same-pool", world(ZONE)), [1, 2]),
+    (Case("pool, v1beta1", OLD_SLICE, "changed", "same-pool", world(POOL)), [1, 2]),
+    (Case("pool, endpoints", ENDPOINTS, "changed", "same-pool", world(POOL)), [1, 2]),
+    (
+        Case(
+            "a pool without nodes",
+            SLICE,
+            "changed",
+            "same-pool",
+            replace(world(POOL), pools={"p1": frozenset()}),
+        ),
+        [],
+    ),
+    (Case("keys", SLICE, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
+    (Case("keys, v1beta1", OLD_SLICE, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
+    (Case("keys, endpoints", ENDPOINTS, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
+    (Case("any of several keys", SLICE, "changed", "same-key", world(keys('["z", "y"]'))), [1, 3, 4]),
+    (Case("a key this node lacks", SLICE, "changed", "no-own-label", world(keys('["x"]'))), []),
+    (
+        Case("an unknown own node", SLICE, "changed", "no-own-node", replace(world(keys('["z"]')), nodes={})),
+        [],
+    ),
+    (Case("the first key wins", SLICE, "changed", "preferred-key", world(keys('["y", "z", "*"]'))), [1, 4]),
+    (Case("no key wins", SLICE, "kept", "any-endpoint", world(keys('["x", "*"]'))), [1, 2, 3, 4, 5, 6]),
+    (Case("both", SLICE, "changed", "both-topologies", world(keys('["z"]', **POOL))), [1]),
+    (
+        Case(
+            "keys without a pool", SLICE, "changed", "no-pool", replace(world(keys('["z"]', **POOL)), pool="")
+        ),
+        [1, 3],
+    ),
+    (Case("pool and bad keys", SLICE, "changed", "bad-topology-keys", world(keys("z", **POOL))), [1, 2]),
+    (
+        Case(
+            "keys and an unknown word",
+            SLICE,
+            "changed",
+            "unknown-topology",
+            world(keys('["z"]', **{OPENYURT: "?"})),
+        ),
+        [1, 3],
+    ),
+]
+
+ALL_IN_POOL = endpoint_slice([endpoint("10.0.0.1", "n1"), endpoint("10.0.0.2", "n2")])
+UNFILTERED = [
+    Case("nothing to remove", ALL_IN_POOL, "kept", "same-pool", world(POOL)),
+    Case("nothing in it", endpoint_slice([]), "kept", "same-pool", world(POOL)),
+    Case("no subsets in it", endpoints(), "kept", "same-pool", world(POOL)),
+    Case("a Service", service(), "kept", "other-kind"),
+    Case(
+        "no label",
+        endpoint_slice([endpoint("10.0.0.3", "n3")], service_name=None),
+        "kept",
+        "no-service-label",
+    ),
+    Case("no Service", SLICE, "kept", "no-service", replace(world(POOL), services={})),
+    Case("no Service, endpoints", ENDPOINTS, "kept", "no-service", replace(world(POOL), services={})),
+    Case("another namespace's Service", SLICE, "kept", "no-service", World({"kube-system/web": POOL})),
+    Case("no annotation", SLICE, "kept", "no-topology", world({})),
+    Case("no keys", SLICE, "kept", "no-topology", world(keys("[]"))),
+    Case(
+        "an unknown word", SLICE, "kept", "unknown-topology", world({OPENYURT: "topology.kubernetes.io/zone"})
+    ),
+    Case("keys that are no JSON", SLICE, "kept", "bad-topology-keys", world(keys("zone1"))),
+    Case("in no pool", SLICE, "kept", "no-pool", replace(world(POOL), pool="")),
+    Case("no such pool", SLICE, "kept", "no-such-pool", replace(world(POOL), pools={})),
+]
+
+
+def left(applied: Applied) -> list[int]:
+    return sorted(int(address.rpartition(".")[2]) for address in addresses_of(applied.obj))
+
+
+@pytest.mark.parametrize(
+    ("case", "numbers"), [pytest.param(c, n, id=c.name.replace(" ", "-")) for c, n in FILTERED]
+)
+def test_endpoints_out_of_reach_go(encoding: Encoding, case: Case, numbers: list[int]) -> None:
+    assert left(case.check(ServiceTopology(), encoding)) == numbers
+
+
+@pytest.mark.parametrize("case", named(UNFILTERED))
+def test_what_is_missing_restricts_nothing(encoding: Encoding, case: Case) -> None:
+    case.check(ServiceTopology(), encoding)
+
+
+ORDERED = [
+    (Case("first key", SLICE, "changed", "preferred-key", world(keys('["z", "y"]'))), [1, 3]),
+    (
+        Case(
+            "a key without a ready endpoint is passed over",
+            endpoint_slice([endpoint("10.0.0.3", "n3", ready=False), endpoint("10.0.0.4", "n4", ready=None)]),
+            "changed",
+            "preferred-key",
+            world(keys('["z", "y"]')),
+        ),
+        [4],
+    ),
+    (
+        Case(
+            "the same in endpoints",
+            endpoints(subset({"10.0.0.4": "n4"}, {"10.0.0.3": "n3"})),
+            "changed",
+            "preferred-key",
+            world(keys('["z", "y"]')),
+        ),
+        [4],
+    ),
+    (
+        Case(
+            "no key leaves a ready endpoint",
+            endpoint_slice([endpoint("10.0.0.2", "n2")]),
+            "changed",
+            "no-preferred",
+            world(keys('["z", "y"]')),
+        ),
+        [],
+    ),
+    (
+        # z would be won by n3, which the pool takes away: only n1 and n2 are left to win a key.
+        Case(
+            "a key is won among what the pool leaves",
+            endpoint_slice([endpoint("10.0.0.2", "n2"), endpoint("10.0.0.3", "n3")]),
+            "changed",
+            "both-topologies",
+            world(keys('["z", "*"]', **POOL)),
+        ),
+        [2],
+    ),
+    (
+        # This slice has nothing on z, another one of the Service has: the other's endpoints are preferred.
+        Case(
+            "a key is won in another slice of the Service",
+            endpoint_slice([endpoint("10.0.0.2", "n2"), endpoint("10.0.0.4", "n4")]),
+            "changed",
+            "preferred-key",
+            replace(
+                world(keys('["z", "*"]')), ready={("default/web", "IPv4"): frozenset({"n2", "n3", "n4"})}
+            ),
+        ),
+        [],
+    ),
+    (
+        Case(
+            "a slice of the other family wins nothing",
+            endpoint_slice([endpoint("10.0.0.2", "n2"), endpoint("10.0.0.4", "n4")]),
+            "kept",
+            "any-endpoint",
+            replace(world(keys('["z", "*"]')), ready={("default/web", "IPv6"): frozenset({"n3"})}),
+        ),
+        [2, 4],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "numbers"), [pytest.param(c, n, id=c.name.replace(" ", "-")) for c, n in ORDERED]
+)
+def test_keys_in_order_of_preference(encoding: Encoding, case: Case, numbers: list[int]) -> None:
+    assert left(case.check(ServiceTopology(Order.PREFERRED), encoding)) == numbers
+
+
+def test_every_reason_is_shown_above() -> None:
+    tables = [c for c, _ in FILTERED], UNFILTERED, [c for c, _ in ORDERED]
+    assert reasons_of(*tables) == ServiceTopology.reasons
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked"),
+    [
+        ({}, []),
+        (NODE, []),
+        (POOL, [("own_pool",), ("pool_nodes", "p1")]),
+        (keys('["x"]'), [("node_labels", "n1")]),
+        (keys('["z"]'), [("node_labels", node) for node in ("n1", "n2", "n3", "n4", "gone")]),
+        (keys('["*"]'), []),
+        (keys('["x", "*"]'), [("node_labels", "n1")]),
+    ],
+)
+def test_only_what_decides_is_asked(
+    encoding: Encoding, annotations: dict[str, str], asked: list[tuple[str, ...]]
+) -> None:
+    applied = apply(ServiceTopology(), SLICE, world(annotations), encoding)
+    assert applied.asked == [("service", "default", "web"), *asked]
+
+
+def test_siblings_are_asked_of_a_preference_among_slices_only(encoding: Encoding) -> None:
+    preferred = world(keys('["z", "*"]'))
+    assert ("ready_nodes", "default", "web", "IPv4") in apply(
+        ServiceTopology(), SLICE, preferred, encoding
+    ).asked
+    asked = apply(ServiceTopology(), ENDPOINTS, preferred, encoding).asked
+    assert [question for question in asked if question[0] == "ready_nodes"] == []
+
+
+def test_why_is_this_endpoint_gone(encoding: Encoding) -> None:
+    assert apply(ServiceTopology(), SLICE, world(POOL), encoding).notes[:3] == [
+        ("10.0.0.1", "kept", "node n1 is in node pool p1, as this node is"),
+        ("10.0.0.2", "kept", "node n2 is in node pool p1, as this node is"),
+        ("10.0.0.3", "dropped", f"node n3 has {POOL_LABEL}=p2, this node p1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sample", "inputs", "note"),
+    [
+        (SLICE, World(), ("EndpointSlice default/web-abc", "kept", "its Service is not known")),
+        (
+            endpoint_slice([], service_name=None),
+            World(),
+            ("EndpointSlice default/web-abc", "kept", "it has no label kubernetes.io/service-name"),
+        ),
+        (SLICE, world({}), ("service default/web", "kept", "it has no topology annotation")),
+        (
+            ENDPOINTS,
+            replace(world(POOL), pool=""),
+            ("service default/web", "kept", "it asks for this node's pool, and this node is in none"),
+        ),
+    ],
+)
+def test_why_nothing_is_filtered(
+    encoding: Encoding, sample: Sample, inputs: World, note: tuple[str, str, str]
+) -> None:
+    assert apply(ServiceTopology(), sample, inputs, encoding).notes == [note]
+
+
+placed = st.lists(st.sampled_from(["n1", "n2", "n3", "n4", "gone", None]), max_size=8)
+topologies = st.fixed_dictionaries(
+    {},
+    optional={
+        OPENYURT: st.sampled_from([*NODE.values(), *POOL.values(), *ZONE.values(), "?"]),
+        SUPEREDGE: st.sampled_from(['["z"]', '["y", "z"]', '["z", "*"]', '["x"]', "[]", "z"]),
+    },
+)
+
+
+@given(
+    nodes=placed,
+    annotations=topologies,
+    order=st.sampled_from(Order),
+    pool=st.sampled_from(["", "p1", "p2", "p9"]),
+    shape=st.sampled_from(["v1", "v1beta1", "endpoints"]),
+    encoding=st.sampled_from(Encoding),
+)
+def test_endpoints_only_ever_go_and_the_rest_keeps_its_order(
+    nodes: list[str | None],
+    annotations: dict[str, str],
+    order: Order,
+    pool: str,
+    shape: str,
+    encoding: Encoding,
+) -> None:
+    numbered = {f"10.0.0.{number}": node for number, node in enumerate(nodes)}
+    if shape == "endpoints":
+        half = len(nodes) // 2
+        parts = list(numbered.items())
+        sample = endpoints(subset(dict(parts[:half]), dict(parts[half:])))
+    elif shape == "v1":
+        sample = endpoint_slice([endpoint(address, node) for address, node in numbered.items()])
+    else:
+        sample = endpoint_slice([old_endpoint(a, node) for a, node in numbered.items()], version=shape)
+    applied = apply(ServiceTopology(order), sample, replace(world(annotations), pool=pool), encoding)
+    remaining = addresses_of(applied.obj)
+    assert remaining == [address for address in numbered if address in remaining]
+    assert applied.verdict.reason in ServiceTopology.reasons

@@ -1,0 +1,231 @@
+"""The two topology annotations of a Service, and the nodes that satisfy them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.filters.inputs import POOL_LABEL
+from addons.filters.topology import (
+    NodeRule,
+    Order,
+    Scope,
+    Topology,
+    both,
+    by_preference,
+    in_this_pool,
+    on_this_node,
+    parse_topology,
+    sharing_a_key,
+)
+from tests.addons.filters.samples import World, pooled_world
+
+OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "topology"),
+    [
+        ({}, Topology()),
+        ({"other": "x"}, Topology()),
+        ({OPENYURT: "kubernetes.io/hostname"}, Topology(Scope.NODE)),
+        ({OPENYURT: "openyurt.io/nodepool"}, Topology(Scope.POOL)),
+        ({OPENYURT: "kubernetes.io/zone"}, Topology(Scope.POOL)),
+        # Not words of this annotation: Kubernetes' own zone label, a list, other spellings.
+        *(
+            ({OPENYURT: word}, Topology(doubts=("unknown-topology",)))
+            for word in (
+                "",
+                "topology.kubernetes.io/zone",
+                "kubernetes.io/hostname,openyurt.io/nodepool",
+                "Zone",
+            )
+        ),
+        ({SUPEREDGE: '["zone1"]'}, Topology(keys=("zone1",))),
+        ({SUPEREDGE: '["a", "b"]'}, Topology(keys=("a", "b"))),
+        ({SUPEREDGE: "[]"}, Topology()),
+        ({SUPEREDGE: "null"}, Topology()),
+        *(
+            ({SUPEREDGE: text}, Topology(doubts=("bad-topology-keys",)))
+            for text in ("", "zone1", '"zone1"', '{"zone1": 1}', "[1]", '["a", null]', '["a"', "[" * 100_000)
+        ),
+        ({SUPEREDGE: '["a", "*"]'}, Topology(keys=("a", "*"), order=Order.PREFERRED)),
+        ({SUPEREDGE: '["*", "a"]'}, Topology(keys=("*", "a"))),
+        (
+            {OPENYURT: "openyurt.io/nodepool", SUPEREDGE: '["a"]'},
+            Topology(Scope.POOL, ("a",)),
+        ),
+        (
+            {OPENYURT: "?", SUPEREDGE: "?"},
+            Topology(doubts=("unknown-topology", "bad-topology-keys")),
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_the_annotations_ask_for(annotations: Mapping[str, str], topology: Topology) -> None:
+    assert parse_topology(annotations) == topology
+
+
+def test_the_option_orders_several_keys() -> None:
+    ordered = parse_topology({SUPEREDGE: '["a", "b"]'}, Order.PREFERRED)
+    assert ordered == Topology(keys=("a", "b"), order=Order.PREFERRED)
+
+
+@given(st.dictionaries(st.sampled_from([OPENYURT, SUPEREDGE, "x"]), st.text()))
+def test_no_annotation_can_break_it(annotations: dict[str, str]) -> None:
+    topology = parse_topology(annotations)
+    assert set(topology.doubts) <= {"unknown-topology", "bad-topology-keys"}
+
+
+def allowed(rule: NodeRule, *nodes: str) -> list[str]:
+    return [node for node in nodes if rule.allows(node)]
+
+
+def test_only_this_node() -> None:
+    rule = on_this_node(World(node_name="n1"))
+    assert allowed(rule, "n1", "n2", "") == ["n1"]
+    assert rule.explain("n2") == "endpoint of node n2, this node is n1"
+    assert rule.explain("") == "endpoint that names no node, this node is n1"
+
+
+def test_only_the_nodes_of_this_pool() -> None:
+    world = pooled_world({})
+    rule = in_this_pool(world)
+    assert isinstance(rule, NodeRule)
+    assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == ["n1", "n2"]
+    assert world.asked == [("own_pool",), ("pool_nodes", "p1")]
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("n2", "node n2 is in node pool p1, as this node is"),
+        ("n3", f"node n3 has {POOL_LABEL}=p2, this node p1"),
+        ("n4", "node n4 is not among the nodes of node pool p1, this node's"),
+        ("gone", "node gone is not among the nodes of node pool p1, this node's"),
+        ("", "endpoint that names no node"),
+    ],
+)
+def test_why_a_node_is_in_this_pool_or_not(node: str, why: str) -> None:
+    rule = in_this_pool(pooled_world({}))
+    assert isinstance(rule, NodeRule)
+    assert rule.explain(node) == why
+
+
+def test_a_label_that_the_pool_s_status_does_not_confirm_yet_does_not_count() -> None:
+    world = pooled_world({})
+    world.nodes["new"] = {POOL_LABEL: "p1"}
+    rule = in_this_pool(world)
+    assert isinstance(rule, NodeRule)
+    assert not rule.allows("new")
+    assert rule.explain("new") == "node new is not among the nodes of node pool p1, this node's"
+
+
+def test_no_pool_and_no_such_pool_are_no_rule() -> None:
+    assert in_this_pool(World(pool="")) == "no-pool"
+    assert in_this_pool(World(pool="p9")) == "no-such-pool"
+
+
+# Host n1 of superedge.md 1.4, with its examples.
+NODES: dict[str, dict[str, str]] = {
+    "n1": {"z": "1", "y": "a"},
+    "n2": {"z": "1"},
+    "n3": {"z": "2", "y": "a"},
+    "n4": {"z": "", "y": "b"},
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "nodes", "reason", "left"),
+    [
+        (("z",), NODES, "same-key", ["n1", "n2"]),
+        (("z", "y"), NODES, "same-key", ["n1", "n2", "n3"]),
+        (("y",), NODES, "same-key", ["n1", "n3"]),
+        (("z",), NODES | {"n1": {"z": "2"}}, "same-key", ["n1", "n3"]),
+        (("z",), NODES | {"n1": {"z": ""}}, "same-key", ["n1", "n4"]),
+        (("z",), NODES | {"n1": {}}, "no-own-label", []),
+        (("x",), NODES, "no-own-label", []),
+        (("*", "z"), NODES, "same-key", ["n1", "n2"]),
+        (("z",), {"n2": {"z": "1"}}, "no-own-node", []),
+    ],
+)
+def test_nodes_that_share_a_key(
+    keys: tuple[str, ...], nodes: dict[str, dict[str, str]], reason: str, left: list[str]
+) -> None:
+    rule = sharing_a_key(keys, "n1", nodes.get)
+    assert rule.reason == reason
+    assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == left
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("n2", "node n2 has z=1, this node z=1; node n2 has no y, this node y=a"),
+        ("n3", "node n3 has z=2, this node z=1; node n3 has y=a, this node y=a"),
+        ("gone", "node gone is not known"),
+        ("", "endpoint that names no node"),
+    ],
+)
+def test_why_a_node_shares_a_key_or_not(node: str, why: str) -> None:
+    assert sharing_a_key(("z", "y"), "n1", NODES.get).explain(node) == why
+
+
+def test_an_unknown_own_node_is_said() -> None:
+    assert sharing_a_key(("z",), "n9", NODES.get).explain("n2") == "this node n9 is not known"
+
+
+@pytest.mark.parametrize(
+    ("keys", "ready", "reason", "left"),
+    [
+        (("z", "y"), ["n2", "n3"], "preferred-key", ["n1", "n2"]),
+        (("y", "z"), ["n2", "n3"], "preferred-key", ["n1", "n3"]),
+        (("y", "z"), ["n2"], "preferred-key", ["n1", "n2"]),
+        (("z", "y"), ["n4"], "no-preferred", []),
+        (("z", "*"), ["n4"], "any-endpoint", ["n1", "n2", "n3", "n4", "gone", ""]),
+        (("z", "*"), ["n2"], "preferred-key", ["n1", "n2"]),
+        (("x", "*"), ["n2"], "any-endpoint", ["n1", "n2", "n3", "n4", "gone", ""]),
+        (("*",), [], "any-endpoint", ["n1", "n2", "n3", "n4", "gone", ""]),
+        (("z", "y"), [], "no-preferred", []),
+    ],
+)
+def test_the_first_key_with_a_ready_endpoint_wins(
+    keys: tuple[str, ...], ready: list[str], reason: str, left: list[str]
+) -> None:
+    rule = by_preference(keys, lambda: ready, "n1", NODES.get)
+    assert rule.reason == reason
+    assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == left
+
+
+def test_what_cannot_decide_is_not_asked() -> None:
+    def never() -> list[str]:
+        raise AssertionError("asked for ready nodes")
+
+    assert by_preference(("*",), never, "n1", NODES.get).reason == "any-endpoint"
+    assert by_preference(("x", "*"), never, "n1", NODES.get).reason == "any-endpoint"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: by_preference(("*",), list, "n1", NODES.get), "endpoint of node n3; any endpoint may serve"),
+        (
+            lambda: by_preference(("z", "y"), list, "n1", NODES.get),
+            "no ready endpoint shares any of z, y with this node",
+        ),
+        (
+            lambda: both(on_this_node(World()), sharing_a_key(("y",), "n1", NODES.get)),
+            "endpoint of node n3, this node is n1; node n3 has y=a, this node y=a",
+        ),
+    ],
+)
+def test_why_the_other_rules_decide(make: Callable[[], NodeRule], why: str) -> None:
+    assert make().explain("n3") == why
+
+
+def test_both_rules_must_allow() -> None:
+    rule = both(on_this_node(World()), sharing_a_key(("z",), "n1", NODES.get))
+    assert rule.reason == "both-topologies"
+    assert allowed(rule, "n1", "n2", "n3") == ["n1"]
