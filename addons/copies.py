@@ -1,0 +1,247 @@
+"""Keeps sources on disk: each store's changes, batched while an earlier batch is written, and the copy at a start.
+
+A batch is taken between two turns of the event loop. A store takes a list, and the events of one chunk, within one
+turn, so what is written is always what the cloud had at the version that is written with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from addons import metrics
+from kube.codec import codec_for
+from kube.disk import Batch, Disk, DiskError, Key, Meta, NotKept
+from kube.disk_writer import DiskWriter
+from kube.encoding import Encoding
+from kube.reflector import Question
+from kube.request import ResourceType
+from kube.status import StatusError
+from kube.store import Change, Store
+
+MAX_PENDING = 10_000
+"""Changes of one source that wait for the disk; past them the source is written whole when the disk is back."""
+RETRY = 5.0
+"""Seconds until a failed write is tried again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Copies:
+    """The disk as sources see it."""
+
+    def __init__(self, disk: Disk, writer: DiskWriter) -> None:
+        self.disk = disk
+        self.writer = writer
+        self._copies: set[Copy] = set()
+        self._failing = False
+
+    async def open(self) -> None:
+        """Find out what is kept; without a disk the hub goes on."""
+        await self.guard(self.disk.open)
+
+    def copy(self, identity: str, question: Question, store: Store) -> Copy:
+        """The copy of a source's store, followed from now on."""
+        made = Copy(self, identity, question, store)
+        self._copies.add(made)
+        return made
+
+    def questions(self, identity: str) -> list[Question]:
+        """The questions whose answers an identity has on disk."""
+        metas = list(self.disk.metas.values())
+        return [
+            question_of(meta)
+            for meta in metas
+            if meta.get("identity") == identity and "question" in meta and "refused" not in meta
+        ]
+
+    def forget(self, copy: Copy) -> None:
+        self._copies.discard(copy)
+
+    def close(self) -> None:
+        """Write what waits, as far as the disk lets it be done in time."""
+        batches = [batch for copy in self._copies if (batch := copy.take()) is not None]
+
+        def last() -> None:
+            for batch in batches:
+                try:
+                    self.disk.write(batch)
+                except (DiskError, NotKept) as error:
+                    logger.warning("not written at the end: %s", error)
+            self.disk.close()
+
+        self.writer.close(last)
+
+    async def guard[T](self, work: Callable[[], T]) -> T | None:
+        """The result of blocking work on the disk; None, counted and told once, when the disk failed."""
+        try:
+            result = await self.writer.do(work)
+        except DiskError as error:
+            metrics.CACHE_WRITE_ERRORS.inc()
+            if not self._failing:
+                logger.error("the disk cannot be used, the hub goes on without: %s", error)
+            self._failing = True
+            return None
+        if self._failing:
+            logger.info("the disk can be used again")
+        self._failing = False
+        return result
+
+
+class Copy:
+    """One source on disk. A listener of its store."""
+
+    def __init__(self, copies: Copies, identity: str, question: Question, store: Store) -> None:
+        self._copies = copies
+        self._question = question
+        self._identity = identity
+        self._store = store
+        self.name = source_name(identity, question)
+        self._pending: dict[Key, bytes | None] = {}
+        self._whole = True
+        self._version = -1
+        self._refused = 0
+        self._writing: asyncio.Task[None] | None = None
+        store.listen(self)
+
+    def close(self) -> None:
+        """Follow the store no longer; what waits is written."""
+        self._store.forget(self)
+        self._changed()
+        self._copies.forget(self)
+
+    async def restore(self) -> StatusError | None:
+        """Fill the store from disk if a copy is there; the refusal when the cloud had nothing of the kind."""
+        name = self.name
+        read = await self._copies.guard(lambda: self._copies.disk.read(name))
+        if read is None or self._store.complete:
+            return None
+        meta, raws = read
+        if "refused" in meta:
+            missing = "the server could not find the requested resource"
+            return StatusError(404, "NotFound", missing) if meta["refused"] == 404 else None
+        try:
+            codec = codec_for(Encoding(meta["encoding"]))
+            self._store.replace(codec, meta["apiVersion"], meta["kind"], meta["version"], raws)
+        except (KeyError, TypeError, ValueError) as error:
+            logger.error("the copy of %s cannot be read (%s); it is fetched anew", self._question.path, error)
+            return None
+        self._whole, self._version = False, self._store.version
+        self._pending.clear()
+        return None
+
+    def refused(self, refusal: StatusError) -> None:
+        """What the cloud no longer shows is kept no longer; that it has no such kind is remembered."""
+        if refusal.code in (403, 404):
+            self._refused = refusal.code
+            self._rewrite()
+            self._changed()
+
+    def changed(self, change: Change) -> None:
+        self._back()
+        if not self._whole:
+            self._pending[change.key] = change.new.raw if change.new is not None else None
+            if len(self._pending) > MAX_PENDING:
+                self._rewrite()
+        self._changed()
+
+    def advanced(self) -> None:
+        self._back()
+        self._changed()
+
+    def restarted(self) -> None:
+        self._rewrite()
+        self._changed()
+
+    def take(self) -> Batch | None:
+        """What has changed since the last batch; None when nothing has."""
+        store = self._store
+        if self._refused:
+            if store.version == self._version and not self._whole:
+                return None
+            self._whole, self._version = False, store.version
+            return Batch(self.name, {**self._meta(), "refused": self._refused}, {}, whole=True)
+        if not store.complete or (not self._whole and not self._pending and store.version == self._version):
+            return None
+        if self._whole:
+            batch = Batch(self.name, self._meta(), {item.key: item.raw for item in store}, whole=True)
+        else:
+            puts = {key: raw for key, raw in self._pending.items() if raw is not None}
+            deletes = [key for key, raw in self._pending.items() if raw is None]
+            batch = Batch(self.name, self._meta(), puts, deletes)
+        self._whole, self._version = False, store.version
+        self._pending = {}
+        return batch
+
+    def _back(self) -> None:
+        """The cloud shows it again: nothing of it is on disk."""
+        if self._refused:
+            self._refused = 0
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        self._whole = True
+        self._pending.clear()
+
+    def _changed(self) -> None:
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write(), name=f"copy {self.name}")
+
+    async def _write(self) -> None:
+        while True:
+            batch = self.take()
+            if batch is None:
+                return
+            if not await self._written(batch):
+                self._rewrite()
+                await asyncio.sleep(RETRY)
+
+    async def _written(self, batch: Batch) -> bool:
+        disk = self._copies.disk
+
+        def work() -> bool:
+            disk.write(batch)
+            return True
+
+        try:
+            return await self._copies.guard(work) is True
+        except NotKept:
+            return False
+
+    def _meta(self) -> dict[str, Any]:
+        store = self._store
+        return {
+            "identity": self._identity,
+            "question": _described(self._question),
+            "asked": int(time.time()),
+            "version": store.version,
+            "apiVersion": store.api_version,
+            "kind": store.kind,
+            "encoding": store.codec.encoding if store.complete else self._question.encoding,
+        }
+
+
+def question_of(meta: Meta) -> Question:
+    """The question that a source's meta describes."""
+    group, version, resource, namespace, labels, fields, encoding, metadata_only = meta["question"]
+    kind = ResourceType(group, version, resource)
+    return Question(kind, namespace, labels, fields, Encoding(encoding), metadata_only)
+
+
+def _described(question: Question) -> list[str | bool]:
+    return [
+        *(question.type.group, question.type.version, question.type.resource),
+        *(question.namespace, question.label_selector, question.field_selector),
+        *(question.encoding, question.metadata_only),
+    ]
+
+
+def source_name(identity: str, question: Question) -> str:
+    """A name for a source on disk: the same for the same question of the same identity, and for no other."""
+    return hashlib.sha256(orjson.dumps([identity, *_described(question)])).hexdigest()[:32]

@@ -1,0 +1,226 @@
+"""The only way out: chooses a server, adds the identity that a caller may use, and keeps watch over the servers.
+
+No other addon names a server, and a connection that this one did not name is refused before it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mitmproxy import connection, http, tls
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+
+from addons import metrics
+from addons.caller import Lending, Listener
+from addons.connections import Connections
+from addons.exchange import exchange_of
+from addons.guard import guarded, guarded_connection
+from addons.health import Cloud, ServerHealth
+from addons.resolve import SERVER_HEADER
+from addons.routing import Kind
+from addons.settings import Server
+from addons.upstream_tls import UpstreamTls
+from kube.client import Client, Unreachable
+from kube.kubeconfig import Credentials
+from kube.pulse import Pulse
+from kube.status import StatusError, internal, unavailable
+
+PROBE_INTERVAL = 3.0
+"""Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s."""
+PROBE_TIMEOUT = 2.5
+"""Seconds a server has to answer a probe: three times the slowest satellite link's round trip."""
+RECOVERY_INTERVAL = 1.0
+"""Seconds between probes of a server that is down."""
+PROBE_PATH = "/livez"
+"""Small, answered without etcd, and open to every client by Kubernetes' default roles."""
+
+ANSWERED_HEADER = "x-edgehub-answered"
+"""On answers to the hub's own requests: it came from a server, and is no error of the hub's own."""
+
+logger = logging.getLogger(__name__)
+
+
+class ServerHost(str):
+    """A server's host as mitmproxy's connection address, which differs by whose identity the connection carries.
+
+    mitmproxy uses a connection again for the same address. A request with a caller's own token must never travel
+    on one that was opened with the hub's certificate: kube-apiserver would take it for the hub.
+    """
+
+    __slots__ = ("lending", "server")
+
+    def __new__(cls, server: Server, lending: Lending) -> ServerHost:
+        made = super().__new__(cls, server.host)
+        made.server, made.lending = server, lending
+        return made
+
+    server: Server
+    lending: Lending
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ServerHost)
+            and str.__eq__(self, other)
+            and (self.server, self.lending) == (other.server, other.lending)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.server, self.lending))
+
+
+class Egress:
+    """Sends relays to a server. Owns the probes."""
+
+    name = "edgehub-egress"
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self.cloud = Cloud([], "priority")
+        self.changed = Pulse()
+        """Beats when a server came up or went down."""
+        self._credentials: Credentials | None = None
+        self._tls: UpstreamTls | None = None
+        self._probes: list[asyncio.Task[None]] = []
+        self._origin: tuple[str, int] | None = None
+
+    def start(
+        self, cloud: Cloud, credentials: Credentials, origin: tuple[str, int], client_of: Callable[[], Client]
+    ) -> None:
+        """Take the servers, what to show them, and the one other address that flows may go to; begin to probe.
+
+        `client_of` makes a client of the hub's own listener; each probe has its own, and so its own connection.
+        """
+        self.cloud, self._credentials, self._origin = cloud, credentials, origin
+        self._tls = UpstreamTls(credentials)
+        for health in cloud.servers:
+            metrics.SERVER_UP.labels(str(health.server)).set(1)
+            name = f"probe of {health.server}"
+            self._probes.append(asyncio.create_task(self._probe(health, client_of()), name=name))
+
+    def done(self) -> None:
+        for probe in self._probes:
+            probe.cancel()
+        self._probes.clear()
+
+    @guarded
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        exchange = exchange_of(flow)
+        if exchange is None or exchange.route is None:
+            raise internal("the request was not routed")
+        if exchange.route.kind is not Kind.RELAY:
+            return
+        server = self._choose(exchange.server)
+        lending = exchange.caller.lending
+        exchange.server = str(server)
+        if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
+            flow.request.headers["Authorization"] = self._credentials.bearer
+        flow.request.scheme = server.scheme
+        flow.request.host = ServerHost(server, lending)
+        flow.request.port = server.port
+        flow.request.stream = _counted("up", server)
+
+    @guarded
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        exchange = exchange_of(flow)
+        if exchange is None or exchange.route is None or exchange.route.kind is not Kind.RELAY:
+            return
+        host = flow.request.host
+        if not isinstance(host, ServerHost) or flow.response is None:
+            return
+        if exchange.listener is Listener.INTERNAL:
+            flow.response.headers[ANSWERED_HEADER] = str(host)
+        if not exchange.route.filters:
+            flow.response.stream = _counted("down", host.server)
+
+    @guarded_connection
+    def server_connect(self, data: ServerConnectionHookData) -> None:
+        address = data.server.address
+        if address is None or not (isinstance(address[0], ServerHost) or address == self._origin):
+            data.server.error = "no addon named this server"
+
+    @guarded_connection
+    def tls_start_server(self, data: tls.TlsData) -> None:
+        assert isinstance(data.conn, connection.Server)
+        host = data.conn.address[0] if data.conn.address else ""
+        if not isinstance(host, ServerHost) or self._tls is None:
+            raise RuntimeError("no addon named this server")
+        # As mitmproxy: the cloud is spoken to in the client's HTTP version, so that streams are not translated.
+        offers = [b"h2", b"http/1.1"] if data.context.client.alpn == b"h2" else [b"http/1.1"]
+        data.conn.alpn_offers = offers
+        data.ssl_conn = self._tls.connection(
+            self._tls.server_name or str(host), lend_certificate=host.lending is Lending.HUB, alpn=offers
+        )
+
+    @guarded_connection
+    def server_connect_error(self, data: ServerConnectionHookData) -> None:
+        address = data.server.address
+        # Only what the kernel says of the server counts: a client that left cancels its connection as well.
+        refused = (data.server.error or "").startswith(("[Errno", "Multiple exceptions"))
+        if refused and address is not None and isinstance(address[0], ServerHost):
+            health = self.cloud.named(str(address[0].server))
+            if health is not None:
+                self._failed(health, str(data.server.error))
+
+    def _choose(self, name: str) -> Server:
+        if name:
+            health = self.cloud.named(name)
+            if health is None:
+                raise internal(f"there is no server {name}")
+            return health.server
+        server = self.cloud.choose()
+        if server is None:
+            raise unavailable("the cloud cannot be reached")
+        return server
+
+    async def _probe(self, health: ServerHealth, client: Client) -> None:
+        client = client.with_headers({SERVER_HEADER: str(health.server)})
+        while True:
+            try:
+                await client.request("GET", PROBE_PATH, timeout=PROBE_TIMEOUT)
+                self._succeeded(health)
+            except StatusError as error:
+                if error.code >= 500:
+                    self._failed(health, str(error))
+                else:
+                    self._succeeded(health)
+            except Unreachable as error:
+                self._failed(health, str(error))
+            except Exception as error:
+                # Without its probe a server would stay down, or up, for good.
+                logger.exception("the probe of %s failed", health.server)
+                self._failed(health, str(error))
+            await asyncio.sleep(PROBE_INTERVAL if health.usable else RECOVERY_INTERVAL)
+
+    def _succeeded(self, health: ServerHealth) -> None:
+        if health.succeeded():
+            logger.info("%s is up again", health.server)
+            metrics.SERVER_UP.labels(str(health.server)).set(1)
+            self.changed.beat()
+
+    def _failed(self, health: ServerHealth, reason: str) -> None:
+        if health.failed(reason):
+            cut = self._connections.cut(lambda conn: _leads_to(conn, health.server))
+            logger.warning("%s is down (%s); %d connections cut", health.server, reason, cut)
+            metrics.SERVER_UP.labels(str(health.server)).set(0)
+            metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
+            self.changed.beat()
+
+
+def _leads_to(conn: connection.Server, server: Server) -> bool:
+    host = conn.address[0] if conn.address else ""
+    return isinstance(host, ServerHost) and host.server == server
+
+
+def _counted(direction: str, server: Server) -> Callable[[bytes], bytes]:
+    counter = metrics.UPSTREAM_BYTES.labels(direction, str(server))
+
+    def count(chunk: bytes) -> bytes:
+        counter.inc(len(chunk))
+        return chunk
+
+    return count

@@ -1,0 +1,47 @@
+"""What the hub knows of one request, from its first addon to its last.
+
+It is kept beside the flow, not in it: mitmproxy writes flows to files and to its web interface, and a caller's token
+must be in neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from mitmproxy import http
+
+from addons.caller import Caller, Lending, Listener
+from addons.routing import Route
+from kube.request import RequestInfo
+
+TICKET_HEADER = "x-edgehub-ticket"
+"""Names the exchange that a redirected request belongs to. Each is good for one request, and cannot be guessed."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way. Addons fill it in their order."""
+
+    info: RequestInfo
+    component: str
+    listener: Listener
+    accept: str | None
+    caller: Caller = Caller(Lending.NONE)
+    route: Route | None = None
+    server: str = ""
+    ticket: str = ""
+    counted: bool = False
+
+
+_exchanges: WeakKeyDictionary[http.HTTPFlow, Exchange] = WeakKeyDictionary()
+
+
+def begin(flow: http.HTTPFlow, exchange: Exchange) -> None:
+    """Let the addons behind find the exchange of a flow."""
+    _exchanges[flow] = exchange
+
+
+def exchange_of(flow: http.HTTPFlow) -> Exchange | None:
+    """The exchange of a flow; None when the request never got as far as being read."""
+    return _exchanges.get(flow)

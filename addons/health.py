@@ -1,0 +1,87 @@
+"""Which servers are up: a table of states, moved by probes and by what live requests show. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from addons.settings import Server, ServerOrder
+
+RECOVERY_SUCCESSES = 2
+"""Successes in a row before a server that was down is used again: a flapping link must not flap the node."""
+
+
+class Condition(StrEnum):
+    """What is known of a server."""
+
+    UNKNOWN = "unknown"
+    """Nothing yet; used, since waiting for a probe would slow each start."""
+    UP = "up"
+    DOWN = "down"
+    RECOVERING = "recovering"
+    """Down, with a success that may be the first of enough."""
+
+
+SUCCEEDED = {
+    Condition.UNKNOWN: Condition.UP,
+    Condition.UP: Condition.UP,
+    Condition.DOWN: Condition.RECOVERING,
+    Condition.RECOVERING: Condition.RECOVERING,
+}
+"""The next condition after a success; RECOVERING becomes UP after RECOVERY_SUCCESSES. A failure always means DOWN."""
+
+
+@dataclass(slots=True)
+class ServerHealth:
+    """One server's condition, and the last reason it was down."""
+
+    server: Server
+    condition: Condition = Condition.UNKNOWN
+    reason: str = ""
+    _successes: int = 0
+
+    @property
+    def usable(self) -> bool:
+        return self.condition in (Condition.UNKNOWN, Condition.UP)
+
+    def succeeded(self) -> bool:
+        """Note a success; True when the server becomes usable by it."""
+        was = self.usable
+        self._successes += 1
+        self.condition = SUCCEEDED[self.condition]
+        if self.condition is Condition.RECOVERING and self._successes >= RECOVERY_SUCCESSES:
+            self.condition = Condition.UP
+        return self.usable and not was
+
+    def failed(self, reason: str) -> bool:
+        """Note a failure; True when the server stops being usable by it."""
+        was = self.usable
+        self._successes = 0
+        self.condition, self.reason = Condition.DOWN, reason
+        return was
+
+
+@dataclass(slots=True)
+class Cloud:
+    """All servers, and the choice among those that are up."""
+
+    servers: list[ServerHealth]
+    order: ServerOrder
+    _turn: int = field(default=0, init=False)
+
+    @property
+    def is_up(self) -> bool:
+        return any(each.usable for each in self.servers)
+
+    def choose(self) -> Server | None:
+        """A usable server: the first as listed, or one after the other; None when all are down."""
+        usable = [each.server for each in self.servers if each.usable]
+        if not usable:
+            return None
+        if self.order == "priority":
+            return usable[0]
+        self._turn += 1
+        return usable[self._turn % len(usable)]
+
+    def named(self, name: str) -> ServerHealth | None:
+        return next((each for each in self.servers if str(each.server) == name), None)

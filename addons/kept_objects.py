@@ -1,0 +1,100 @@
+"""Answers reads from the node's sources when the cloud is gone: one object, or a list that is complete.
+
+Nothing is made up: what no complete copy covers is not answered here.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from addons.exchange import Exchange
+from addons.sources import Source, Sources
+from kube.negotiation import METADATA_KIND, acceptable
+from kube.reflector import Question
+from kube.request import RequestInfo
+from kube.selectors import parse_field_selector, parse_label_selector
+from kube.status import StatusError, not_found
+from kube.store import Item
+from kube.view import Form, Scope
+
+EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
+"""Fields that every object has: selectors of them can be applied to a wider copy."""
+HEADERS = {"Cache-Control": "no-cache, private"}
+
+
+class KeptObjects:
+    """Looks through the sources of one identity."""
+
+    def __init__(self, sources: Sources, wait: float) -> None:
+        self._sources = sources
+        self._wait = wait
+
+    async def answer(
+        self, exchange: Exchange, request: web.BaseRequest, identity: str
+    ) -> web.Response | None:
+        """The answer to a get or list; None when the sources have none. StatusError 404 where absence is known."""
+        info = exchange.info
+        if info.type is None or info.verb not in ("get", "list") or info.subresource:
+            return None
+        forms = {each.encoding: each.kind for each in reversed(acceptable(request.headers.get("Accept")))}
+        absent = False
+        for question in self._sources.questions(identity, info):
+            if question.metadata_only or forms.get(question.encoding) not in ("", METADATA_KIND):
+                continue
+            form = Form(metadata_only=forms[question.encoding] == METADATA_KIND)
+            scope = _scope(question, info)
+            if info.verb == "list" and scope is None:
+                continue
+            source = await self._ready(identity, question)
+            if source is None:
+                continue
+            if info.verb == "list":
+                assert scope is not None
+                return _response(source, form, [item for item in source.store if scope.matches(item)])
+            namespace = "" if info.type.resource == "namespaces" else info.namespace
+            item = source.store.get((namespace, info.name))
+            if item is not None:
+                return _response(source, form, item)
+            absent = absent or _covers(question, info)
+        if absent:
+            raise not_found(info.type.group_resource, info.name)
+        return None
+
+    async def _ready(self, identity: str, question: Question) -> Source | None:
+        source = self._sources.get(identity, question)
+        try:
+            await source.ready(self._wait)
+        except StatusError:
+            return None
+        return source
+
+
+def _scope(question: Question, info: RequestInfo) -> Scope | None:
+    """What of a question's objects a list asks for; None when the question does not have all of them."""
+    if question.namespace not in ("", info.namespace):
+        return None
+    labels = parse_label_selector(info.options.label_selector)
+    fields = parse_field_selector(info.options.field_selector)
+    namespace = "" if question.namespace == info.namespace else info.namespace
+    if (question.label_selector, question.field_selector) == (labels.canonical, fields.canonical):
+        return Scope(namespace, parse_label_selector(""), parse_field_selector(""))
+    if question.label_selector or question.field_selector or not fields.fields <= EVALUABLE:
+        return None
+    return Scope(namespace, labels, fields)
+
+
+def _covers(question: Question, info: RequestInfo) -> bool:
+    """Whether an object that is not in the copy is known not to be there."""
+    if question.label_selector or question.namespace not in ("", info.namespace):
+        return False
+    return question.field_selector in ("", f"metadata.name={info.name}")
+
+
+def _response(source: Source, form: Form, found: Item | list[Item]) -> web.Response:
+    store, codec = source.store, source.store.codec
+    api_version, kind = form.type_of(store.api_version, store.kind)
+    if isinstance(found, list):
+        body = codec.encode_list(api_version, kind, store.version, [form.raw(codec, item) for item in found])
+    else:
+        body = codec.encode_single(api_version, kind, form.raw(codec, found))
+    return web.Response(body=body, headers={**HEADERS, "Content-Type": codec.content_type})

@@ -1,0 +1,261 @@
+"""Last in the chain: puts the parts together when mitmproxy runs, and takes them apart when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+
+import aiohttp
+from mitmproxy import command, ctx, exceptions
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.proxy.mode_specs import ProxyMode
+
+from addons.admin import Admin
+from addons.answers import Answers
+from addons.backed import Backed
+from addons.copies import Copies
+from addons.egress import Egress
+from addons.explain import explain
+from addons.filter_chain import FilterChain
+from addons.filter_inputs import FilterInputs
+from addons.filters.chain import build_filters
+from addons.filters.filter import Filter
+from addons.filters.inputs import HubAddress
+from addons.filters.topology import Order
+from addons.health import Cloud, ServerHealth
+from addons.identity import Identity
+from addons.kept_objects import KeptObjects
+from addons.local_health import LocalHealthSource
+from addons.options import Options
+from addons.origin import Origin
+from addons.resolve import INTERNAL_HEADER, Resolve
+from addons.reviews import Reviews
+from addons.route import Router
+from addons.rule_events import event_of, send_event
+from addons.rule_table import OFF_IN_CLOUD_MODE, Problem, Rules
+from addons.rules import RulesInForce
+from addons.serving import Serving
+from addons.serving_certificate import ServingCertificate, own_certificate
+from addons.settings import Settings, listener_modes, parse_server
+from addons.sources import Sources, ViewKey
+from kube.client import Client, new_session
+from kube.disk import Disk
+from kube.disk_writer import DiskWriter
+from kube.encoding import Encoding
+from kube.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
+from kube.reflector import Question
+from kube.request import ResourceType
+
+logger = logging.getLogger(__name__)
+
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
+
+
+class Lifecycle:
+    """Builds sources, origin and admin server from the settings, and starts the addons with them."""
+
+    name = "edgehub-lifecycle"
+
+    def __init__(
+        self, options: Options, resolve: Resolve, identity: Identity, router: Router, egress: Egress
+    ) -> None:
+        self._options = options
+        self._resolve = resolve
+        self._identity = identity
+        self._router = router
+        self._egress = egress
+        self._sessions: list[aiohttp.ClientSession] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._sources: Sources | None = None
+        self._inputs: FilterInputs | None = None
+        self._rules: RulesInForce | None = None
+        self._origin: Origin | None = None
+        self._admin: Admin | None = None
+        self._copies: Copies | None = None
+        self._answers: Answers | None = None
+        self._internal = ""
+
+    def configure(self, updated: set[str]) -> None:
+        """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
+        if self._inputs is not None and updated & {"hub_pod_address", "hub_listen", "hub_tls_port"}:
+            self._inputs.move_hub(_hub_address(self._options.settings))
+
+    def running(self) -> None:
+        """Open the listeners only now: mitmproxy ends when a request comes before every addon is loaded."""
+        self._tasks.append(asyncio.create_task(self._open(), name="start"))
+
+    async def _open(self) -> None:
+        try:
+            ctx.options.update(server=True)
+            modes = [ProxyMode.parse(spec) for spec in listener_modes(self._options.settings)]
+            if not await _proxyserver().servers.update(modes):
+                raise OSError("a listener could not be opened")
+            if self._options.settings.mode == "edge":
+                self._copies = Copies(Disk(self._options.settings.state_dir / "cache"), DiskWriter())
+                await self._copies.open()
+                self._answers = Answers(self._copies)
+                await self._answers.open()
+            self._start()
+        except Exception as error:
+            logger.critical("the hub could not start: %s", error)
+            raise SystemExit(1) from error
+
+    def _start(self) -> None:
+        settings = self._options.settings
+        modes = listener_modes(settings)
+        credentials = load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
+        servers = settings.servers or (parse_server(credentials.server),)
+        self._internal = _internal_url(modes)
+        self._resolve.listen(modes)
+        if settings.tls_port:
+            self._identity.serve_with(credentials, _serving_certificate(settings))
+        cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
+        self._build(settings, credentials, cloud)
+
+    def done(self) -> None:
+        for part in (self._inputs, self._copies, self._sources, self._origin, self._admin):
+            if part is not None:
+                part.close()
+        for task in self._tasks:
+            task.cancel()
+        for session in self._sessions:
+            # The loop ends with the process; the connector's sockets are all there is to close.
+            if session.connector is not None:
+                session.connector._close()
+
+    @command.command("edgehub.explain")  # type: ignore[untyped-decorator]  # mitmproxy has no annotations there
+    def explain(
+        self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
+    ) -> str:
+        """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
+        if self._rules is None or self._sources is None or self._inputs is None:
+            raise exceptions.CommandError("the hub is starting")
+        asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
+        return explain(self._rules.rules, self._sources, self._inputs, verb=verb, **asked).text
+
+    def _build(self, settings: Settings, credentials: Credentials, cloud: Cloud) -> None:
+        client = self._client()
+        filters = _filters(settings)
+
+        def client_of(authorization: str) -> Client:
+            return client.with_headers({"Authorization": authorization}) if authorization else client
+
+        def is_up() -> bool:
+            return cloud.is_up or self._copies is None
+
+        def chain_of(bound: tuple[Filter, ...], resource: str) -> FilterChain | None:
+            return FilterChain(bound, inputs, resource) if bound else None
+
+        sources = self._sources = Sources(client_of, chain_of, settings.idle, self._copies, is_up)
+        inputs = self._inputs = FilterInputs(
+            settings.node,
+            settings.pool,
+            _hub_address(settings),
+            lambda question: sources.get("", question),
+            sources.inputs_changed,
+        )
+
+        def report(problem: Problem) -> None:
+            configmap = (settings.namespace, settings.configmap)
+            event = event_of(problem, configmap, settings.node, datetime.datetime.now(datetime.UTC))
+            self._keep(send_event(client, event, settings.namespace), "event about a bad rule")
+
+        def rules_changed(rules: Rules) -> None:
+            sources.rules_changed(lambda key, question: _filters_of(rules, key, question))
+            self._router.rules_changed(rules)
+
+        rules = self._rules = RulesInForce(
+            sources.sentinel(_rules_question(settings)), filters, _disabled(settings), rules_changed, report
+        )
+        reviews = Reviews(client_of)
+        serving = Serving(sources, reviews, lambda: rules.rules, settings.wait)
+        backed = None
+        if self._answers is not None:
+            objects = KeptObjects(sources, settings.wait)
+            backed = Backed(self._internal_client(), cloud, reviews, objects, self._answers)
+        origin = self._origin = Origin(serving, backed)
+        self._router.start(origin, rules, inputs)
+        self._egress.start(cloud, credentials, origin.address, self._client)
+        self._tasks.append(asyncio.create_task(origin.start(), name="origin"))
+        self._tasks.append(asyncio.create_task(self._hurry(sources), name="reflectors after an outage"))
+        if settings.local_health:
+            health = LocalHealthSource(
+                settings.local_health, settings.local_health_interval, inputs.local_health
+            )
+            self._tasks.append(asyncio.create_task(health.run(), name="local health"))
+        if settings.admin_port:
+            self._admin = Admin(settings, cloud, sources, inputs, rules)
+            self._tasks.append(asyncio.create_task(self._admin.start(), name="admin server"))
+
+    def _keep(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
+
+    def _client(self) -> Client:
+        return self._internal_client().with_headers({"User-Agent": "edgehub"})
+
+    def _internal_client(self) -> Client:
+        session = new_session()
+        self._sessions.append(session)
+        return Client(session, self._internal, {INTERNAL_HEADER: self._resolve.secret})
+
+    async def _hurry(self, sources: Sources) -> None:
+        while True:
+            await self._egress.changed.wait()
+            if self._egress.cloud.is_up:
+                sources.hurry()
+
+
+def _filters_of(rules: Rules, key: ViewKey, question: Question) -> tuple[Filter, ...]:
+    return rules.chain(key.component, question.type.group, question.type.resource, key.verb)
+
+
+def _hub_address(settings: Settings) -> HubAddress:
+    return HubAddress(settings.pod_addresses, settings.tls_port)
+
+
+def _filters(settings: Settings) -> tuple[Filter, ...]:
+    order = Order(settings.topology_order)
+    return build_filters(order, settings.local_endpoint, health=bool(settings.local_health))
+
+
+def _disabled(settings: Settings) -> frozenset[str]:
+    return settings.disabled_filters | (OFF_IN_CLOUD_MODE if settings.mode == "cloud" else frozenset())
+
+
+def _rules_question(settings: Settings) -> Question:
+    selector = f"metadata.name={settings.configmap}"
+    return Question(CONFIG_MAPS, settings.namespace, field_selector=selector, encoding=Encoding.JSON)
+
+
+def _internal_url(modes: dict[str, str]) -> str:
+    spec = next(spec for spec, name in modes.items() if name == "internal")
+    host, port, *_ = _proxyserver().servers[ProxyMode.parse(spec)].listen_addrs[0]
+    return f"http://{host}:{port}"
+
+
+def _proxyserver() -> Proxyserver:
+    proxyserver = ctx.master.addons.get("proxyserver")
+    if not isinstance(proxyserver, Proxyserver):
+        raise RuntimeError("mitmproxy runs without its proxyserver addon")
+    return proxyserver
+
+
+def _serving_certificate(settings: Settings) -> ServingCertificate:
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        return ServingCertificate(settings.tls_cert, settings.tls_key)
+    addresses = {"127.0.0.1", "::1", settings.listen, *settings.pod_addresses}
+    folder = settings.state_dir / "pki"
+    try:
+        return own_certificate(folder, addresses)
+    except OSError as error:
+        temporary = Path(tempfile.mkdtemp(prefix="edgehub-pki-"))
+        logger.error(
+            "%s cannot be written (%s): the TLS port's CA is %s until a restart", folder, error, temporary
+        )
+        return own_certificate(temporary, addresses)

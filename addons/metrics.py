@@ -1,0 +1,98 @@
+"""The hub's metrics, one registry for the process. Names and labels are an interface; see the README."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
+
+# A counter's time of birth would double the page for nothing.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
+REGISTRY = CollectorRegistry()
+
+REQUESTS = Counter(
+    "edgehub_requests",
+    "Requests answered.",
+    ["component", "verb", "resource", "route", "code"],
+    registry=REGISTRY,
+)
+UPSTREAM_BYTES = Counter(
+    "edgehub_upstream_bytes",
+    "Bytes of bodies sent to (up) and received from (down) a server, as on the wire.",
+    ["direction", "server"],
+    registry=REGISTRY,
+)
+SERVER_UP = Gauge("edgehub_server_up", "1 while a server is up.", ["server"], registry=REGISTRY)
+FILTER_OBJECTS = Counter(
+    "edgehub_filter_objects",
+    "Objects a filter has judged: kept, changed or dropped.",
+    ["filter", "resource", "outcome"],
+    registry=REGISTRY,
+)
+FILTER_REASONS = Counter(
+    "edgehub_filter_reasons", "Why filters judged as they did.", ["filter", "reason"], registry=REGISTRY
+)
+FILTER_ERRORS = Counter(
+    "edgehub_filter_errors",
+    "Objects that could not be judged, and so are hidden.",
+    ["resource"],
+    registry=REGISTRY,
+)
+RULE_ERRORS = Counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.", registry=REGISTRY)
+HOOK_ERRORS = Counter(
+    "edgehub_hook_errors",
+    "Hooks that failed; each cost its client a 500.",
+    ["addon", "hook"],
+    registry=REGISTRY,
+)
+SOURCES = Gauge("edgehub_sources", "Questions that the hub keeps answered.", registry=REGISTRY)
+WATCHERS = Gauge("edgehub_watchers", "Open watches served from a view.", ["resource"], registry=REGISTRY)
+SLOW_WATCHERS = Counter(
+    "edgehub_slow_watchers",
+    "Watches cut because their client read too slowly.",
+    ["resource"],
+    registry=REGISTRY,
+)
+LOCAL_HEALTH_UP = Gauge(
+    "edgehub_local_health_up",
+    "1 while the last word of the local health source counts; 0 also where there is no source.",
+    registry=REGISTRY,
+)
+LOCAL_HEALTH_UNHEALTHY = Gauge(
+    "edgehub_local_health_unhealthy",
+    "Nodes (names or addresses) that the local health source calls unhealthy.",
+    registry=REGISTRY,
+)
+LOCAL_HEALTH_FAILURES = Counter(
+    "edgehub_local_health_failures",
+    "Looks at the local health source that got no usable answer.",
+    registry=REGISTRY,
+)
+UPSTREAM_CUT = Counter(
+    "edgehub_upstream_connections_cut",
+    "Connections to a server cut when it went down.",
+    ["server"],
+    registry=REGISTRY,
+)
+
+CACHE_WRITE_ERRORS = Counter(
+    "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
+)
+
+COMPONENT_LIMIT = 100
+"""Different component labels; a hostile client may send any number of names."""
+
+_components: set[str] = set()
+
+
+def component_label(component: str) -> str:
+    """The component as a metric label, `other` past the first hundred names."""
+    if component in _components:
+        return component
+    if len(_components) >= COMPONENT_LIMIT:
+        return "other"
+    _components.add(component)
+    return component
+
+
+def exposition() -> bytes:
+    """All metrics in Prometheus' text format."""
+    return generate_latest(REGISTRY)

@@ -1,0 +1,102 @@
+"""The hub's options in mitmproxy: declared here, read here, and handed to the other addons as one `Settings`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mitmproxy import ctx, exceptions
+from mitmproxy.addonmanager import Loader
+
+from addons.settings import Settings, listener_modes, parse_settings
+
+OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
+    ("server", str, "", "URLs of the kube-apiserver, separated by commas. Default: the kubeconfig's."),
+    ("kubeconfig", str, "", "Kubeconfig of this node: CA, and the identity lent to node components."),
+    ("node", str, os.uname().nodename, "Name of this node."),
+    ("pool", str, "", "Node pool of this node. Default: the node's label apps.openyurt.io/nodepool."),
+    ("state_dir", str, "/var/lib/edgehub", "Folder of what outlives a restart."),
+    (
+        "mode",
+        str,
+        "edge",
+        "edge, or cloud: no disk, and without the filters that make no sense in the cloud.",
+    ),
+    ("listen", str, "127.0.0.1", "IP address of the listeners for this node."),
+    ("port", int, 10261, "Port for node components, plain HTTP. 0: off."),
+    ("tls_port", int, 10268, "Port for pods, TLS. 0: off."),
+    ("peer_port", int, 10269, "Port for the other hubs of the pool, TLS. 0: off."),
+    (
+        "admin_port",
+        int,
+        10267,
+        "Port of /healthz, /readyz, /metrics and /debug, on the listen address. 0: off.",
+    ),
+    (
+        "pod_address",
+        str,
+        "",
+        "IP address (or two, one per family) that filters write for pods. Default: hub_listen.",
+    ),
+    (
+        "tls_cert",
+        str,
+        "",
+        "Certificate of the TLS port. Default: made at first start by a CA in the state dir.",
+    ),
+    ("tls_key", str, "", "Key of hub_tls_cert."),
+    ("namespace", str, "kube-system", "Namespace of the rules ConfigMap."),
+    ("configmap", str, "yurt-hub-cfg", "Name of the rules ConfigMap."),
+    ("server_order", str, "round-robin", "round-robin, or priority: the first server that is up, as listed."),
+    ("disabled_filters", str, "", "Filters that never apply, whatever the rules say, separated by commas."),
+    ("topology_order", str, "any", "Several topologyKeys: any of them, or preferred: in their order."),
+    (
+        "local_endpoint",
+        str,
+        "",
+        "IP address (or two, one per family) that the endpoints of default/kubernetes become for kube-proxy, "
+        "whatever their annotations say. Default: as the annotations say.",
+    ),
+    ("local_port", int, 0, "Port of hub_local_endpoint. 0: hub_tls_port."),
+    ("local_health", str, "", "URL of the nodes' health, JSON by name or IP address. Default: none."),
+    (
+        "local_health_interval",
+        int,
+        30,
+        "Seconds between looks at hub_local_health; three without a word end it.",
+    ),
+    ("wait", int, 10, "Seconds a request waits for rules or a first copy before it gets a 503."),
+    ("idle", int, 300, "Seconds after its last user when a source stops."),
+)
+"""Name without `hub_`, type, default, help; the command line's flags are made of the same table."""
+
+
+class Options:
+    """Reads all hub_ options when one changes. A bad value is refused and the old settings stay in force."""
+
+    name = "edgehub-options"
+
+    settings: Settings
+    """The settings in force; not there before mitmproxy has configured the addons."""
+
+    def load(self, loader: Loader) -> None:
+        for name, typespec, default, text in OPTIONS:
+            loader.add_option(f"hub_{name}", typespec, default, text)
+
+    def configure(self, updated: set[str]) -> None:
+        if not any(name.startswith("hub_") for name in updated):
+            return
+        try:
+            settings = parse_settings({name: getattr(ctx.options, f"hub_{name}") for name, *_ in OPTIONS})
+        except ValueError as error:
+            raise exceptions.OptionsError(str(error)) from error
+        self.settings = settings
+        ctx.options.update(
+            mode=list(listener_modes(settings)),
+            # What the chain needs, whoever starts it: no request may leave before an addon has said where to, and
+            # a quiet watch or exec (kubelet: 4 h) must not be taken for dead.
+            connection_strategy="lazy",
+            keep_host_header=True,
+            tcp_timeout=5 * 3600,
+            onboarding=False,
+        )

@@ -1,0 +1,86 @@
+"""The HTTP server that views are answered from: in this process, on a loopback port, for redirected flows only."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import socket
+
+from aiohttp import web
+
+from addons.backed import Backed
+from addons.exchange import TICKET_HEADER, Exchange
+from addons.routing import Kind
+from addons.serving import Serving
+from kube.status import StatusError, internal
+
+logger = logging.getLogger(__name__)
+
+
+class Origin:
+    """Hands out tickets, and answers who brings one back."""
+
+    def __init__(self, serving: Serving, backed: Backed | None = None) -> None:
+        """`backed` answers for the cloud; None where the hub keeps nothing."""
+        self._serving = serving
+        self._backed = backed
+        self._secret = secrets.token_urlsafe(32)
+        self._numbers = itertools.count()
+        self._tickets: dict[str, Exchange] = {}
+        self._runner: web.ServerRunner | None = None
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+
+    @property
+    def is_backed(self) -> bool:
+        """Whether the node answers for itself when the cloud is gone."""
+        return self._backed is not None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a cloud to send requests to, as far as is known."""
+        return self._backed is None or self._backed.is_up
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        server = web.Server(self._answer, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(server)
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._socket, backlog=1024).start()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ticket(self, exchange: Exchange) -> str:
+        """Let one request in, for this exchange. Give the ticket back with `void` if it never comes."""
+        ticket = f"{self._secret}-{next(self._numbers)}"
+        self._tickets[ticket] = exchange
+        return ticket
+
+    def void(self, ticket: str) -> None:
+        self._tickets.pop(ticket, None)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        exchange = self._tickets.pop(request.headers.get(TICKET_HEADER, ""), None)
+        if exchange is None:
+            return web.Response(status=403, text="this port is the hub's own\n")
+        try:
+            if exchange.route is not None and exchange.route.kind is Kind.BACKED and self._backed is not None:
+                return await self._backed.answer(exchange, request)
+            return await self._serving.answer(exchange, request)
+        except StatusError as error:
+            return status_response(error)
+        except Exception:
+            logger.exception("a view could not be served")
+            return status_response(internal("the hub could not serve this view"))
+
+
+def status_response(error: StatusError) -> web.Response:
+    """A Status as the whole answer."""
+    headers = {"Cache-Control": "no-cache, private"}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    return web.Response(
+        status=error.code, body=error.to_json(), content_type="application/json", headers=headers
+    )

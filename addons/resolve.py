@@ -1,0 +1,63 @@
+"""First in the chain: reads what a request asks for and which component asks, or answers as a kube-apiserver would."""
+
+from __future__ import annotations
+
+import secrets
+
+from mitmproxy import http
+
+from addons.caller import Listener
+from addons.exchange import Exchange, begin
+from addons.guard import guarded
+from kube.component import component_of
+from kube.request import parse_request
+from kube.status import bad_request, forbidden
+
+INTERNAL_HEADER = "x-edgehub-internal"
+"""Carries this process' secret on the hub's own requests; taken off before anything leaves."""
+SERVER_HEADER = "x-edgehub-server"
+"""Names the server that one of the hub's own requests is for, where it must be that one (a probe)."""
+HUB_COMPONENT = "edgehub"
+
+
+class Resolve:
+    """Makes the flow's `Exchange`. A request without one is refused by everything behind."""
+
+    name = "edgehub-resolve"
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_urlsafe(32)
+        self._listeners: dict[str, Listener] = {}
+
+    def listen(self, modes: dict[str, str]) -> None:
+        """Learn which of mitmproxy's mode specifications is which listener."""
+        self._listeners = {spec: Listener(name) for spec, name in modes.items()}
+
+    @guarded
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        listener = self._listeners.get(flow.client_conn.proxy_mode.full_spec)
+        if listener is None:
+            raise forbidden("the hub does not serve this listener")
+        if listener is Listener.TLS and not flow.client_conn.tls_established:
+            raise bad_request("Client sent an HTTP request to an HTTPS server.")
+        shown = flow.request.headers.pop(INTERNAL_HEADER, "").encode(errors="surrogateescape")
+        if listener is Listener.INTERNAL and not secrets.compare_digest(shown, self.secret.encode()):
+            raise forbidden("this listener is the hub's own")
+        own = listener is Listener.INTERNAL
+        server = flow.request.headers.pop(SERVER_HEADER, "")
+        exchange = Exchange(
+            info=parse_request(flow.request.method, _target(flow.request)),
+            component=HUB_COMPONENT if own else component_of(flow.request.headers.get("user-agent")),
+            listener=listener,
+            accept=flow.request.headers.get("accept"),
+            server=server if own else "",
+        )
+        begin(flow, exchange)
+
+
+def _target(request: http.Request) -> str:
+    """The request's target as it was on the wire; 400 where its bytes are no text."""
+    try:
+        return request.data.path.decode("ascii")
+    except UnicodeDecodeError:
+        raise bad_request("the request's target has bytes that are not ASCII") from None

@@ -1,0 +1,163 @@
+"""The certificate of the TLS port: the operator's, or one that a local CA signs at first start and renews in time."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from OpenSSL import SSL
+
+logger = logging.getLogger(__name__)
+
+AUTHORITY_DAYS = 3650
+"""Pods are given the CA by hand or by ConfigMap, so it should outlive most nodes; kubeadm's lives as long."""
+SERVING_DAYS = 365
+RENEW_DAYS = 30
+"""Days before its end when the serving certificate is made anew, at a start of the hub."""
+SERVICE_NAMES = (
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "localhost",
+)
+"""How pods call the API server: they must not notice that the hub answers."""
+
+
+class ServingCertificate:
+    """A certificate and key in files, given to OpenSSL for each connection's context as they are then."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate, self._key = certificate, key
+
+    def use_in(self, context: SSL.Context) -> None:
+        """OpenSSL.SSL.Error when the files are not a certificate chain and its key."""
+        context.use_certificate_chain_file(os.fspath(self._certificate))
+        context.use_privatekey_file(os.fspath(self._key))
+
+
+def own_certificate(folder: Path, addresses: Iterable[str]) -> ServingCertificate:
+    """The certificate that the local CA in `folder` signed for the addresses; made or renewed where need be.
+
+    OSError when the folder cannot be written.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    certificate, key = folder / "serving.crt", folder / "serving.key"
+    wanted = sorted({str(ipaddress.ip_address(address)) for address in addresses})
+    if not _is_good(certificate, key, folder / "ca.crt", wanted):
+        _sign(folder, certificate, key, wanted)
+    return ServingCertificate(certificate, key)
+
+
+def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]) -> bool:
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+        _check_pair(found, serialization.load_pem_private_key(key.read_bytes(), None))
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except Exception as error:
+        if certificate.exists():
+            logger.warning("the TLS port's certificate is made anew: %s", error)
+        return False
+    shown = sorted(str(address) for address in names.get_values_for_type(x509.IPAddress))
+    left = found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
+    return shown == addresses and left > datetime.timedelta(days=RENEW_DAYS)
+
+
+def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> None:
+    authority, authority_key = _authority(folder)
+    serving_key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVICE_NAMES]
+    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+    builder = (
+        _builder("edgehub", authority.subject, SERVING_DAYS, serving_key.public_key())
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+    )
+    _write_key(key, serving_key)
+    _write(certificate, builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+
+def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    certificate, key = folder / "ca.crt", folder / "ca.key"
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        return found, _check_pair(found, serialization.load_pem_private_key(key.read_bytes(), None))
+    except (OSError, ValueError) as error:
+        if key.exists():
+            logger.warning("the local CA is made anew, pods need the new ca.crt: %s", error)
+    new_key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "edgehub local CA")])
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = (
+        _builder("edgehub local CA", subject, AUTHORITY_DAYS, new_key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(new_key.public_key()), critical=False)
+    )
+    made = builder.sign(new_key, hashes.SHA256())
+    _write_key(key, new_key)
+    _write(certificate, made.public_bytes(serialization.Encoding.PEM))
+    return made, new_key
+
+
+def _check_pair(certificate: x509.Certificate, key: object) -> ec.EllipticCurvePrivateKey:
+    """The key, if it is the certificate's and of the kind made here; ValueError otherwise."""
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise ValueError("the key is not the certificate's")
+    return key
+
+
+def _builder(
+    name: str, issuer: x509.Name, days: int, public_key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        # Clocks of edge nodes and pods differ; an hour covers what NTP has not mended yet.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    _write(path, pem)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write whole or not at all: a key cut short by a power failure would stop the next start."""
+    draft = path.with_suffix(path.suffix + ".new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

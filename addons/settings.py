@@ -1,0 +1,191 @@
+"""The hub's settings as one frozen value, parsed from plain texts and numbers; whoever reads one reads it here."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from addons.filters.inputs import HubAddress, family_of
+
+Mode = Literal["edge", "cloud"]
+ServerOrder = Literal["round-robin", "priority"]
+
+DEAD_ADDRESS = "127.0.0.1:1"
+"""Where mitmproxy would send a request that no addon routed: nobody listens there, so the client gets a 502."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One kube-apiserver, or a load balancer before some."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator sets. Ports: 0 switches a listener off."""
+
+    servers: tuple[Server, ...]
+    kubeconfig: Path | None
+    node: str
+    pool: str
+    state_dir: Path
+    mode: Mode
+    listen: str
+    port: int
+    tls_port: int
+    peer_port: int
+    admin_port: int
+    pod_addresses: tuple[str, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+    namespace: str
+    configmap: str
+    server_order: ServerOrder
+    disabled_filters: frozenset[str]
+    topology_order: Literal["any", "preferred"]
+    local_endpoint: HubAddress | None
+    local_health: str
+    local_health_interval: int
+    wait: int
+    idle: int
+
+
+def parse_server(text: str) -> Server:
+    """`https://host[:port]`; ValueError otherwise. Paths are refused: Kubernetes clients could not be told of one."""
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"server {text!r}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"server {text!r} is not of the form https://host:port")
+    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"server {text!r} has more than scheme, host and port")
+    scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
+    return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80))
+
+
+def parse_settings(values: Mapping[str, Any]) -> Settings:
+    """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
+    servers = tuple(parse_server(text) for text in str(values["server"]).split(",") if text.strip())
+    kubeconfig = _path(values["kubeconfig"])
+    if not servers and kubeconfig is None:
+        raise ValueError("say where the cloud is: hub_server (--server) or hub_kubeconfig (--kubeconfig)")
+    if not values["node"]:
+        raise ValueError("say which node this is: hub_node (--node)")
+    ports = {name: values[name] for name in ("port", "tls_port", "peer_port", "admin_port")}
+    for name, port in ports.items():
+        if not 0 <= port <= 65535:
+            raise ValueError(f"hub_{name} {port} is not a port")
+    taken = [port for port in ports.values() if port]
+    if len(set(taken)) != len(taken):
+        raise ValueError("two listeners have the same port")
+    if not values["pod_address"] and ipaddress.ip_address(_address(values["listen"])).is_unspecified:
+        raise ValueError(
+            "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
+        )
+    tls_cert, tls_key = _path(values["tls_cert"]), _path(values["tls_key"])
+    if (tls_cert is None) != (tls_key is None):
+        raise ValueError("hub_tls_cert and hub_tls_key belong together")
+    if values["wait"] <= 0 or values["idle"] <= 0:
+        raise ValueError("hub_wait and hub_idle are seconds above 0")
+    if values["local_health_interval"] <= 0:
+        raise ValueError("hub_local_health_interval is seconds above 0")
+    return Settings(
+        servers=servers,
+        kubeconfig=kubeconfig,
+        node=values["node"],
+        pool=values["pool"],
+        state_dir=Path(values["state_dir"]).expanduser(),
+        mode=_choice(values, "mode", "edge", "cloud"),
+        listen=_address(values["listen"]),
+        pod_addresses=_addresses(values["pod_address"] or values["listen"]),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        namespace=values["namespace"],
+        configmap=values["configmap"],
+        server_order=_choice(values, "server_order", "round-robin", "priority"),
+        disabled_filters=frozenset(
+            name.strip() for name in values["disabled_filters"].split(",") if name.strip()
+        ),
+        topology_order=_choice(values, "topology_order", "any", "preferred"),
+        local_endpoint=_local_endpoint(values),
+        local_health=_health_url(values["local_health"]),
+        local_health_interval=values["local_health_interval"],
+        wait=values["wait"],
+        idle=values["idle"],
+        **ports,
+    )
+
+
+def listener_modes(settings: Settings) -> dict[str, str]:
+    """mitmproxy's mode specifications, each with the name of its listener.
+
+    Every listener is a reverse proxy to the dead address. `internal` is the hub's own, on a free loopback port:
+    reflectors and probes leave the node through it.
+    """
+    host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
+    modes = {f"reverse:http://{DEAD_ADDRESS}@127.0.0.1:0": "internal"}
+    if settings.port:
+        modes[f"reverse:http://{DEAD_ADDRESS}@{host}:{settings.port}"] = "plain"
+    if settings.tls_port:
+        modes[f"reverse:http://{DEAD_ADDRESS}@{host}:{settings.tls_port}"] = "tls"
+    return modes
+
+
+def _path(text: str) -> Path | None:
+    return Path(text).expanduser() if text else None
+
+
+def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:
+    """Where the endpoints of default/kubernetes are to lead; None when nothing is asked for."""
+    port = values["local_port"]
+    if not 0 <= port <= 65535:
+        raise ValueError(f"hub_local_port {port} is not a port")
+    if not values["local_endpoint"]:
+        if port:
+            raise ValueError("hub_local_port needs hub_local_endpoint")
+        return None
+    port = port or values["tls_port"]
+    if not port:
+        raise ValueError("hub_local_endpoint needs hub_local_port, for hub_tls_port is off")
+    hosts = _addresses(values["local_endpoint"])
+    if len({family_of(host) for host in hosts}) != len(hosts):
+        raise ValueError("hub_local_endpoint is one IP address per family")
+    return HubAddress(hosts, port)
+
+
+def _health_url(text: str) -> str:
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError(f"hub_local_health {text!r} is not of the form http://host:port/path")
+    return text
+
+
+def _addresses(texts: str) -> tuple[str, ...]:
+    return tuple(_address(text) for text in texts.split(","))
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address") from None
+
+
+def _choice[T: str](values: Mapping[str, Any], name: str, *choices: T) -> T:
+    for choice in choices:
+        if values[name] == choice:
+            return choice
+    raise ValueError(f"hub_{name} is one of {', '.join(choices)}, not {values[name]!r}")

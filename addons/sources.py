@@ -1,0 +1,388 @@
+"""The node's sources: one reflector and store per question to the cloud, with the projections and views that use them.
+
+A source starts when it is first asked for and stops some minutes after its last user. Views of one component on
+one source are kept as long, so that a client that re-opens its watch finds its history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from addons import metrics
+from addons.copies import Copies, Copy
+from addons.filters.filter import Filter
+from kube.client import Client
+from kube.projection import Chain, InputKey, Projection
+from kube.pulse import Pulse
+from kube.reflector import Question, Reflector, State
+from kube.request import RequestInfo
+from kube.status import unavailable
+from kube.store import Store
+from kube.view import Form, Scope, View
+
+BOOKMARK_INTERVAL = 60.0
+"""Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
+SWEEP_INTERVAL = 10.0
+"""Seconds between looks for what is no longer used."""
+
+CONFIRM = 1.0
+"""Seconds that clients of a copy from disk wait for the cloud to go on from it; then they get it as it is."""
+SETTLE = 0.1
+"""Seconds in which a cloud tells what happened since a version, once the watch from there is open."""
+
+ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
+"""The chain of some filters, for objects of a resource (a metric's label); None without filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewKey:
+    """Who looks at a source, and at what of it. The filters are no part: a rule's edit changes them under a watch."""
+
+    component: str
+    verb: str
+    scope: Scope
+    metadata_only: bool
+
+
+@dataclass(slots=True)
+class Viewing:
+    """A view, the filters it is to look through, and when it was last used.
+
+    It goes on looking through the old ones while the new ones lack an input: `awaited` is what it waits for.
+    """
+
+    view: View
+    filters: tuple[Filter, ...]
+    used: float
+    awaited: Projection | None = None
+
+
+class Source:
+    """One question, kept answered."""
+
+    def __init__(
+        self,
+        question: Question,
+        identity: str,
+        client: Client,
+        chain_of: ChainOf,
+        is_up: Callable[[], bool],
+        returned: Callable[[int], None] | None = None,
+    ) -> None:
+        self.is_up = is_up
+        self.question = question
+        self.client = client
+        self.identity = identity
+        self.store = Store()
+        self.reflector = Reflector(client, question, self.store, returned=returned)
+        self.views: dict[ViewKey, Viewing] = {}
+        self.projections: dict[tuple[Filter, ...], Projection] = {}
+        self.users = 0
+        self.used = time.monotonic()
+        self.copy: Copy | None = None
+        self.restoring = False
+        """The store is being read from disk, or the cloud has not yet said what happened since."""
+        self._chain_of = chain_of
+        self._judged = Pulse()
+
+    def start(self, copies: Copies | None, trusts: Callable[[int], bool]) -> Source:
+        """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
+        question = self.question
+        self._trusts = trusts
+        if copies is not None:
+            self.keep(copies)
+            self.restoring = True
+        self._task = asyncio.create_task(self._run(), name=f"reflector {question.path}")
+        self._refused = asyncio.create_task(self._end_when_refused(), name=f"refusals {question.path}")
+        return self
+
+    def keep(self, copies: Copies) -> None:
+        """Keep the source on disk from now on."""
+        if self.copy is None:
+            self.copy = copies.copy(self.identity, self.question, self.store)
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._refused.cancel()
+        if self.copy is not None:
+            self.copy.close()
+        for viewing in self.views.values():
+            viewing.view.close()
+        self.views.clear()
+        self._drop_projections()
+
+    @contextmanager
+    def in_use(self) -> Iterator[Source]:
+        self.users += 1
+        try:
+            yield self
+        finally:
+            self.users -= 1
+            self.used = time.monotonic()
+
+    async def ready(self, wait: float, version: int = 0) -> None:
+        """Return once the store is complete and of `version` or later.
+
+        StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
+        """
+        asked = self.reflector.refusal
+        self.reflector.hurry()
+        try:
+            async with asyncio.timeout(wait):
+                while not self._is_ready(version):
+                    refusal = self.reflector.refusal
+                    if refusal is not None and refusal is not asked:
+                        raise refusal
+                    if not self.restoring and not self.store.complete and not self.is_up():
+                        raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
+                    await self._moved()
+        except TimeoutError:
+            if self.reflector.refusal is not None:
+                raise self.reflector.refusal from None
+            why = self.reflector.error or "the cloud has not answered yet"
+            raise unavailable(f"{self._what}: {why}", retry_after=1) from None
+
+    async def view(self, key: ViewKey, filters: tuple[Filter, ...], wait: float) -> View:
+        """The view for a client, judged in full. The store must be complete.
+
+        StatusError 503 when an input of the filters is not known within `wait` seconds.
+        """
+        viewing = self.views.get(key)
+        if viewing is None:
+            view = View(self._projection(filters), key.scope, Form(metadata_only=key.metadata_only))
+            viewing = self.views[key] = Viewing(view, filters, 0.0)
+        elif viewing.filters != filters:
+            self.switch(viewing, filters)
+        viewing.used = time.monotonic()
+        try:
+            async with asyncio.timeout(wait):
+                while viewing.view.projection.is_pending or viewing.awaited is not None:
+                    await self._judged.wait()
+        except TimeoutError:
+            raise unavailable("an input of the filters is not known yet", retry_after=1) from None
+        return viewing.view
+
+    def switch(self, viewing: Viewing, filters: tuple[Filter, ...]) -> None:
+        """Let a view look through other filters; its watchers are told the difference."""
+        viewing.filters = filters
+        viewing.awaited = self._projection(filters)
+        self._switch_judged()
+
+    def inputs_changed(self, inputs: Collection[InputKey]) -> None:
+        for projection in list(self.projections.values()):
+            projection.inputs_changed(inputs)
+        self._switch_judged()
+
+    def remind(self) -> None:
+        for viewing in self.views.values():
+            viewing.view.remind()
+
+    def sweep(self, idle: float) -> bool:
+        """Close views that nobody used for `idle` seconds; True when nobody has used the source for as long."""
+        now = time.monotonic()
+        for key, viewing in list(self.views.items()):
+            if viewing.view.watchers:
+                viewing.used = now
+            elif now - viewing.used > idle:
+                del self.views[key]
+                viewing.view.close()
+        self._drop_projections()
+        return not self.users and not self.views and now - self.used > idle
+
+    @property
+    def _what(self) -> str:
+        return self.question.type.group_resource
+
+    async def _run(self) -> None:
+        if self.restoring and self.copy is not None:
+            refusal = await self.copy.restore()
+            if refusal is not None:
+                self.reflector.remember_refusal(refusal)
+            reflecting = asyncio.create_task(self.reflector.run(), name=f"reflector {self.question.path}")
+            try:
+                if not self._trusts(self.store.version):
+                    await asyncio.sleep(0)
+                    self.reflector.distrust()
+                await self._confirm()
+                await reflecting
+            finally:
+                reflecting.cancel()
+        else:
+            await self.reflector.run()
+
+    async def _confirm(self) -> None:
+        """Wait until the cloud goes on from the copy, or is known not to; then show it."""
+        reflector = self.reflector
+        try:
+            async with asyncio.timeout(CONFIRM):
+                while (
+                    not reflector.lists and reflector.state is not State.WATCHING and reflector.error is None
+                ):
+                    await reflector.changed.wait()
+                if not reflector.lists and reflector.state is State.WATCHING:
+                    await asyncio.sleep(SETTLE)
+        except TimeoutError:
+            pass
+        self.restoring = False
+        reflector.changed.beat()
+
+    def _is_ready(self, version: int) -> bool:
+        known = self.store.complete and not self.restoring
+        return known and self.store.version >= version and self.reflector.refusal is None
+
+    async def _moved(self) -> None:
+        moved = asyncio.ensure_future(self.store.moved())
+        changed = asyncio.ensure_future(self.reflector.changed.wait())
+        try:
+            await asyncio.wait((moved, changed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            moved.cancel()
+            changed.cancel()
+
+    async def _end_when_refused(self) -> None:
+        """What the cloud no longer lets this identity see is shown to nobody: watches end with the cloud's words."""
+        while True:
+            await self.reflector.changed.wait()
+            if self.reflector.refusal is not None:
+                if self.copy is not None:
+                    self.copy.refused(self.reflector.refusal)
+                for viewing in self.views.values():
+                    viewing.view.end_watches(self.reflector.refusal)
+
+    def _switch_judged(self) -> None:
+        for viewing in self.views.values():
+            if viewing.awaited is not None and not viewing.awaited.is_pending:
+                viewing.view.switch(viewing.awaited)
+                viewing.awaited = None
+        self._drop_projections()
+        self._judged.beat()
+
+    def _projection(self, filters: tuple[Filter, ...]) -> Projection:
+        projection = self.projections.get(filters)
+        if projection is None:
+            projection = self.projections[filters] = Projection(
+                self.store, self._chain_of(filters, self.question.type.resource)
+            )
+        return projection
+
+    def _drop_projections(self) -> None:
+        awaited = [viewing.awaited for viewing in self.views.values()]
+        for filters, projection in list(self.projections.items()):
+            if not projection.in_use and projection not in awaited:
+                del self.projections[filters]
+                projection.close()
+
+
+class Sources:
+    """All sources, by who asks the cloud and what."""
+
+    def __init__(
+        self,
+        client_of: Callable[[str], Client],
+        chain_of: ChainOf,
+        idle: float,
+        copies: Copies | None = None,
+        is_up: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`client_of` makes a client for an Authorization header ("" = the hub's own identity).
+
+        `is_up` says whether there is a cloud to wait for.
+        """
+        self._is_up = is_up
+        self._cloud_at: int | None = None
+        self._copies = copies
+        self._client_of = client_of
+        self._chain_of = chain_of
+        self._idle = idle
+        self._sources: dict[tuple[str, Question], Source] = {}
+        self._tasks = [
+            asyncio.create_task(self._every(SWEEP_INTERVAL, self._sweep), name="sweep of sources"),
+            asyncio.create_task(self._every(BOOKMARK_INTERVAL, self._remind), name="bookmarks"),
+        ]
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter(list(self._sources.values()))
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for source in self:
+            source.close()
+        self._sources.clear()
+
+    def get(self, identity: str, question: Question, authorization: str = "", *, keep: bool = True) -> Source:
+        """The source of a question as an identity may see it, started if it does not run; `keep` it on disk."""
+        copies = self._copies if keep else None
+        source = self._sources.get((identity, question))
+        if source is None:
+            source = Source(question, identity, self._client_of(authorization), self._chain_of, self._is_up)
+            self._sources[identity, question] = source.start(copies, self._trusts)
+            metrics.SOURCES.set(len(self._sources))
+            return source
+        if copies is not None:
+            source.keep(copies)
+        if authorization:
+            # Tokens rotate: the identity's newest one is the one that lives.
+            source.reflector.client = source.client = self._client_of(authorization)
+        return source
+
+    def sentinel(self, question: Question) -> Source:
+        """The hub's source of a question that also notices a restored cloud, for all of them."""
+        source = Source(question, "", self._client_of(""), self._chain_of, self._is_up, self._compare)
+        self._sources["", question] = source.start(self._copies, self._trusts)
+        return source
+
+    def questions(self, identity: str, info: RequestInfo) -> list[Question]:
+        """What is kept of a resource for an identity, running or on disk."""
+        running = [question for whose, question in self._sources if whose == identity]
+        kept = self._copies.questions(identity) if self._copies is not None else []
+        return [each for each in dict.fromkeys([*running, *kept]) if each.type == info.type]
+
+    def inputs_changed(self, inputs: Collection[InputKey]) -> None:
+        for source in self:
+            source.inputs_changed(inputs)
+
+    def rules_changed(self, filters_of: Callable[[ViewKey, Question], tuple[Filter, ...]]) -> None:
+        """Give each view the filters that the rules now bind to its component."""
+        for source in self:
+            for key, viewing in source.views.items():
+                filters = filters_of(key, source.question)
+                if filters != viewing.filters:
+                    source.switch(viewing, filters)
+
+    def hurry(self) -> None:
+        """The cloud is back: end the delays of reflectors."""
+        for source in self:
+            source.reflector.hurry()
+
+    async def _every(self, seconds: float, do: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            do()
+
+    def _trusts(self, version: int) -> bool:
+        """Whether the cloud can have been at the version of a copy from disk."""
+        watched = [each.store.version for each in self if each.reflector.state is State.WATCHING]
+        return self._cloud_at is None or version <= max(self._cloud_at, *watched, 0)
+
+    def _compare(self, version: int) -> None:
+        """After an outage: where the cloud is behind any copy, all are listed anew, which tells for sure."""
+        self._cloud_at = version
+        if any(source.store.version > version for source in self):
+            for source in self:
+                source.reflector.distrust()
+
+    def _sweep(self) -> None:
+        for key, source in list(self._sources.items()):
+            if source.sweep(self._idle):
+                del self._sources[key]
+                source.close()
+        metrics.SOURCES.set(len(self._sources))
+
+    def _remind(self) -> None:
+        for source in self:
+            source.remind()

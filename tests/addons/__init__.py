@@ -1,0 +1,1 @@
+"""Tests of `addons`, laid out as the sources are."""

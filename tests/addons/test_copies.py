@@ -1,0 +1,178 @@
+"""Sources on disk: a store's changes are written as states that it had, and a restart begins with the last one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import diskcache
+import orjson
+import pytest
+
+from addons.copies import Copies, Copy, source_name
+from kube.codec import codec_for
+from kube.disk import Disk, open_cache
+from kube.disk_writer import DiskWriter
+from kube.encoding import Encoding
+from kube.reflector import Question
+from kube.request import ResourceType
+from kube.status import forbidden, not_found
+from kube.store import Store
+
+PODS = Question(ResourceType("", "v1", "pods"), encoding=Encoding.JSON)
+CODEC = codec_for(Encoding.JSON)
+
+
+def pod(name: str, version: int) -> bytes:
+    metadata = {"namespace": "default", "name": name, "resourceVersion": str(version)}
+    return orjson.dumps({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
+
+
+def shown(store: Store) -> dict[str, int]:
+    return {item.key[1]: item.version for item in store}
+
+
+@pytest.fixture
+async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
+    made = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    await made.open()
+    yield made
+    made.close()
+
+
+async def settled(copy: Copy) -> None:
+    while copy._writing is not None and not copy._writing.done():
+        await copy._writing
+
+
+async def restored(copies: Copies, identity: str = "") -> Store:
+    store = Store()
+    assert await copies.copy(identity, PODS, store).restore() is None
+    return store
+
+
+async def test_a_list_and_its_events_come_back(copies: Copies) -> None:
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3), pod("b", 4)])
+    await settled(copy)
+    store.apply("MODIFIED", pod("a", 6))
+    store.apply("DELETED", pod("b", 7))
+    store.apply("ADDED", pod("c", 8))
+    store.advance(9)
+    await settled(copy)
+    back = await restored(copies)
+    assert shown(back) == {"a": 6, "c": 8}
+    assert (back.version, back.complete, back.kind) == (9, True, "Pod")
+
+
+async def test_what_changes_while_a_batch_is_written_is_in_the_next(copies: Copies) -> None:
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 1, [])
+    await asyncio.sleep(0)
+    for version in range(2, 200):
+        store.apply("ADDED", pod(f"p{version}", version))
+        if version % 10 == 0:
+            await asyncio.sleep(0)
+    await settled(copy)
+    assert shown(await restored(copies)) == shown(store)
+
+
+async def test_known_empty_is_not_unknown(copies: Copies) -> None:
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    assert not (await restored(copies)).complete
+    store.replace(CODEC, "v1", "Pod", 5, [])
+    await settled(copy)
+    back = await restored(copies)
+    assert (back.complete, len(back), back.version) == (True, 0, 5)
+
+
+async def test_nobody_gets_another_identitys_copy(copies: Copies) -> None:
+    store = Store()
+    copy = copies.copy("alice", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await settled(copy)
+    assert not (await restored(copies, "bob")).complete
+    assert (await restored(copies, "alice")).complete
+
+
+async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(copies: Copies) -> None:
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await settled(copy)
+    copy.refused(not_found("pods", ""))
+    await settled(copy)
+    refusal = await copies.copy("", PODS, Store()).restore()
+    assert refusal is not None
+    assert refusal.code == 404
+    copy.refused(forbidden("no longer"))
+    await settled(copy)
+    assert not (await restored(copies)).complete
+
+
+async def test_versions_that_went_back_are_written_whole(copies: Copies) -> None:
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 50, [pod("a", 30), pod("b", 31)])
+    await settled(copy)
+    store.replace(CODEC, "v1", "Pod", 9, [pod("a", 3)])
+    await settled(copy)
+    back = await restored(copies)
+    assert (shown(back), back.version) == ({"a": 3}, 9)
+
+
+async def test_a_disk_that_fails_is_counted_and_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("addons.copies.RETRY", 0.01)
+    failing = [True]
+
+    def opener(folder: Path) -> diskcache.Cache:
+        if failing[0]:
+            raise OSError(28, "No space left on device")
+        return open_cache(folder)
+
+    copies = Copies(Disk(tmp_path / "cache", opener), DiskWriter())
+    await copies.open()
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await asyncio.sleep(0.05)
+    failing[0] = False
+    store.apply("ADDED", pod("b", 6))
+    await settled(copy)
+    assert shown(await restored(copies)) == {"a": 3, "b": 6}
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    copies.close()
+
+
+async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
+    copies = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    await copies.open()
+    store = Store()
+    copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    copies.close()
+    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    await again.open()
+    assert shown(await restored(again)) == {"a": 3}
+    again.close()
+
+
+def test_names_differ_with_each_part_of_the_question() -> None:
+    kind = ResourceType("", "v1", "pods")
+    questions = [
+        Question(kind),
+        Question(kind, encoding=Encoding.JSON),
+        Question(kind, "ns"),
+        Question(kind, label_selector="ns"),
+        Question(kind, field_selector="ns"),
+        Question(kind, metadata_only=True),
+        Question(ResourceType("x", "v1", "pods")),
+    ]
+    names = {source_name(identity, question) for identity in ("", "someone") for question in questions}
+    assert len(names) == 2 * len(questions)

@@ -1,0 +1,322 @@
+"""The only way out: which server, with whose identity, and on which connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from mitmproxy import connection, http, tls
+from mitmproxy.options import Options as MitmproxyOptions
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import tflow, tutils
+
+from addons import metrics
+from addons.caller import Caller, Lending
+from addons.egress import Egress, ServerHost
+from addons.exchange import Exchange, begin
+from addons.filters.chain import FILTERS
+from addons.health import Cloud, Condition, ServerHealth
+from addons.routing import Kind, Route
+from addons.settings import parse_server
+from kube.client import Client
+from kube.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from tests.addons.cutting import Cut
+from tests.addons.observed import beats_of, value_of
+from tests.addons.samples import HUB, NOBODY, POD, exchange
+from tests.cloud.pki import Authority
+
+A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
+PLAIN = parse_server("http://a:6443")
+RELAY, VIEW = Route(Kind.RELAY, ""), Route(Kind.VIEW, "")
+FILTERED = Route(Kind.RELAY, "", FILTERS[:1])
+ORIGIN = ("127.0.0.1", 4000)
+TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"))
+
+
+@pytest.fixture
+def egress(connections: Cut) -> Egress:
+    """Knows two servers; nothing probes them."""
+    made = Egress(connections)
+    made.start(Cloud([], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, None))
+    made.cloud.servers += [ServerHealth(A), ServerHealth(B)]
+    return made
+
+
+def flow_of(
+    route: Route | None = RELAY,
+    caller: Caller = HUB,
+    server: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> http.HTTPFlow:
+    fields = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    flow = tflow.tflow(req=tutils.treq(headers=http.Headers(fields), content=b""))
+    made: Exchange = exchange("/api/v1/pods", caller=caller)
+    made.route, made.server = route, server
+    begin(flow, made)
+    return flow
+
+
+def code_of(flow: http.HTTPFlow) -> int:
+    return flow.response.status_code if flow.response is not None else 0
+
+
+def counted(direction: str, server: object = A) -> float:
+    return value_of(metrics.UPSTREAM_BYTES.labels(direction, str(server)))
+
+
+# -- which server --------------------------------------------------------------------------------------------------
+
+
+def test_a_relay_goes_to_a_server_that_is_up(egress: Egress) -> None:
+    egress.cloud.servers[0].failed("down")
+    flow = flow_of()
+    egress.requestheaders(flow)
+    assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("b", 6443, "https")
+
+
+def test_a_probe_goes_to_the_server_it_is_for_up_or_down(egress: Egress) -> None:
+    egress.cloud.servers[1].failed("down")
+    flow = flow_of(server=str(B))
+    egress.requestheaders(flow)
+    assert str(flow.request.host) == "b"
+
+
+@pytest.mark.parametrize(("route", "server", "code"), [(None, "", 500), (RELAY, "https://elsewhere:1", 500)])
+def test_what_was_not_routed_goes_nowhere(
+    egress: Egress, route: Route | None, server: str, code: int
+) -> None:
+    flow = flow_of(route, server=server)
+    egress.requestheaders(flow)
+    assert code_of(flow) == code
+    assert not isinstance(flow.request.host, ServerHost)
+
+
+def test_what_was_not_resolved_goes_nowhere(egress: Egress) -> None:
+    flow = tflow.tflow()
+    egress.requestheaders(flow)
+    assert code_of(flow) == 500
+
+
+def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
+    for health in egress.cloud.servers:
+        health.failed("down")
+    flow = flow_of()
+    egress.requestheaders(flow)
+    assert code_of(flow) == 503
+    assert flow.response is not None
+    assert "Retry-After" not in flow.response.headers
+
+
+def test_a_view_is_not_its_concern(egress: Egress) -> None:
+    flow = flow_of(VIEW)
+    host = flow.request.host
+    egress.requestheaders(flow)
+    assert (flow.request.host, code_of(flow)) == (host, 0)
+
+
+# -- whose identity ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("caller", "sent"),
+    [(HUB, "Bearer hub-token"), (POD, "Bearer pod"), (NOBODY, None)],
+)
+def test_the_hubs_token_goes_with_the_hubs_callers_alone(
+    connections: Cut, caller: Caller, sent: str | None
+) -> None:
+    egress = Egress(connections)
+    egress.start(Cloud([], "priority"), TOKEN, ORIGIN, lambda: cast(Client, None))
+    egress.cloud.servers.append(ServerHealth(A))
+    own = {"Authorization": caller.authorization} if caller.authorization else {}
+    flow = flow_of(caller=caller, headers=own)
+    egress.requestheaders(flow)
+    assert flow.request.headers.get("Authorization") == sent
+
+
+def test_hosts_of_different_lending_are_never_equal() -> None:
+    """mitmproxy uses a connection again for an equal address."""
+    hosts = [ServerHost(server, lending) for server in (A, B, PLAIN) for lending in Lending]
+    for one in hosts:
+        for other in hosts:
+            same = (one.server, one.lending) == (other.server, other.lending)
+            again = ServerHost(other.server, other.lending)
+            assert (one == again, one != again) == (same, not same)
+            assert ((one, 6443) == (again, 6443)) is same
+            assert (again in {one}) is same
+
+
+def test_a_host_is_no_plain_text_of_the_same_name() -> None:
+    host = ServerHost(A, Lending.OWN)
+    assert (host == "a", "a" == host, host != "a", "a" != host) == (False, False, True, True)  # noqa: SIM300 - both sides count
+    assert str.__str__(host) == "a"
+
+
+def test_the_request_carries_the_host_itself(egress: Egress) -> None:
+    """Were it made a plain text on the way, connections would be shared between identities."""
+    for caller in (HUB, POD, NOBODY):
+        flow = flow_of(caller=caller)
+        egress.requestheaders(flow)
+        assert isinstance(flow.request.host, ServerHost)
+        assert flow.request.host.lending is caller.lending
+
+
+@pytest.mark.parametrize(
+    ("lending", "shown"), [(Lending.HUB, True), (Lending.OWN, False), (Lending.NONE, False)]
+)
+def test_the_certificate_is_shown_on_the_hubs_connections_alone(
+    connections: Cut, monkeypatch: pytest.MonkeyPatch, lending: Lending, shown: bool
+) -> None:
+    egress, asked = started_with_tls(connections, monkeypatch)
+    egress.tls_start_server(tls_data(ServerHost(A, lending)))
+    assert asked == [("a", shown, [b"http/1.1"])]
+
+
+def started_with_tls(connections: Cut, monkeypatch: pytest.MonkeyPatch) -> tuple[Egress, list[Any]]:
+    """An egress whose TLS connections are only noted."""
+    authority = Authority()
+    node = authority.issue_node("n1")
+    credentials = Credentials(
+        "", "", False, Piece(authority.certificate), Piece(node.certificate), Piece(node.key), Piece()
+    )
+    egress, asked = Egress(connections), list[Any]()
+    egress.start(Cloud([], "priority"), credentials, ORIGIN, lambda: cast(Client, None))
+
+    def note(name: str, *, lend_certificate: bool, alpn: list[bytes]) -> None:
+        asked.append((name, lend_certificate, alpn))
+
+    monkeypatch.setattr(egress._tls, "connection", note)
+    return egress, asked
+
+
+def tls_data(host: str, alpn: bytes | None = b"http/1.1") -> tls.TlsData:
+    client = tflow.tclient_conn()
+    client.alpn = alpn
+    server = connection.Server(address=(host, 6443))
+    return tls.TlsData(server, Context(client, MitmproxyOptions()))
+
+
+@pytest.mark.parametrize(
+    ("alpn", "offers"),
+    [
+        (b"h2", [b"h2", b"http/1.1"]),
+        (b"http/1.1", [b"http/1.1"]),
+        (None, [b"http/1.1"]),
+        (b"", [b"http/1.1"]),
+    ],
+)
+def test_the_cloud_is_spoken_to_in_the_clients_version_of_http(
+    connections: Cut, monkeypatch: pytest.MonkeyPatch, alpn: bytes | None, offers: list[bytes]
+) -> None:
+    egress, asked = started_with_tls(connections, monkeypatch)
+    data = tls_data(ServerHost(A, Lending.HUB), alpn)
+    egress.tls_start_server(data)
+    assert asked[0][2] == offers
+    assert data.conn.alpn_offers == offers
+
+
+def test_no_handshake_is_begun_with_a_server_that_nobody_named(egress: Egress) -> None:
+    data = tls_data("a")
+    egress.tls_start_server(data)
+    assert data.ssl_conn is not None, "the guard's, which trusts nobody"
+    assert not data.conn.alpn_offers
+
+
+# -- connections ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "refused"),
+    [
+        ((ServerHost(A, Lending.OWN), 6443), False),
+        (ORIGIN, False),
+        (("127.0.0.1", 1), True),
+        (("127.0.0.1", 4001), True),
+        (("a", 6443), True),
+        (None, True),
+    ],
+)
+def test_only_named_servers_and_the_origin_are_connected_to(
+    egress: Egress, address: tuple[str, int] | None, refused: bool
+) -> None:
+    data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
+    egress.server_connect(data)
+    assert bool(data.server.error) is refused
+
+
+def test_before_the_start_no_server_is_connected_to(connections: Cut) -> None:
+    data = ServerConnectionHookData(connection.Server(address=ORIGIN), tflow.tclient_conn())
+    Egress(connections).server_connect(data)
+    assert data.server.error
+
+
+def failed_connection(egress: Egress, why: str, server: Any = A) -> None:
+    conn = connection.Server(address=(ServerHost(server, Lending.HUB), 6443))
+    conn.error = why
+    egress.server_connect_error(ServerConnectionHookData(conn, tflow.tclient_conn()))
+
+
+def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_cut(
+    egress: Egress, connections: Cut
+) -> None:
+    connections.open = [
+        connection.Server(address=(ServerHost(server, lending), 6443))
+        for server in (A, B)
+        for lending in Lending
+    ] + [connection.Server(address=ORIGIN), connection.Server(address=None)]
+    beats = beats_of(egress.changed)
+    failed_connection(egress, "[Errno 111] Connect call failed")
+    assert egress.cloud.servers[0].condition is Condition.DOWN
+    assert connections.ended == connections.open[:3]
+    assert beats() == 1
+    assert value_of(metrics.SERVER_UP.labels(str(A))) == 0
+    failed_connection(egress, "again")
+    assert len(connections.ended) == 3, "told once"
+
+
+def test_an_origin_that_cannot_be_reached_says_nothing_of_the_cloud(egress: Egress) -> None:
+    conn = connection.Server(address=ORIGIN)
+    conn.error = "refused"
+    egress.server_connect_error(ServerConnectionHookData(conn, tflow.tclient_conn()))
+    assert {each.condition for each in egress.cloud.servers} == {Condition.UNKNOWN}
+
+
+@pytest.mark.parametrize("why", ["client disconnected", "connection cancelled", "cut by the hub"])
+def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_server(
+    egress: Egress, connections: Cut, why: str
+) -> None:
+    """mitmproxy cancels the connection attempt and calls it an error, with these words (proxy/server.py)."""
+    failed_connection(egress, why)
+    assert egress.cloud.servers[0].condition is Condition.UNKNOWN
+    assert not connections.ended
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
+    flow = flow_of()
+    up, down = counted("up"), counted("down")
+    egress.requestheaders(flow)
+    flow.response = http.Response.make(200)
+    egress.responseheaders(flow)
+    assert callable(flow.request.stream)
+    assert callable(flow.response.stream)
+    assert flow.request.stream(b"abc") == b"abc"
+    assert flow.response.stream(b"defgh") == b"defgh"
+    assert (counted("up") - up, counted("down") - down) == (3, 5)
+
+
+def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> None:
+    flow = flow_of(FILTERED)
+    egress.requestheaders(flow)
+    flow.response = http.Response.make(200)
+    egress.responseheaders(flow)
+    assert not flow.response.stream
+
+
+def test_the_cloud_sees_its_own_name(egress: Egress) -> None:
+    flow = flow_of(headers={"Host": "127.0.0.1:10261"})
+    egress.requestheaders(flow)
+    assert flow.request.headers["Host"] == "a:6443"

@@ -1,0 +1,221 @@
+"""The addon list: nothing in it is misspelt, and entries that depend on each other stand in their order."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mitmproxy import command, hooks, http
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.test import taddons, tflow, tutils
+
+from addons import hub
+from addons.caller import Lending
+from addons.connections import Connections
+from addons.egress import Egress
+from addons.exchange import exchange_of
+from addons.filter_inputs import FilterInputs
+from addons.health import Cloud, ServerHealth
+from addons.hub import addons
+from addons.identity import Identity
+from addons.lifecycle import Lifecycle
+from addons.options import OPTIONS, Options
+from addons.origin import Origin
+from addons.resolve import Resolve
+from addons.route import Router
+from addons.rule_table import parse_rules
+from addons.rules import RulesInForce
+from addons.settings import Settings, parse_server, parse_settings
+from kube.kubeconfig import NO_CREDENTIALS
+
+WIRING = {
+    Options: set[str](),
+    Connections: {"cut"},
+    Resolve: {"listen"},
+    Identity: {"serve_with"},
+    Router: {"start", "rules_changed"},
+    Egress: {"start"},
+    Lifecycle: set[str](),
+}
+"""Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
+
+NOT_HOOKS = {"cut", "listen", "serve_with", "start", "rules_changed"}
+
+
+def public_methods(addon: object) -> set[str]:
+    return {
+        name
+        for name in dir(type(addon))
+        if not name.startswith("_") and inspect.isroutine(getattr(type(addon), name))
+    }
+
+
+def is_command(addon: object, name: str) -> bool:
+    return hasattr(getattr(addon, name), "command_name")
+
+
+@pytest.mark.parametrize("addon", addons, ids=lambda addon: addon.name)
+def test_every_public_method_is_a_hook_a_command_or_wiring(addon: object) -> None:
+    """A misspelt hook is never called, and mitmproxy says nothing."""
+    strange = {
+        name for name in public_methods(addon) if name not in hooks.all_hooks and not is_command(addon, name)
+    }
+    assert strange == WIRING[type(addon)]
+
+
+def test_no_wiring_is_named_like_a_hook() -> None:
+    assert set[str]().union(*WIRING.values()) == NOT_HOOKS
+    assert NOT_HOOKS.isdisjoint(hooks.all_hooks)
+
+
+def test_nothing_in_the_module_itself_runs_as_a_hook() -> None:
+    """mitmproxy takes the script for an addon too: any callable in it that is named like a hook runs as one."""
+    assert {name for name in vars(hub) if name in hooks.all_hooks} == set()
+
+
+def test_every_addon_has_a_name_of_its_own_that_it_says_itself() -> None:
+    names = [vars(type(addon))["name"] for addon in addons]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("edgehub-") for name in names)
+
+
+def test_the_module_is_the_list_and_its_parts_and_nothing_else() -> None:
+    body = ast.parse(Path(hub.__file__).read_text()).body
+    kinds = {type(statement) for statement in body}
+    assert kinds == {ast.Expr, ast.ImportFrom, ast.Assign}
+
+
+def test_every_hook_takes_what_mitmproxy_gives() -> None:
+    for addon in addons:
+        for name in public_methods(addon) & set(hooks.all_hooks):
+            given = len(inspect.signature(hooks.all_hooks[name]).parameters)
+            signature = inspect.signature(getattr(addon, name))
+            signature.bind(*range(given))
+            assert len(signature.parameters) == given, f"{type(addon).__name__}.{name}"
+
+
+def test_commands_have_valid_types() -> None:
+    for addon in addons:
+        for name in public_methods(addon):
+            if is_command(addon, name):
+                with taddons.context() as context:
+                    command.Command(context.master.commands, "test", getattr(addon, name))
+
+
+# -- the order -----------------------------------------------------------------------------------------------------
+
+ORDER = [type(addon) for addon in addons]
+SPEC = "reverse:http://127.0.0.1:1@10261"
+
+
+class Known:
+    """Stands for parts that a relay does not use."""
+
+    def __init__(self) -> None:
+        self.rules = parse_rules(None)
+        self.address = ("127.0.0.1", 2)
+        self.is_backed = False
+        self.is_up = True
+
+    async def wait_known(self, _wait: float) -> None:
+        return
+
+
+@pytest.fixture
+def chain() -> Iterator[dict[type, Any]]:
+    """A chain of its own, started as Lifecycle would, without probes and files; by type."""
+    options, connections, resolve = Options(), Connections(), Resolve()
+    options.settings = hub_settings()
+    identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
+    resolve.listen({SPEC: "plain"})
+    known: Any = Known()
+    router.start(_as(Origin, known), _as(RulesInForce, known), _as(FilterInputs, known))
+    egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), lambda: known)
+    egress.cloud.servers.append(ServerHealth(parse_server("https://cloud:6443")))
+    yield {type(each): each for each in (options, connections, resolve, identity, router, egress)}
+    egress.done()
+
+
+def hub_settings() -> Settings:
+    return parse_settings(
+        {**{name: default for name, _, default, _ in OPTIONS}, "server": "https://cloud:6443"}
+    )
+
+
+def _as(_type: type, value: Any) -> Any:
+    return value
+
+
+async def send(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
+    """A request of kubectl from this node, through the chain in this order."""
+    headers = http.Headers([(b"User-Agent", b"kubectl/v1")])
+    flow = tflow.tflow(req=tutils.treq(path=b"/api/v1/pods", headers=headers, content=b""))
+    flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
+    with taddons.context() as context:
+        for kind in order:
+            if kind in chain and hasattr(chain[kind], "requestheaders"):
+                await context.master.addons.invoke_addon(chain[kind], HttpRequestHeadersHook(flow))
+    return flow
+
+
+async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[type, Any]) -> None:
+    flow = await send(chain, ORDER)
+    assert flow.response is None
+    assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("cloud", 6443, "https")
+    exchange = exchange_of(flow)
+    assert exchange is not None
+    assert exchange.caller.lending is Lending.HUB
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(Resolve, Identity), (Resolve, Router), (Resolve, Egress), (Router, Egress)]
+)
+async def test_two_that_change_places_break_the_chain_and_send_nothing(
+    chain: dict[type, Any], one: type, other: type
+) -> None:
+    order = swapped(one, other)
+    flow = await send(chain, order)
+    assert flow.response is not None
+    assert flow.response.status_code == 500
+    assert str(flow.request.host) != "cloud"
+
+
+async def test_a_router_before_identity_takes_everybody_for_a_stranger(chain: dict[type, Any]) -> None:
+    """The decision would be that of an anonymous caller: no component of this node would get a view."""
+    for path in (ORDER, swapped(Identity, Router)):
+        chain_flow = await send_list(chain, path)
+        exchange = exchange_of(chain_flow)
+        views = exchange is not None and exchange.route is not None and exchange.route.kind == "view"
+        assert views is (path is ORDER)
+
+
+async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
+    """A list of a cached component, as far as the router."""
+    headers = http.Headers([(b"User-Agent", b"kubelet/v1")])
+    target = b"/api/v1/nodes?resourceVersion=0"
+    flow = tflow.tflow(req=tutils.treq(path=target, headers=headers, content=b""))
+    flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
+    chain[Router]._origin.ticket = lambda _: "ticket"
+    with taddons.context() as context:
+        for kind in order:
+            if kind in (Resolve, Identity, Router):
+                await context.master.addons.invoke_addon(chain[kind], HttpRequestHeadersHook(flow))
+    return flow
+
+
+def swapped(one: type, other: type) -> list[type]:
+    at = {one: other, other: one}
+    return [at.get(kind, kind) for kind in ORDER]
+
+
+def test_the_first_reads_the_options_and_the_last_starts_the_rest() -> None:
+    """Options must have parsed the settings when others are configured; Lifecycle starts what is loaded before it."""
+    assert ORDER[0] is Options
+    assert ORDER[-1] is Lifecycle
+    assert hasattr(Lifecycle, "running")
+    assert not any(hasattr(kind, "running") for kind in ORDER[:-1])

@@ -1,0 +1,247 @@
+"""Who calls, by real handshakes on the TLS port: this node's certificate, another's, a stranger's, or none."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import cast
+
+import pytest
+from mitmproxy import tls
+from mitmproxy.options import Options as MitmproxyOptions
+from mitmproxy.proxy.context import Context
+from mitmproxy.test import tflow
+from OpenSSL import SSL
+
+from addons.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
+from addons.exchange import begin, exchange_of
+from addons.identity import Identity
+from addons.options import Options
+from addons.serving_certificate import own_certificate
+from kube.kubeconfig import Credentials, Piece
+from tests.addons.samples import exchange
+from tests.addons.tls_peers import Shaken, client_context, shake_hands
+from tests.cloud.pki import Authority, Credential
+
+NODE = "n1"
+
+
+class Settings:
+    """All that identity reads of the settings."""
+
+    class settings:  # noqa: N801 - stands for the attribute of that name
+        node = NODE
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority("cluster CA")
+
+
+@pytest.fixture
+def identity(authority: Authority, tmp_path: Path) -> Identity:
+    made = Identity(cast(Options, Settings()))
+    credentials = Credentials("", "", False, Piece(authority.certificate), Piece(), Piece(), Piece())
+    made.serve_with(credentials, own_certificate(tmp_path, ["127.0.0.1"]))
+    return made
+
+
+class Connection:
+    """One client's connection to the TLS port, as mitmproxy drives the addon."""
+
+    def __init__(self, identity: Identity, folder: Path) -> None:
+        self.identity = identity
+        self.client = tflow.tclient_conn()
+        self.data = tls.TlsData(self.client, Context(self.client, MitmproxyOptions()))
+        self._authority = (folder / "ca.crt").read_bytes()
+
+    def shake(
+        self, credential: Credential | None = None, session: ssl.SSLSession | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> Shaken:  # fmt: skip
+        self.identity.tls_start_client(self.data)
+        assert self.data.ssl_conn is not None
+        trusting = context or client_context(self._authority, credential)
+        shaken = shake_hands(self.data.ssl_conn, trusting, "127.0.0.1", session)
+        self.identity.tls_established_client(self.data)
+        return shaken
+
+    def caller(self, listener: Listener = Listener.TLS, address: str = "10.0.0.9", **headers: str) -> Caller:
+        """Whom a request on this connection is taken for."""
+        flow = tflow.tflow(client_conn=self.client)
+        self.client.peername = (address, 40000)
+        for name, value in headers.items():
+            flow.request.headers[name.replace("_", "-")] = value
+        begin(flow, exchange("/api/v1/pods", listener=listener))
+        self.identity.requestheaders(flow)
+        found = exchange_of(flow)
+        assert found is not None
+        assert flow.response is None
+        return found.caller
+
+
+@pytest.fixture
+def connection(identity: Identity, tmp_path: Path) -> Connection:
+    return Connection(identity, tmp_path)
+
+
+def client_of(case: str, authority: Authority) -> Credential | None:
+    stranger = Authority("a stranger's CA")
+    match case:
+        case "this node":
+            return authority.issue_node(NODE)
+        case "this node without its group":
+            return authority.issue_client(f"system:node:{NODE}")
+        case "another node":
+            return authority.issue_node("n2")
+        case "another node with a longer name":
+            return authority.issue_node(f"{NODE}x")
+        case "an admin":
+            return authority.issue_admin()
+        case "this node, by a stranger's CA":
+            return stranger.issue_node(NODE)
+        case "this node, by a CA of the same name":
+            return Authority("cluster CA").issue_node(NODE)
+        case "a server of this name":
+            return authority.issue_server(f"system:node:{NODE}", ["127.0.0.1"])
+    return None
+
+
+@pytest.mark.parametrize(
+    ("case", "lending"),
+    [
+        ("this node", Lending.HUB),
+        ("this node without its group", Lending.HUB),
+        ("another node", Lending.NONE),
+        ("another node with a longer name", Lending.NONE),
+        ("an admin", Lending.NONE),
+        ("this node, by a stranger's CA", Lending.NONE),
+        ("this node, by a CA of the same name", Lending.NONE),
+        ("a server of this name", Lending.NONE),
+        ("none", Lending.NONE),
+    ],
+)
+def test_who_is_lent_the_hubs_identity_on_the_tls_port(
+    connection: Connection, authority: Authority, case: str, lending: Lending
+) -> None:
+    connection.shake(client_of(case, authority))
+    assert connection.caller().lending is lending
+    assert connection.caller(address="127.0.0.1").lending is lending, "where it comes from does not matter"
+
+
+def test_own_credentials_win_over_this_nodes_certificate(
+    connection: Connection, authority: Authority
+) -> None:
+    connection.shake(authority.issue_node(NODE))
+    assert connection.caller(Authorization="Bearer t") == Caller(Lending.OWN, "Bearer t")
+    protocols = f"{WEBSOCKET_BEARER}dG9rZW4"
+    assert connection.caller(Sec_WebSocket_Protocol=protocols).lending is Lending.OWN
+    assert connection.caller(Impersonate_User="admin").impersonates
+
+
+def test_a_handshake_proves_nothing_for_another_connection(
+    identity: Identity, authority: Authority, tmp_path: Path
+) -> None:
+    proven, other = Connection(identity, tmp_path), Connection(identity, tmp_path)
+    proven.shake(authority.issue_node(NODE))
+    other.shake()
+    assert (proven.caller().lending, other.caller().lending) == (Lending.HUB, Lending.NONE)
+
+
+def test_and_nothing_after_its_end(connection: Connection, authority: Authority) -> None:
+    connection.shake(authority.issue_node(NODE))
+    connection.identity.client_disconnected(connection.client)
+    assert connection.caller().lending is Lending.NONE
+
+
+def test_the_certificate_counts_on_the_tls_port_alone(connection: Connection, authority: Authority) -> None:
+    connection.shake(authority.issue_node(NODE))
+    assert connection.caller(Listener.PLAIN).lending is Lending.NONE
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_resumed_session_is_a_whole_handshake(
+    identity: Identity, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    """A ticket of one connection must neither fail the next, as Go's clients try, nor vouch for it."""
+    first = Connection(identity, tmp_path)
+    context = client_context((tmp_path / "ca.crt").read_bytes(), authority.issue_node(NODE))
+    context.minimum_version = context.maximum_version = version
+    shaken = first.shake(context=context)
+    second = Connection(identity, tmp_path)
+    resumed = second.shake(context=context, session=shaken.client.session)
+    assert not resumed.client.session_reused
+    assert second.caller().lending is Lending.HUB
+
+
+@pytest.mark.parametrize(
+    ("offers", "chosen"),
+    [(["h2", "http/1.1"], "h2"), (["http/1.1"], "http/1.1"), (["http/1.1", "h2"], "h2"), (["spdy/3"], None)],
+)
+def test_http_versions(connection: Connection, tmp_path: Path, offers: list[str], chosen: str | None) -> None:
+    context = client_context((tmp_path / "ca.crt").read_bytes())
+    context.set_alpn_protocols(offers)
+    assert connection.shake(context=context).client.selected_alpn_protocol() == chosen
+
+
+def test_before_the_hub_has_started_no_handshake_succeeds(tmp_path: Path) -> None:
+    own_certificate(tmp_path, ["127.0.0.1"])
+    connection = Connection(Identity(cast(Options, Settings())), tmp_path)
+    with pytest.raises((ValueError, SSL.Error)):
+        connection.shake()
+
+
+def test_a_certificate_that_cannot_be_read_ends_the_handshake(connection: Connection, tmp_path: Path) -> None:
+    (tmp_path / "serving.crt").write_text("garbage")
+    with pytest.raises((ValueError, SSL.Error)):
+        connection.shake()
+
+
+@pytest.mark.parametrize("certificate", [b"", b"\n"])
+def test_without_a_cluster_ca_nobody_is_this_node(
+    authority: Authority, tmp_path: Path, certificate: bytes
+) -> None:
+    made = Identity(cast(Options, Settings()))
+    credentials = Credentials("", "", False, Piece(certificate), Piece(), Piece(), Piece())
+    made.serve_with(credentials, own_certificate(tmp_path, ["127.0.0.1"]))
+    connection = Connection(made, tmp_path)
+    connection.shake(authority.issue_node(NODE))
+    assert connection.caller().lending is Lending.NONE
+
+
+def test_a_handshake_that_cannot_be_judged_lends_nothing(
+    connection: Connection, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mitmproxy goes on after this hook, whatever it says: so the connection stays, and is nobody's."""
+
+    def fail(*_: object) -> bool:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Identity, "_is_this_node", fail)
+    connection.shake(authority.issue_node(NODE))
+    assert connection.caller().lending is Lending.NONE
+
+
+@pytest.mark.parametrize(
+    ("listener", "address", "lending"),
+    [
+        (Listener.PLAIN, "127.0.0.1", Lending.HUB),
+        (Listener.PLAIN, "127.8.9.10", Lending.HUB),
+        (Listener.PLAIN, "::1", Lending.HUB),
+        (Listener.PLAIN, "10.0.0.1", Lending.NONE),
+        (Listener.PLAIN, "fe80::1%eth0", Lending.NONE),
+        (Listener.INTERNAL, "127.0.0.1", Lending.HUB),
+        (Listener.TLS, "127.0.0.1", Lending.NONE),
+    ],
+)
+def test_callers_without_a_handshake(
+    connection: Connection, listener: Listener, address: str, lending: Lending
+) -> None:
+    assert connection.caller(listener, address).lending is lending
+
+
+def test_a_request_that_was_not_resolved_is_refused(identity: Identity) -> None:
+    flow = tflow.tflow()
+    identity.requestheaders(flow)
+    assert flow.response is not None
+    assert flow.response.status_code == 500

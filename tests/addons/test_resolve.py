@@ -1,0 +1,165 @@
+"""What a request is taken for, and what is refused before anything else looks at it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mitmproxy import http
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.test import tflow, tutils
+
+from addons import metrics
+from addons.caller import Listener
+from addons.exchange import Exchange, exchange_of
+from addons.resolve import HUB_COMPONENT, INTERNAL_HEADER, SERVER_HEADER, Resolve
+from tests.addons.observed import value_of
+
+MODES = {
+    f"reverse:http://127.0.0.1:1@{port}": name for port, name in ((1, "plain"), (2, "tls"), (3, "internal"))
+}
+SPECS = {name: spec for spec, name in MODES.items()}
+
+
+@pytest.fixture
+def resolve() -> Resolve:
+    made = Resolve()
+    made.listen(MODES)
+    return made
+
+
+def flow_of(
+    path: bytes = b"/api/v1/services",
+    listener: str = "plain",
+    method: bytes = b"GET",
+    tls: bool = True,
+    headers: list[tuple[bytes, bytes]] | None = None,
+) -> http.HTTPFlow:
+    request = tutils.treq(method=method, path=path, headers=http.Headers(headers or []))
+    flow = tflow.tflow(req=request)
+    flow.client_conn.proxy_mode = ProxyMode.parse(SPECS.get(listener, "regular"))
+    flow.client_conn.timestamp_tls_setup = 1.0 if tls else None
+    flow.client_conn.tls_version = "TLSv1.3" if tls else None
+    return flow
+
+
+def resolved(resolve: Resolve, flow: http.HTTPFlow) -> Exchange:
+    resolve.requestheaders(flow)
+    exchange = exchange_of(flow)
+    assert exchange is not None, flow.response
+    return exchange
+
+
+def refused(resolve: Resolve, flow: http.HTTPFlow) -> int:
+    resolve.requestheaders(flow)
+    assert exchange_of(flow) is None
+    assert flow.response is not None
+    code: int = json.loads(flow.response.content or b"")["code"]
+    return code
+
+
+@pytest.mark.parametrize("listener", ["plain", "tls"])
+def test_a_request_is_read(resolve: Resolve, listener: str) -> None:
+    headers = [(b"User-Agent", b"kube-proxy/v1.36 (linux)"), (b"Accept", b"application/json")]
+    path = b"/api/v1/namespaces/default/pods?watch=true"
+    exchange = resolved(resolve, flow_of(path, listener, headers=headers))
+    assert exchange.info.type is not None
+    assert (exchange.info.verb, exchange.info.type.resource, exchange.info.namespace) == (
+        "watch",
+        "pods",
+        "default",
+    )
+    assert (exchange.component, exchange.accept) == ("kube-proxy", "application/json")
+    assert exchange.listener is Listener(listener)
+
+
+@pytest.mark.parametrize(
+    ("agent", "component"),
+    [
+        (None, ""),
+        (b"", ""),
+        (b"../x", ""),
+        (b"..", ""),
+        (b"x" * 10_000, ""),
+        (b"\xff\x00\x80", ""),
+        (b"Kubelet/v1", "kubelet"),
+    ],
+)
+def test_hostile_user_agents(resolve: Resolve, agent: bytes | None, component: str) -> None:
+    headers = [] if agent is None else [(b"User-Agent", agent)]
+    assert resolved(resolve, flow_of(headers=headers)).component == component
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (b"/api/v1/\xff", 400),
+        (b"/api/v1/%ff", 400),
+        (b"/api/v1/%", 400),
+        (b"/api/v1/a/../b", 400),
+        (b"no-slash", 400),
+        (b"*", 400),
+        (b"/api/v1/pods?limit=x", 400),
+        (b"/api/v1/a\x01b", 400),
+    ],
+)
+def test_a_target_that_a_kube_apiserver_would_refuse(resolve: Resolve, path: bytes, code: int) -> None:
+    assert refused(resolve, flow_of(path)) == code
+
+
+def test_a_list_is_read_with_get_alone(resolve: Resolve) -> None:
+    assert refused(resolve, flow_of(method=b"HEAD")) == 405
+
+
+def test_an_unknown_listener_is_refused(resolve: Resolve) -> None:
+    assert refused(resolve, flow_of(listener="other")) == 403
+
+
+def test_no_listener_is_known_before_the_hub_has_started() -> None:
+    assert refused(Resolve(), flow_of()) == 403
+
+
+def test_the_tls_port_speaks_no_plain_http(resolve: Resolve) -> None:
+    assert refused(resolve, flow_of(listener="tls", tls=False)) == 400
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [None, b"", b"guess", b"gu\xc3\xa9ss", b"\xff\xfe"],
+)
+def test_the_internal_listener_is_for_who_knows_the_secret(resolve: Resolve, shown: bytes | None) -> None:
+    headers = [] if shown is None else [(INTERNAL_HEADER.encode(), shown)]
+    before = value_of(metrics.HOOK_ERRORS.labels("edgehub-resolve", "requestheaders"))
+    assert refused(resolve, flow_of(listener="internal", headers=headers)) == 403
+    assert value_of(metrics.HOOK_ERRORS.labels("edgehub-resolve", "requestheaders")) == before
+
+
+def test_the_hubs_own_request(resolve: Resolve) -> None:
+    headers = [
+        (INTERNAL_HEADER.encode(), resolve.secret.encode()),
+        (SERVER_HEADER.encode(), b"https://a:6443"),
+        (b"User-Agent", b"kubelet"),
+    ]
+    flow = flow_of(listener="internal", headers=headers)
+    exchange = resolved(resolve, flow)
+    assert (exchange.component, exchange.server) == (HUB_COMPONENT, "https://a:6443")
+    assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers), "neither leaves the node"
+
+
+@pytest.mark.parametrize("listener", ["plain", "tls"])
+def test_elsewhere_the_secret_and_the_servers_name_mean_nothing_and_leave_nothing(
+    resolve: Resolve, listener: str
+) -> None:
+    headers = [
+        (INTERNAL_HEADER.upper().encode(), resolve.secret.encode()),
+        (SERVER_HEADER.encode(), b"https://a:6443"),
+        (b"User-Agent", b"x"),
+    ]
+    flow = flow_of(listener=listener, headers=headers)
+    exchange = resolved(resolve, flow)
+    assert (exchange.component, exchange.server, exchange.listener) == ("x", "", Listener(listener))
+    assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers)
+
+
+def test_each_process_has_its_own_secret() -> None:
+    assert Resolve().secret != Resolve().secret

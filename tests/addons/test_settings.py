@@ -1,0 +1,92 @@
+"""From options to settings: what is accepted, and what an operator is told otherwise."""
+
+from typing import Any
+
+import pytest
+
+from addons.filters.inputs import HubAddress
+from addons.options import OPTIONS
+from addons.settings import DEAD_ADDRESS, Server, listener_modes, parse_server, parse_settings
+
+
+def values(**given: Any) -> dict[str, Any]:
+    return {**{name: default for name, _, default, _ in OPTIONS}, "server": "https://cloud:6443", **given}
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("https://10.0.0.1:6443", Server("https", "10.0.0.1", 6443)),
+        ("https://cloud.example/", Server("https", "cloud.example", 443)),
+        ("http://127.0.0.1:8080", Server("http", "127.0.0.1", 8080)),
+        (" https://[fd00::1]:6443 ", Server("https", "fd00::1", 6443)),
+    ],
+)
+def test_servers(text: str, server: Server) -> None:
+    assert parse_server(text) == server
+    assert parse_server(str(server)) == server
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cloud:6443", "ftp://cloud", "https://", "https://cloud:99999", "https://cloud/api", "https://u@cloud"],
+)
+def test_what_is_no_server(text: str) -> None:
+    with pytest.raises(ValueError, match="server"):
+        parse_server(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"server": ""}, "where the cloud is"),
+        ({"node": ""}, "which node"),
+        ({"port": 70000}, "not a port"),
+        ({"port": 10268}, "same port"),
+        ({"mode": "sky"}, "hub_mode is one of edge, cloud"),
+        ({"server_order": "best"}, "hub_server_order"),
+        ({"listen": "localhost"}, "not an IP address"),
+        ({"pod_address": "10.0.0.1,x"}, "not an IP address"),
+        ({"tls_cert": "/a"}, "belong together"),
+        ({"wait": 0}, "above 0"),
+        ({"local_health_interval": 0}, "above 0"),
+        ({"local_health": "localhost:51005"}, "hub_local_health"),
+        ({"local_port": 51003}, "needs hub_local_endpoint"),
+        ({"local_port": -1}, "not a port"),
+        ({"local_endpoint": "169.254.2.1", "tls_port": 0}, "needs hub_local_port"),
+        ({"local_endpoint": "10.0.0.1,10.0.0.2"}, "one IP address per family"),
+    ],
+)
+def test_what_an_operator_is_told(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_settings(values(**given))
+
+
+def test_several_servers_and_addresses() -> None:
+    settings = parse_settings(values(server="https://a:1, https://b:2", pod_address="169.254.2.1,fd00::2:1"))
+    assert [str(server) for server in settings.servers] == ["https://a:1", "https://b:2"]
+    assert settings.pod_addresses == ("169.254.2.1", "fd00::2:1")
+
+
+def test_pods_are_pointed_at_the_listeners_unless_said_otherwise() -> None:
+    assert parse_settings(values(listen="127.0.0.2")).pod_addresses == ("127.0.0.2",)
+
+
+def test_every_listener_leads_nowhere_by_itself() -> None:
+    modes = listener_modes(parse_settings(values(listen="::1")))
+    assert set(modes.values()) == {"internal", "plain", "tls"}
+    assert all(spec.startswith(f"reverse:http://{DEAD_ADDRESS}@") for spec in modes)
+    assert f"reverse:http://{DEAD_ADDRESS}@[::1]:10261" in modes
+
+
+def test_port_zero_switches_a_listener_off() -> None:
+    modes = listener_modes(parse_settings(values(port=0, tls_port=0)))
+    assert list(modes.values()) == ["internal"]
+
+
+def test_the_local_endpoint_has_an_address_per_family_and_the_tls_port_by_default() -> None:
+    assert parse_settings(values()).local_endpoint is None
+    made = parse_settings(values(local_endpoint="169.254.2.1, fd00::2:1"))
+    assert made.local_endpoint == HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
+    made = parse_settings(values(local_endpoint="169.254.2.1", local_port=51003))
+    assert made.local_endpoint == HubAddress(("169.254.2.1",), 51003)
