@@ -1,0 +1,52 @@
+"""The manager's metrics, one registry for the process."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+# A counter's time of birth would double the page for nothing.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
+REGISTRY = CollectorRegistry()
+
+LEADER = Gauge("edgehub_manager_leader", "1 while this process holds the Lease.", registry=REGISTRY)
+QUEUE_DEPTH = Gauge(
+    "edgehub_manager_queue_depth", "Keys that wait to be worked on.", ["controller"], registry=REGISTRY
+)
+WORK_SECONDS = Histogram(
+    "edgehub_manager_work_seconds",
+    "How long the work on a key took.",
+    ["controller"],
+    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
+    registry=REGISTRY,
+)
+WORK = Counter(
+    "edgehub_manager_work",
+    "Keys worked on: done, conflict (somebody else wrote first), refused (by the API server) or failed.",
+    ["controller", "result"],
+    registry=REGISTRY,
+)
+RETRIES = Counter(
+    "edgehub_manager_retries", "Keys that were put back to be tried again.", ["controller"], registry=REGISTRY
+)
+WRITES = Counter(
+    "edgehub_manager_writes",
+    "Writes to the API server, by the status of its answer.",
+    ["resource", "verb", "code"],
+    registry=REGISTRY,
+)
+OBJECTS = Gauge("edgehub_manager_objects", "Objects kept in memory.", ["resource"], registry=REGISTRY)
+
+RESULTS = ("done", "conflict", "refused", "failed")
+"""Values of the label `result`."""
+
+
+def exposition() -> bytes:
+    """All metrics in Prometheus' text format."""
+    return generate_latest(REGISTRY)

@@ -1,0 +1,1 @@
+"""Tests of the manager: its controllers, webhooks and manifests."""

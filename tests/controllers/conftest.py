@@ -1,0 +1,73 @@
+"""One control plane for the controllers' tests, with the manifests applied, and managers under their own account."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.real import RealCloud
+from tests.controllers.process import ManagerProcess
+from tests.controllers.scene import Scene
+
+MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
+
+type StartManager = Callable[..., ManagerProcess]
+"""Starts a manager with these flags, ready; it is stopped after the test."""
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="package")
+def managed_cloud(
+    tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
+) -> Iterator[RealCloud]:
+    """A control plane with garbage collection, apart from the session's: managers change what they find there."""
+    folder = tmp_path_factory.mktemp("managed")
+    with RealCloud(folder, cloud_programs, controllers=["garbage-collector-controller"]) as cloud:
+        cloud.apply(MANIFESTS)
+        for kind in ("nodepools.apps.openyurt.io", "servicegrids.superedge.io"):
+            cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
+        yield cloud
+
+
+@pytest.fixture(scope="package")
+def account(managed_cloud: RealCloud) -> Path:
+    """A kubeconfig with the identity that the manifests give the manager."""
+    return write_kubeconfig(
+        managed_cloud.folder / "account.kubeconfig",
+        managed_cloud.url,
+        authority=managed_cloud.authority.certificate,
+        token=managed_cloud.token("kube-system", "edgehub-manager"),
+    )
+
+
+@pytest.fixture
+def start_manager(account: Path, tmp_path: Path) -> Iterator[StartManager]:
+    """For tests that need managers of their own, when no other runs."""
+    with ExitStack() as stack:
+
+        def start(*flags: str) -> ManagerProcess:
+            name = f"manager-{next(_numbers)}"
+            return stack.enter_context(ManagerProcess(tmp_path, account, *flags, name=name))
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def manager(account: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagerProcess]:
+    """The manager that leads during the tests of a module. None of its requests may have been forbidden."""
+    with ManagerProcess(tmp_path_factory.mktemp("manager"), account) as running:
+        running.wait_until_leading()
+        yield running
+        assert running.metric("edgehub_manager_writes_total", code="403") == 0
+
+
+@pytest.fixture
+def scene(managed_cloud: RealCloud) -> Scene:
+    """New names, and what a test does to the cluster and sees of it."""
+    return Scene(managed_cloud)

@@ -1,0 +1,125 @@
+"""What a hub may read with and without the product's RBAC, and what it may still not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestClient
+
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+RULES = {"fieldSelector": "metadata.name=yurt-hub-cfg"}
+ADDED = [
+    (SLICES, {}),
+    (SLICES, {"watch": "true"}),
+    ("/api/v1/endpoints", {}),
+    ("/api/v1/nodes", {}),
+    ("/apis/networking.k8s.io/v1/servicecidrs", {}),
+    (POOLS, {}),
+    (POOLS, {"watch": "true"}),
+    (f"{CONFIG_MAPS}/yurt-hub-cfg", {}),
+    (CONFIG_MAPS, RULES),
+    (CONFIG_MAPS, {**RULES, "watch": "true"}),
+]
+"""What a hub reads and the Node authorizer alone forbids."""
+NEVER = [
+    (CONFIG_MAPS, {}),
+    (CONFIG_MAPS, {"fieldSelector": "metadata.name=extension-apiserver-authentication"}),
+    ("/api/v1/configmaps", {}),
+    ("/api/v1/secrets", {}),
+    ("/api/v1/pods", {}),
+    (f"{CONFIG_MAPS}/leader-hub-hangzhou", {}),
+]
+"""What a node must not get by being a hub."""
+ALLOWED = {200, 404}
+"""Statuses of a request that passed authorization: the object or its kind may not exist."""
+DEADLINE = 10.0
+"""Seconds for a change of RBAC to reach the authorizer, milliseconds on idle cores."""
+INTERVAL = 0.02
+"""Seconds between two looks, for what offers nothing to wait on."""
+
+
+def status(client: RestClient, path: str, query: Mapping[str, str]) -> int:
+    """A watch is ended by the server after a second, if it is allowed."""
+    more = {"timeoutSeconds": "1"} if "watch" in query else {}
+    return client.request("GET", path, query={**query, **more}).status
+
+
+def becomes(client: RestClient, path: str, query: Mapping[str, str], allowed: bool) -> bool:
+    """Whether the answer turns to allowed, or to forbidden, within the deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while (status(client, path, query) in ALLOWED) is not allowed:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(INTERVAL)
+    return True
+
+
+def test_it_is_accepted_twice_and_adds_exactly_what_hubs_need(real_cloud: RealCloud, node: str) -> None:
+    itself = real_cloud.client(real_cloud.authority.issue_node(node))
+    real_cloud.kubectl("delete", "-f", str(HUB_RBAC), "--ignore-not-found")
+    assert [each for each in ADDED if not becomes(itself, *each, allowed=False)] == []
+
+    assert set(words(real_cloud.apply(HUB_RBAC))) == {"created"}
+    assert set(words(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
+    assert [each for each in ADDED if not becomes(itself, *each, allowed=True)] == []
+    assert [each for each in NEVER if status(itself, *each) != 403] == []
+
+
+def words(answer: str) -> list[str]:
+    """What kubectl says it did to each object."""
+    return [line.split()[-1] for line in answer.splitlines()]
+
+
+@pytest.mark.usefixtures("hub_rbac")
+def test_it_lets_nobody_write(real_cloud: RealCloud, node: str) -> None:
+    itself = real_cloud.client(real_cloud.authority.issue_node(node))
+    for path, _ in ADDED:
+        assert itself.request("DELETE", path).status == 403, path
+
+
+@pytest.mark.usefixtures("hub_rbac")
+def test_it_is_for_nodes_only(real_cloud: RealCloud) -> None:
+    stranger = real_cloud.client(real_cloud.authority.issue_client("stranger"))
+    assert {status(stranger, path, query) for path, query in ADDED} == {403}
+
+
+@pytest.mark.usefixtures("hub_rbac")
+def test_a_leaders_role_of_the_manager_is_bound_and_survives_another_apply(
+    real_cloud: RealCloud, node: str
+) -> None:
+    itself = real_cloud.client(real_cloud.authority.issue_node(node))
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["leader-hub-beijing"],
+        "verbs": ["get", "list", "watch"],
+    }
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "edgehub:leader-hubs", "namespace": "kube-system"},
+        "rules": [rule],
+    }
+    real_cloud.apply([role])
+    real_cloud.apply(HUB_RBAC)
+    selected = {"fieldSelector": "metadata.name=leader-hub-beijing"}
+    assert becomes(itself, CONFIG_MAPS, selected, allowed=True)
+    assert status(itself, f"{CONFIG_MAPS}/leader-hub-hangzhou", {}) == 403
+
+
+def test_self_reviews_need_no_rule(real_cloud: RealCloud, node: str) -> None:
+    itself = real_cloud.client(real_cloud.authority.issue_node(node))
+    attributes = {"verb": "list", "group": "discovery.k8s.io", "resource": "endpointslices"}
+    review = {"spec": {"resourceAttributes": attributes}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    answer = itself.post(
+        path, {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", **review}
+    )
+    assert isinstance(answer["status"]["allowed"], bool)

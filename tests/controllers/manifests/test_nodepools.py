@@ -1,0 +1,133 @@
+"""What the API server makes of the manifests: accepted twice, defaults, refusals, columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cloud.rest import Json, RestError
+from tests.controllers.conftest import MANIFESTS
+from tests.controllers.scene import POOLS, Scene
+
+pytestmark = [pytest.mark.real]
+
+# As in OpenYurt's own documents, with every field that its version v1beta2 has.
+OPENYURT: Json = {
+    "type": "Edge",
+    "hostNetwork": False,
+    "labels": {"a": "b"},
+    "annotations": {"c": "d"},
+    "taints": [{"key": "e", "value": "f", "effect": "NoSchedule"}],
+    "interConnectivity": True,
+    "enableLeaderElection": True,
+    "leaderElectionStrategy": "mark",
+    "leaderNodeLabelSelector": {"big": "yes"},
+    "leaderReplicas": 2,
+    "poolScopeMetadata": [{"group": "discovery.k8s.io", "version": "v1", "resource": "endpointslices"}],
+}
+
+
+def refusal(scene: Scene, **spec: Any) -> str:
+    with pytest.raises(RestError) as refused:
+        scene.pool(**spec)
+    assert refused.value.answer.status == 422
+    return str(refused.value.answer.json()["message"])
+
+
+def test_all_manifests_are_accepted_again_and_change_nothing(scene: Scene) -> None:
+    said = scene.cloud.apply(MANIFESTS).splitlines()
+    # kubectl leaves a policy alone only when it says what the server would add.
+    assert [line for line in said if not line.endswith("unchanged") and "policy" not in line] == []
+    assert len(said) > 10
+
+
+def test_an_object_of_openyurt_applies_unchanged(scene: Scene) -> None:
+    name = scene.pool(**OPENYURT)
+    assert scene.admin.get(f"{POOLS}/{name}")["spec"] == OPENYURT
+
+
+def test_defaults(scene: Scene) -> None:
+    name = scene.name("pool")
+    body = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": name}}
+    assert scene.admin.post(POOLS, body)["spec"] == {
+        "type": "Edge",
+        "hostNetwork": False,
+        "interConnectivity": False,
+        "enableLeaderElection": False,
+        "leaderElectionStrategy": "random",
+        "leaderReplicas": 1,
+        "poolScopeMetadata": [
+            {"group": "", "version": "v1", "resource": "services"},
+            {"group": "discovery.k8s.io", "version": "v1", "resource": "endpointslices"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"type": "Moon"}, "Unsupported value"),
+        ({"type": "Cloud", "hostNetwork": True}, "cannot use hostNetwork"),
+        ({"leaderElectionStrategy": "mark"}, "mark needs a leaderNodeLabelSelector"),
+        ({"leaderElectionStrategy": "mark", "leaderNodeLabelSelector": {}}, "mark needs"),
+        ({"leaderElectionStrategy": "loudest"}, "Unsupported value"),
+        ({"leaderReplicas": 0}, "greater than or equal to 1"),
+        ({"poolScopeMetadata": [{"group": "", "version": "v1", "resource": "secrets"}]}, "never shared"),
+        ({"poolScopeMetadata": [{"group": "*", "version": "v1", "resource": "*"}]}, "should match"),
+        ({"poolScopeMetadata": [{"group": ""}]}, "Required value"),
+        ({"taints": [{"key": "a", "effect": "Sometimes"}]}, "Unsupported value"),
+    ],
+)
+def test_what_is_refused(scene: Scene, spec: Json, words: str) -> None:
+    assert words in refusal(scene, **spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"interConnectivity": False}, "interConnectivity cannot be changed"),
+        ({"interConnectivity": None}, "interConnectivity cannot be changed"),
+        ({"type": "Cloud"}, "type cannot be changed"),
+        ({"hostNetwork": True}, "hostNetwork cannot be changed"),
+        ({"leaderNodeLabelSelector": None}, "mark needs"),
+    ],
+)
+def test_what_stays_as_it_is(scene: Scene, spec: Json, words: str) -> None:
+    name = scene.pool(**OPENYURT)
+    with pytest.raises(RestError, match=words):
+        scene.admin.patch(f"{POOLS}/{name}", {"spec": spec})
+
+
+def test_what_may_change(scene: Scene) -> None:
+    name = scene.pool(**OPENYURT)
+    spec: Json = {
+        "leaderElectionStrategy": "random",
+        "leaderNodeLabelSelector": None,
+        "poolScopeMetadata": [],
+    }
+    changed = scene.admin.patch(f"{POOLS}/{name}", {"spec": spec})
+    assert changed["spec"]["poolScopeMetadata"] == []
+
+
+def test_the_name_is_a_label_too(scene: Scene) -> None:
+    with pytest.raises(RestError, match="at most 63 characters"):
+        scene.pool("p" * 64)
+
+
+def test_columns(scene: Scene) -> None:
+    name = scene.pool()
+    scene.admin.patch(f"{POOLS}/{name}/status", {"status": {"readyNodeNum": 3, "unreadyNodeNum": 4}})
+    shown = scene.cloud.kubectl("get", "np", name).stdout.splitlines()
+    assert shown[0].split() == ["NAME", "TYPE", "READYNODES", "NOTREADYNODES", "LEADER", "AGE"]
+    assert shown[1].split()[:4] == [name, "Edge", "3", "4"]
+
+
+def test_a_pool_with_nodes_is_not_deleted(scene: Scene) -> None:
+    name = scene.pool()
+    scene.admin.patch(f"{POOLS}/{name}/status", {"status": {"nodes": ["a", "b"]}})
+    with pytest.raises(RestError, match=f"node pool {name} still has 2 nodes"):
+        scene.admin.delete(f"{POOLS}/{name}")
+    scene.admin.patch(f"{POOLS}/{name}/status", {"status": {"nodes": []}})
+    scene.admin.delete(f"{POOLS}/{name}")
+    assert not scene.there(POOLS, name)

@@ -1,0 +1,71 @@
+"""Requests as the API server sees them, and the gate before them; over the scriptable cloud."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controllers.api import Api, NotLeading
+from controllers.events import About, EventRecorder
+from kube.client import Client, new_session
+from kube.request import ResourceType
+from kube.status import StatusError
+from tests.cloud.scriptable import ScriptableCloud
+
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
+OBJECT = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"namespace": "default", "name": "a"},
+    "data": {"x": "1"},
+}
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as started:
+        yield started
+
+
+@pytest.fixture
+async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
+    async with new_session() as session:
+        yield Client(session, cloud.url, {})
+
+
+@pytest.fixture
+def api(client: Client) -> Api:
+    return Api(client, lambda: 10.0)
+
+
+async def test_create_change_and_delete(api: Api) -> None:
+    made = await api.create(CONFIG_MAPS, OBJECT)
+    with pytest.raises(StatusError) as taken:
+        await api.create(CONFIG_MAPS, OBJECT)
+    assert taken.value.code == 409
+    changed = await api.merge(CONFIG_MAPS, "default", "a", {"data": {"x": None, "y": "2"}})
+    assert changed["data"] == {"y": "2"}
+    stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"z": "3"}}
+    with pytest.raises(StatusError) as conflict:
+        await api.merge(CONFIG_MAPS, "default", "a", stale)
+    assert conflict.value.code == 409
+    await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
+    # Gone is gone, whoever did it.
+    await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
+
+
+async def test_who_does_not_lead_writes_nothing(client: Client) -> None:
+    api = Api(client, lambda: 0.0)
+    for write in (
+        api.create(CONFIG_MAPS, OBJECT),
+        api.apply(CONFIG_MAPS, OBJECT),
+        api.merge(CONFIG_MAPS, "default", "a", {}),
+        api.delete(CONFIG_MAPS, "default", "a", "u"),
+    ):
+        with pytest.raises(NotLeading):
+            await write
+    await EventRecorder(api, "test").warning(About("v1", "Node", "", "n", "n"), "Reason", "message")
+    with pytest.raises(StatusError) as missing:
+        await Api(client, lambda: 1.0).merge(CONFIG_MAPS, "default", "a", {"data": {}})
+    assert missing.value.code == 404

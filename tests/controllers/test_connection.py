@@ -1,0 +1,81 @@
+"""Whom the manager is and whom it trusts."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from controllers.connection import connect, find_credentials, open_session, tls_context
+from kube.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+
+
+def test_a_pod_uses_its_service_account() -> None:
+    inside = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    credentials = find_credentials(None, inside)
+    assert credentials.server == "https://[fd00::1]:443"
+    assert str(credentials.token.path).endswith("serviceaccount/token")
+    assert (
+        find_credentials(None, {**inside, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}).server
+        == "https://10.0.0.1:443"
+    )
+
+
+def test_outside_a_cluster_a_kubeconfig_is_needed() -> None:
+    with pytest.raises(ValueError, match="--kubeconfig"):
+        find_credentials(None, {})
+
+
+def test_a_kubeconfig_s_certificates_are_used(tmp_path: Path) -> None:
+    authority = Authority()
+    path = write_kubeconfig(
+        tmp_path / "config",
+        "https://127.0.0.1:1",
+        authority=authority.certificate,
+        credential=authority.issue_admin(),
+    )
+    context = tls_context(find_credentials(path))
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert len(context.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("pem", [b"garbage", b"\xff"])
+def test_bad_certificates_are_the_operator_s_error(pem: bytes) -> None:
+    for field in ("authority", "certificate"):
+        credentials = Credentials(
+            **{
+                **{name: getattr(NO_CREDENTIALS, name) for name in Credentials.__slots__},
+                field: Piece(pem),
+            }
+        )
+        with pytest.raises(ValueError, match="cannot be used"):
+            tls_context(credentials)
+
+
+async def test_the_token_is_read_for_each_request(tmp_path: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        seen.append((request.headers.get("Authorization", ""), request.headers["User-Agent"]))
+        return web.Response(text="{}")
+
+    app = web.Application()
+    app.router.add_get("/x", note)
+    token = tmp_path / "token"
+    async with TestServer(app) as server:
+        url = f"http://{server.host}:{server.port}"
+        credentials = Credentials(url, "", False, Piece(), Piece(), Piece(), Piece(path=token))
+        async with open_session(credentials) as session:
+            client = connect(session, credentials, "me")
+            for text in ("first", "second-longer"):
+                token.write_text(text)
+                await client.request("GET", "/x")
+    assert [each[0] for each in seen] == ["Bearer first", "Bearer second-longer"]
+    assert seen[0][1].startswith("edgehub-manager/")
+    assert seen[0][1].endswith("(me)")

@@ -1,0 +1,284 @@
+"""The whole process on the real API server: election, failover, steady state, restarts, and random change."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from controllers.manager import main
+from tests.cloud.rest import MERGE_PATCH
+from tests.controllers.conftest import StartManager
+from tests.controllers.oracle import wrong
+from tests.controllers.process import ManagerProcess
+from tests.controllers.scene import NODES, POOLS, Scene, leaders
+
+pytestmark = [pytest.mark.real]
+
+MERGE = {"Content-Type": MERGE_PATCH}
+AFTER_CRASH = 15.0
+"""Seconds in which another manager leads after kill -9."""
+AFTER_TERM = 2.0
+"""Seconds after SIGTERM."""
+
+
+class Load(threading.Thread):
+    """Nodes that move between pools all the time, as an admin would move them."""
+
+    def __init__(self, scene: Scene, nodes: list[str], pools: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._scene, self._nodes, self._pools = scene, nodes, pools
+        self._done = threading.Event()
+        self.moves = 0
+
+    def run(self) -> None:
+        while not self._done.wait(0.02):
+            self._scene.relabel(random.choice(self._nodes), random.choice(self._pools))
+            self.moves += 1
+
+    def end(self) -> None:
+        self._done.set()
+        self.join()
+
+
+def seconds_until_leading(manager: ManagerProcess) -> float:
+    began = time.monotonic()
+    manager.wait_until_leading()
+    return time.monotonic() - began
+
+
+def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
+    first = start_manager()
+    first.wait_until_leading()
+    second = start_manager()
+    third = start_manager()
+    assert not second.leads()
+    pools = [scene.pool(interConnectivity=True) for _ in range(3)]
+    nodes = [scene.node(random.choice(pools)) for _ in range(9)]
+    mark = scene.cloud.audit_mark()
+    load = Load(scene, nodes, pools)
+    load.start()
+    scene.until(lambda: load.moves > 10 and len(scene.writes(mark)) > 10)
+
+    first.process.kill()
+    while not (second.leads() or third.leads()):
+        time.sleep(0.02)
+    # Measured on its own below; here that it goes on at all.
+    leader, other = (second, third) if second.leads() else (third, second)
+    assert not other.leads()
+    leader.wait_until(lambda: leader.metric("edgehub_manager_writes_total", code="200") > 0, "writing")
+    leader.process.stop()
+    assert seconds_until_leading(other) <= AFTER_TERM
+    load.end()
+    settled(scene, pools, [])
+
+    # Three managers, one after the other: nobody wrote after a successor had begun.
+    assert turns(scene, mark) == 2
+
+
+def test_after_a_crash_another_takes_over(scene: Scene, start_manager: StartManager) -> None:
+    first = start_manager()
+    first.wait_until_leading()
+    second = start_manager()
+    first.process.kill()
+    assert seconds_until_leading(second) <= AFTER_CRASH
+    pool = scene.pool()
+    node = scene.node(pool)
+    assert scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
+
+
+def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_manager: StartManager) -> None:
+    first = start_manager()
+    first.wait_until_leading()
+    second = start_manager()
+    pool = scene.pool()
+    os.kill(first.process.pid, signal.SIGSTOP)
+    second.wait_until_leading()
+    node = scene.node(pool)
+    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
+    written = second.metric("edgehub_manager_writes_total")
+    mark = scene.cloud.audit_mark()
+    os.kill(first.process.pid, signal.SIGCONT)
+    first.wait_until(lambda: not first.leads(), "a standby")
+    other = scene.node(pool)
+    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node, other])
+    first.wait_until(lambda: first.metric("edgehub_manager_leader") == 0, "a standby")
+    second.wait_until(
+        lambda: second.metric("edgehub_manager_writes_total") - written == len(scene.writes(mark)),
+        "the only one that wrote",
+    )
+
+
+def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManager) -> None:
+    manager = start_manager()
+    manager.wait_until_leading()
+    pool = scene.pool(interConnectivity=True, labels={"a": "b"}, leaderReplicas=2)
+    nodes = [scene.node(pool) for _ in range(3)]
+    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == nodes and len(leaders(obj)) == 2)
+    quiet(scene, manager)
+    mark = scene.cloud.audit_mark()
+    # Heartbeats are no change, and a new leader finds nothing to do either.
+    for node in nodes:
+        heartbeat = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}]
+        scene.admin.patch(f"{NODES}/{node}/status", {"status": {"conditions": heartbeat}})
+    successor = start_manager()
+    manager.process.stop()
+    successor.wait_until_leading()
+    scene.barrier()
+    mine = [pool, *nodes]
+    assert [each.uri for each in scene.writes(mark) if any(name in each.uri for name in mine)] == []
+
+
+@pytest.mark.timeout(240)
+def test_it_waits_for_the_api_server_and_resumes(scene: Scene, start_manager: StartManager) -> None:
+    manager = start_manager()
+    manager.wait_until_leading()
+    pool = scene.pool()
+    scene.cloud.stop_apiserver(crash=True)
+    manager.wait_until(lambda: not manager.leads(), "aware that it leads no more")
+    assert manager.status("/healthz") == 200
+    scene.cloud.start_apiserver()
+    # Just started, the server answers 429 to lists and watches of custom resources.
+    scene.until(lambda: scene.admin.request("GET", POOLS).status == 200)
+    node = scene.node(pool)
+    scene.until(lambda: scene.admin.get(f"{POOLS}/{pool}").get("status", {}).get("nodes") == [node])
+    assert manager.leads()
+
+
+def test_nothing_it_asks_for_is_forbidden(scene: Scene, start_manager: StartManager) -> None:
+    mark = scene.cloud.audit_mark()
+    manager = start_manager()
+    manager.wait_until_leading()
+    scene.barrier()
+    manager.process.stop()
+    asked = [each for each in scene.cloud.audit(mark) if each.user.endswith(":edgehub-manager")]
+    assert len(asked) > 10
+    assert [(each.verb, each.uri) for each in asked if each.code == 403] == []
+
+
+class Chance:
+    """Random changes of pools, nodes, services and grids, one at a time."""
+
+    def __init__(self, scene: Scene, seed: int) -> None:
+        self._scene = scene
+        self._random = random.Random(seed)
+        self.pools: list[str] = []
+        self.grids: list[str] = []
+        self._nodes: dict[str, bool] = {}
+
+    def change(self) -> None:
+        kinds = [self._pool, self._node, self._node, self._ready, self._move, self._move]
+        self._random.choice([*kinds, self._labels, self._leave, self._grid, self._regrid, self._harm])()
+
+    def _some(self, names: Iterable[str]) -> str:
+        return self._random.choice(sorted(names))
+
+    def _often(self) -> bool:
+        return self._random.random() < 0.7
+
+    def _pool(self) -> None:
+        if len(self.pools) < 5:
+            replicas = self._random.randint(1, 3)
+            self.pools.append(self._scene.pool(interConnectivity=self._often(), leaderReplicas=replicas))
+
+    def _node(self) -> None:
+        ready = self._often()
+        self._nodes[self._scene.node(self._some([*self.pools, ""]), ready=ready)] = ready
+
+    def _ready(self) -> None:
+        if self._nodes:
+            node = self._some(self._nodes)
+            self._nodes[node] = not self._nodes[node]
+            self._scene.set_node(node, ready=self._nodes[node])
+
+    def _move(self) -> None:
+        if self._nodes:
+            self._scene.relabel(self._some(self._nodes), self._some([*self.pools, ""]) or None)
+
+    def _labels(self) -> None:
+        if self.pools:
+            labels = {"colour": self._some(["red", "green"])} if self._often() else None
+            self._scene.admin.patch(f"{POOLS}/{self._some(self.pools)}", {"spec": {"labels": labels}})
+
+    def _leave(self) -> None:
+        if self._nodes:
+            node = self._some(self._nodes)
+            del self._nodes[node]
+            self._scene.admin.delete(f"{NODES}/{node}")
+
+    def _grid(self) -> None:
+        if len(self.grids) < 5:
+            self.grids.append(self._scene.grid())
+
+    def _regrid(self) -> None:
+        if self.grids:
+            ports = [{"port": self._random.randint(1, 99), "name": "a"}, {"port": 100, "name": "b"}]
+            spec = {
+                "gridUniqKey": self._some("kl"),
+                "template": {"ports": ports[: self._random.randint(1, 2)]},
+            }
+            self._scene.admin.patch(f"{self._scene.grids}/{self._some(self.grids)}", {"spec": spec})
+
+    def _harm(self) -> None:
+        """Somebody else changes or deletes the Service of a grid."""
+        if self.grids:
+            path = f"{self._scene.services}/{self._some(self.grids)}-svc"
+            if self._often():
+                spec = {"selector": {"stray": "x"}, "ports": None}
+                self._scene.admin.request("PATCH", path, body={"spec": spec}, headers=MERGE)
+            else:
+                self._scene.admin.request("DELETE", path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_change_ends_as_an_oracle_says(scene: Scene, start_manager: StartManager, seed: int) -> None:
+    manager = start_manager()
+    manager.wait_until_leading()
+    chance = Chance(scene, seed)
+    for _ in range(80):
+        chance.change()
+    settled(scene, chance.pools, chance.grids)
+
+
+def settled(scene: Scene, pools: list[str], grids: list[str]) -> None:
+    try:
+        scene.until(lambda: wrong(scene, pools, grids) == [])
+    except AssertionError as error:
+        raise AssertionError(wrong(scene, pools, grids)) from error
+
+
+def turns(scene: Scene, mark: int) -> int:
+    """How often another manager wrote than the one before; the User-Agent names the process."""
+    agents = [event.user_agent for event in scene.writes(mark)]
+    return sum(1 for before, after in itertools.pairwise(agents) if before != after)
+
+
+def quiet(scene: Scene, manager: ManagerProcess) -> None:
+    """Until all that was done has had its effect, those effects included."""
+    scene.barrier()
+    manager.wait_until(lambda: manager.metric("edgehub_manager_queue_depth") == 0, "idle")
+    scene.barrier()
+
+
+def test_a_wrong_option_or_kubeconfig_ends_it_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--kubeconfig", str(tmp_path / "none")]) == 2
+    assert "manager: kubeconfig" in capsys.readouterr().err
+    done = subprocess.run(
+        [sys.executable, "-m", "controllers.manager", "--controllers", "nonsense"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "there is no controller 'nonsense'" in done.stderr

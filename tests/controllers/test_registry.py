@@ -1,0 +1,38 @@
+"""The list of controllers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+
+from controllers.api import Api
+from controllers.controller import Context, Controller
+from controllers.events import EventRecorder
+from controllers.informer import Informers
+from controllers.registry import CONTROLLERS
+from controllers.settings import Settings
+from kube.client import Client
+
+
+async def test_each_follows_something_and_shares_its_copy() -> None:
+    async with aiohttp.ClientSession() as session:
+        client = Client(session, "http://127.0.0.1:1", {})
+        api = Api(client, lambda: 0.0)
+        informers = Informers(client)
+        context = Context(api, informers, EventRecorder(api, "test"), Settings())
+        made = [make(context) for make in CONTROLLERS.values()]
+    assert [each.name for each in made] == list(CONTROLLERS)
+    assert all(each.followed for each in made)
+    resources = [each.kind.type.group_resource for each in informers]
+    assert len(resources) == len(set(resources)) == 9
+
+
+def test_each_controller_is_in_the_list() -> None:
+    modules = {make.__module__ for make in CONTROLLERS.values()}
+    folder = Path(__file__).parents[2] / "controllers"
+    found = {
+        f"controllers.{path.stem}" for path in folder.glob("*.py") if "(Controller):" in path.read_text()
+    }
+    assert found - {"controllers.update_trigger"} <= modules
+    assert all(issubclass(make, Controller) for make in CONTROLLERS.values() if isinstance(make, type))
