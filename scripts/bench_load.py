@@ -1,0 +1,220 @@
+"""The load of `scripts/bench`: a cluster of slices, and clients that measure what a proxy before it does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from kube.codec import codec_for
+from kube.encoding import Encoding
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Json
+
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+NAMESPACE = "default"
+PROTOBUF = f"{Encoding.PROTOBUF},{Encoding.JSON}"
+HEADERS = {
+    "User-Agent": "kube-proxy/v1.36.3 (linux/amd64)",
+    "Accept": PROTOBUF,
+    "Accept-Encoding": "identity",
+}
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def service(number: int) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"svc-{number}",
+            "annotations": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"},
+        },
+        "spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": f"svc-{number}"}},
+    }
+
+
+def endpoint_slice(number: int, endpoints: int) -> Json:
+    """Half of the endpoints are on this node; the others are filtered away."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"svc-{number}-abcde",
+            "labels": {"kubernetes.io/service-name": f"svc-{number}"},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {
+                "addresses": [f"10.{number % 200}.{each // 250}.{each % 250 + 1}"],
+                "nodeName": "node-1" if each % 2 else "node-2",
+                "conditions": {"ready": True, "serving": True, "terminating": False},
+                "targetRef": {
+                    "kind": "Pod",
+                    "namespace": NAMESPACE,
+                    "name": f"svc-{number}-{each:05d}-xyzab",
+                },
+            }
+            for each in range(endpoints)
+        ],
+    }
+
+
+def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
+    """Make the cluster that DESIGN's table measures on."""
+
+    def make(number: int) -> None:
+        cloud.admin.post(f"/api/v1/namespaces/{NAMESPACE}/services", service(number))
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+        cloud.admin.post(path, endpoint_slice(number, endpoints))
+
+    cloud.admin.post("/api/v1/nodes", {"metadata": {"name": "node-1"}})
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(services)))
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a piece of load cost: CPU seconds of the proxy, and each operation's seconds."""
+
+    cpu: float
+    seconds: list[float]
+
+    @property
+    def p50(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        return statistics.quantiles(self.seconds, n=100)[98]
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(which):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@asynccontextmanager
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, read_bufsize=2**20) as made:
+        yield made
+
+
+async def lists(url: str, pid: int, rounds: int) -> Spent:
+    """A client that lists all slices, one list after the other."""
+    seconds: list[float] = []
+    async with session() as http:
+        for number in range(rounds + 2):
+            if number == 2:
+                cpu = cpu_seconds(pid)
+            began = time.perf_counter()
+            async with http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
+                body = await answer.read()
+                assert answer.status == 200, body[:300]
+            if number >= 2:
+                seconds.append(time.perf_counter() - began)
+    return Spent((cpu_seconds(pid) - cpu) / rounds, seconds)
+
+
+async def gets(url: str, pid: int, clients: int, each: int) -> tuple[Spent, float]:
+    """Clients that get one small object over and over; also the rate of all together, in requests a second."""
+    path = "/api/v1/nodes/node-1"
+    seconds: list[float] = []
+
+    async def client() -> None:
+        async with session() as http:
+            for _ in range(each):
+                began = time.perf_counter()
+                async with http.get(
+                    url + path, headers={**HEADERS, "User-Agent": "kubelet/v1.36.3"}
+                ) as answer:
+                    body = await answer.read()
+                    assert answer.status == 200, body[:300]
+                seconds.append(time.perf_counter() - began)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    seconds.clear()
+    cpu, began = cpu_seconds(pid), time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    rate = len(seconds) / (time.perf_counter() - began)
+    return Spent((cpu_seconds(pid) - cpu) / len(seconds), seconds), rate
+
+
+async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: int) -> Spent:
+    """Watchers of all slices, while one slice after the other is updated; seconds from the update to each watcher."""
+    sent: dict[str, float] = {}
+    seconds: list[float] = []
+    opened, done = asyncio.Semaphore(0), asyncio.Event()
+    expected = watchers * updates
+
+    async def watcher(http: aiohttp.ClientSession, version: str) -> None:
+        query = f"watch=true&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=600"
+        async with http.get(f"{url}{SLICES}?{query}", headers=HEADERS) as answer:
+            assert answer.status == 200, await answer.read()
+            opened.release()
+            codec = codec_for(Encoding(answer.content_type))
+            reader = codec.frames()
+            async for chunk in answer.content.iter_any():
+                now = time.perf_counter()
+                for frame in reader.feed(chunk):
+                    began = sent.get(codec.peek(frame.raw).name) if frame.type == "MODIFIED" else None
+                    if began is not None:
+                        seconds.append(now - began)
+                        if len(seconds) == expected:
+                            done.set()
+
+    async with session() as http:
+        async with http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
+            page = codec_for(Encoding(answer.content_type)).decode_list(await answer.read())
+        tasks = [asyncio.create_task(watcher(http, str(page.version))) for _ in range(watchers)]
+        for _ in tasks:
+            await opened.acquire()
+        await asyncio.sleep(0.5)
+        cpu = cpu_seconds(pid)
+        await asyncio.to_thread(_update, cloud, updates, sent)
+        await asyncio.wait_for(done.wait(), 60)
+        spent = cpu_seconds(pid) - cpu
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return Spent(spent / expected, seconds)
+
+
+def _update(cloud: RealCloud, updates: int, sent: dict[str, float]) -> None:
+    """One update every 20 ms at most: a rolling upgrade, not a burst."""
+    for number in range(updates):
+        name = f"svc-{number}-abcde"
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{name}"
+        patch: Any = {"metadata": {"labels": {"bench": str(time.time_ns())}}}
+        sent[name] = time.perf_counter()
+        cloud.admin.patch(path, patch)
+        time.sleep(max(0.0, 0.02 - (time.perf_counter() - sent[name])))
+
+
+def waiting(ready: Callable[[], bool], timeout: float = 30.0) -> float:
+    """Seconds until something is so; TimeoutError when it takes too long."""
+    began = time.perf_counter()
+    while not ready():
+        if time.perf_counter() - began > timeout:
+            raise TimeoutError
+        time.sleep(0.005)
+    return time.perf_counter() - began

@@ -1,0 +1,192 @@
+"""`scripts/bench`: the hub beside bare mitmdump with streaming on, before the same real kube-apiserver.
+
+Figures of one run are comparable with each other, not with those of another machine; so ratios are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import urllib3
+
+from scripts import bench_topology
+from scripts.bench_load import SLICES, Spent, fill, gets, lists, resident_megabytes, waiting, watches
+from tests.cloud.build import ensure_binaries
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.processes import Process
+from tests.cloud.real import RealCloud
+from tests.hub.process import Hub
+
+BARE = """
+def responseheaders(flow):
+    flow.response.stream = True
+"""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one proxy did."""
+
+    ready: float
+    lists: Spent
+    watches: Spent
+    gets: Spent
+    rate: float
+    resident: float
+    peak: float
+
+
+@contextmanager
+def bare(cloud: RealCloud, folder: Path) -> Iterator[tuple[str, int, float]]:
+    """mitmdump as anybody would put it before a kube-apiserver; its URL, process and seconds to readiness."""
+    folder.mkdir()
+    port = free_port()
+    script = folder / "stream.py"
+    script.write_text(BARE)
+    certificate, key = cloud.authority.issue_node("node-1").write(folder, "node-1")
+    both = folder / "node-1.pem"
+    both.write_bytes(certificate.read_bytes() + key.read_bytes())
+    command = [
+        *(Path(sys.executable).with_name("mitmdump"), "-q", "-s", script),
+        *("--mode", f"reverse:{cloud.url}@{LOOPBACK}:{port}"),
+        *("--set", f"ssl_verify_upstream_trusted_ca={cloud.authority_file}", "--set", f"client_certs={both}"),
+        *("--set", "connection_strategy=lazy"),
+    ]
+    process = Process("mitmdump", [str(word) for word in command], folder)
+    url = f"http://{LOOPBACK}:{port}"
+    http = urllib3.PoolManager(retries=False)
+    try:
+        try:
+            ready = waiting(lambda: _listens(port))
+            # mitmdump ends when a request comes before its addons are loaded.
+            time.sleep(1)
+            waiting(lambda: _answers(http, f"{url}/readyz"))
+        except TimeoutError:
+            raise process.failure("did not become ready") from None
+        yield url, process.pid, ready
+    finally:
+        process.stop()
+
+
+@contextmanager
+def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[tuple[str, int, float]]:
+    """The hub, as `scripts/hub` starts it."""
+    made = Hub(folder, server, kubeconfig=cloud.node_kubeconfig("node-1"))
+    try:
+        seconds = waiting(lambda: _started(made))
+        yield made.url, made.process.pid, seconds
+    finally:
+        made.stop()
+
+
+def measure(url: str, pid: int, ready: float, cloud: RealCloud, asked: argparse.Namespace) -> Figures:
+    listed = asyncio.run(lists(url, pid, asked.lists))
+    watched = asyncio.run(watches(url, pid, cloud, asked.watchers, asked.updates))
+    got, rate = asyncio.run(gets(url, pid, 8, asked.gets))
+    return Figures(
+        ready, listed, watched, got, rate, resident_megabytes(pid), resident_megabytes(pid, "VmHWM")
+    )
+
+
+def first_copy(cloud: RealCloud, folder: Path) -> float:
+    """Megabytes over the cloud link until a client has the first filtered list."""
+    with (
+        Link(cloud.host, cloud.port) as link,
+        hub(cloud, folder, f"https://{LOOPBACK}:{link.port}") as (url, _, _),
+    ):
+        before = link.traffic.down
+        http = urllib3.PoolManager(retries=False)
+        headers = {"User-Agent": "kube-proxy/v1", "Accept": "application/vnd.kubernetes.protobuf"}
+        answer = http.request("GET", f"{url}{SLICES}?resourceVersion=0", headers=headers)
+        assert answer.status == 200, answer.data
+        return (link.traffic.down - before) / 1e6
+
+
+def measure_topology(slices: int) -> None:
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        cloud.apply(HUB_RBAC)
+        bench_topology.fill(cloud, slices)
+        with Hub(Path(place) / "hub", cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as made:
+            costs = asyncio.run(bench_topology.topology(made, cloud, slices))
+    bench_topology.report(costs, slices)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    for name, default in (
+        ("services", 1000),
+        ("endpoints", 50),
+        ("lists", 20),
+        ("watchers", 50),
+        ("updates", 100),
+        ("gets", 200),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--topology", action="store_true", help="Only what changes of filters' inputs cost.")
+    parser.add_argument("--slices", type=int, default=5000, help="With --topology.")
+    asked = parser.parse_args()
+    if asked.topology:
+        measure_topology(asked.slices)
+        return
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        folder = Path(place)
+        cloud.apply(HUB_RBAC)
+        fill(cloud, asked.services, asked.endpoints)
+        with bare(cloud, folder / "bare") as (url, pid, ready):
+            without = measure(url, pid, ready, cloud, asked)
+        with hub(cloud, folder / "hub", cloud.url) as (url, pid, ready):
+            figures = measure(url, pid, ready, cloud, asked)
+        copied = first_copy(cloud, folder / "link")
+    report(figures, without, copied)
+
+
+def report(hub_: Figures, bare_: Figures, copied: float) -> None:
+    rows = [
+        ("ready after start, s", hub_.ready, bare_.ready),
+        ("list of all slices, p50 ms", hub_.lists.p50 * 1e3, bare_.lists.p50 * 1e3),
+        ("list of all slices, CPU ms", hub_.lists.cpu * 1e3, bare_.lists.cpu * 1e3),
+        ("watch event, p50 ms", hub_.watches.p50 * 1e3, bare_.watches.p50 * 1e3),
+        ("watch event, p99 ms", hub_.watches.p99 * 1e3, bare_.watches.p99 * 1e3),
+        ("watch event, CPU ms", hub_.watches.cpu * 1e3, bare_.watches.cpu * 1e3),
+        ("relayed GET, p50 ms", hub_.gets.p50 * 1e3, bare_.gets.p50 * 1e3),
+        ("relayed GET, CPU ms", hub_.gets.cpu * 1e3, bare_.gets.cpu * 1e3),
+        ("relayed GETs a second", hub_.rate, bare_.rate),
+        ("resident after that, MB", hub_.resident, bare_.resident),
+        ("resident at most, MB", hub_.peak, bare_.peak),
+    ]
+    print(f"{'':32}{'hub':>10}{'mitmdump':>10}{'ratio':>8}")
+    for name, mine, other in rows:
+        print(f"{name:32}{mine:10.3f}{other:10.3f}{mine / other if other else 0:8.2f}")
+    print(f"{'first copy over the link, MB':32}{copied:10.3f}")
+
+
+def _answers(http: urllib3.PoolManager, url: str) -> bool:
+    try:
+        return http.request("GET", url).status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def _started(made: Hub) -> bool:
+    made.start()
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The load of `scripts/bench --topology`: inputs of filters change, and it is counted what that costs a big node."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import aiohttp
+
+from kube.codec import codec_for
+from kube.encoding import Encoding
+from scripts.bench_load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Json
+from tests.hub.process import Hub
+
+COMPONENTS = ("kube-proxy", "coredns", "nginx-ingress-controller", "reader-1", "reader-2")
+"""Each has a view; the last two by a rule."""
+RULES = {"filter_servicetopology": "reader-1/endpointslices,reader-2/endpointslices"}
+WATCHERS = 10
+"""Per view."""
+KEYED = 100
+"""Slices, each with a Service that asks for this node's zone."""
+PER_SERVICE = 100
+"""Slices of each other Service, which asks for this node's pool."""
+POOL_NODES = 500
+ENDPOINTS = 10
+QUIET = 0.3
+"""Seconds without an event after which a change has cost what it costs."""
+POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
+CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: nodepools.apps.openyurt.io}
+spec:
+  group: apps.openyurt.io
+  scope: Cluster
+  names: {kind: NodePool, listKind: NodePoolList, plural: nodepools, singular: nodepool}
+  versions:
+  - name: v1beta2
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one change of an input cost: until the last watcher had all, CPU of the hub, and what it did for it."""
+
+    seconds: float
+    cpu: float
+    events: int
+    evaluations: int
+
+
+@dataclass(slots=True)
+class Counting:
+    """How many objects' events the watchers have got, and when the last one came."""
+
+    events: int = 0
+    last: float = field(default_factory=time.monotonic)
+
+
+def fill(cloud: RealCloud, slices: int) -> None:
+    """A pool of 500 nodes, two of them in this node's zone, and slices over them."""
+    cloud.apply(CRD)
+    cloud.kubectl("wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s")
+    cloud.kubectl("get", "--raw", POOLS)  # until the kind is served; kubectl tries again
+    admin = cloud.admin
+    admin.post(
+        "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "yurt-hub-cfg"}, "data": RULES}
+    )
+    pool: Json = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": "p1"}}
+    admin.post(POOLS, pool)
+    set_pool(cloud, POOL_NODES)
+    for name, zone in (("node-1", "a"), ("node-2", "a"), ("node-3", "b")):
+        labels = {"zone": zone, "apps.openyurt.io/nodepool": "p1"}
+        admin.post("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+    others = slices - KEYED
+    with ThreadPoolExecutor(8) as threads:
+        services = [service(f"keyed-{n}", "topologyKeys", '["zone"]') for n in range(KEYED)]
+        services += [
+            service(f"pooled-{n}", "openyurt.io/topologyKeys", "openyurt.io/nodepool")
+            for n in range(others // PER_SERVICE)
+        ]
+        path = f"/api/v1/namespaces/{NAMESPACE}/services"
+        list(threads.map(lambda each: admin.post(path, each), services))
+        made = [endpoint_slice(n, f"keyed-{n}", [2, 3] * (ENDPOINTS // 2)) for n in range(KEYED)]
+        for n in range(others):
+            # Every slice is on ten nodes that follow each other, the last ones on some that are not in the pool yet.
+            first = n * ENDPOINTS % (POOL_NODES + ENDPOINTS) + 1
+            made.append(
+                endpoint_slice(KEYED + n, f"pooled-{n // PER_SERVICE}", list(range(first, first + ENDPOINTS)))
+            )
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+        list(threads.map(lambda each: admin.post(path, each), made))
+
+
+def service(name: str, annotation: str, value: str) -> Json:
+    return {
+        "metadata": {"name": name, "annotations": {annotation: value}},
+        "spec": {"ports": [{"name": "http", "port": 80}], "clusterIP": "None"},
+    }
+
+
+def endpoint_slice(number: int, of: str, nodes: list[int]) -> Json:
+    return {
+        "metadata": {"name": f"slice-{number}", "labels": {"kubernetes.io/service-name": of}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {
+                "addresses": [f"10.{number % 200}.{number // 200}.{each + 1}"],
+                "nodeName": f"node-{node}",
+                "conditions": {"ready": True, "serving": True, "terminating": False},
+                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"{of}-{number}-{each}"},
+            }
+            for each, node in enumerate(nodes)
+        ],
+    }
+
+
+def set_pool(cloud: RealCloud, nodes: int) -> None:
+    status = {"status": {"nodes": [f"node-{number}" for number in range(1, nodes + 1)]}}
+    cloud.admin.patch(f"{POOLS}/p1/status", status)
+
+
+async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
+    """The cost of each kind of change, by its name."""
+    admin, watched = cloud.admin, len(COMPONENTS) * WATCHERS
+
+    def relabel(zone: str) -> Callable[[], object]:
+        return lambda: admin.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"zone": zone}}})
+
+    def annotate(name: str, value: str | None) -> Callable[[], object]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/services/{name}"
+        annotations = {"topologyKeys": value}
+        return lambda: admin.patch(path, {"metadata": {"annotations": annotations}})
+
+    found: dict[str, Cost] = {}
+    async with session() as http, watchers(hub, http, slices) as counting:
+        # The first change of each kind pays for what is made once.
+        await measure(hub, counting, relabel("b"))
+        found["relabel of this node"] = await measure(hub, counting, relabel("a"))
+        found["annotation of one Service"] = await measure(hub, counting, annotate("keyed-0", None))
+        found["pool gains one node of 501"] = await measure(
+            hub, counting, lambda: set_pool(cloud, POOL_NODES + 1)
+        )
+        found["unrelated label of this node"] = await measure(
+            hub, counting, lambda: admin.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"x": "y"}}})
+        )
+    assert found["relabel of this node"].events == KEYED * watched, found
+    return found
+
+
+@asynccontextmanager
+async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncIterator[Counting]:
+    """All watches, open and with their first state."""
+    counting = Counting()
+
+    async def watch(component: str) -> None:
+        headers = {**HEADERS, "User-Agent": f"{component}/v1"}
+        url = f"{hub.url}{SLICES}?watch=true&resourceVersion=0"
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with http.get(url, headers=headers, timeout=timeout) as answer:
+            reader = codec_for(Encoding.PROTOBUF).frames()
+            async for chunk in answer.content.iter_any():
+                frames = sum(1 for _ in reader.feed(chunk))
+                counting.events += frames
+                if frames:
+                    counting.last = time.monotonic()
+
+    opened = []
+    try:
+        for component in COMPONENTS:
+            opened += [asyncio.create_task(watch(component)) for _ in range(WATCHERS)]
+            expected = len(opened) * (slices + 1)  # and the slice of default/kubernetes
+            async with asyncio.timeout(120):
+                while counting.events < expected:  # noqa: ASYNC110 - the watches count, and tell nobody
+                    await asyncio.sleep(0.1)
+        await asyncio.sleep(QUIET)
+        yield counting
+    finally:
+        for task in opened:
+            task.cancel()
+        await asyncio.gather(*opened, return_exceptions=True)
+
+
+async def measure(hub: Hub, counting: Counting, change: Callable[[], object]) -> Cost:
+    """Make a change, and wait until nothing comes any more."""
+    events, evaluations, cpu = counting.events, _evaluations(hub), cpu_seconds(hub.process.pid)
+    began = counting.last = time.monotonic()
+    await asyncio.to_thread(change)
+    while time.monotonic() - max(counting.last, began) < QUIET:  # noqa: ASYNC110 - silence tells nobody
+        await asyncio.sleep(QUIET / 10)
+    spent = cpu_seconds(hub.process.pid) - cpu
+    return Cost(counting.last - began, spent, counting.events - events, _evaluations(hub) - evaluations)
+
+
+def _evaluations(hub: Hub) -> int:
+    """Of all projections; views of the same filters share one, and all of these have the same."""
+    views = cast(list[dict[str, Any]], hub.debug("views"))
+    return max((view["evaluations"] for view in views if view["path"] == SLICES), default=0)
+
+
+def report(costs: dict[str, Cost], slices: int) -> None:
+    watched = len(COMPONENTS) * WATCHERS
+    print(f"{slices} slices of {ENDPOINTS} endpoints, {len(COMPONENTS)} views, {watched} watchers")
+    print(f"{'':32}{'ms':>10}{'CPU ms':>10}{'events':>10}{'judged':>10}{'of all':>10}")
+    for name, cost in costs.items():
+        print(
+            f"{name:32}{cost.seconds * 1e3:10.0f}{cost.cpu * 1e3:10.0f}{cost.events:10}{cost.evaluations:10}"
+            f"{cost.evaluations / slices:10.2%}"
+        )

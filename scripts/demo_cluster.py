@@ -1,0 +1,166 @@
+"""The cloud of `scripts/demo`: one Service over two node pools, in an embedded cloud or in the real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from tests.cloud.build import ensure_binaries
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.hollow import HollowKubelet, HollowProxy
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.real import RealCloud
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.process import Hub
+
+Json = dict[str, Any]
+
+NODES = {"node-1": "harbour", "node-2": "airport"}
+"""The nodes, and the pool of each."""
+
+
+class Cluster(Protocol):
+    """What the demo needs of a cloud."""
+
+    url: str
+    authorization: str
+    """What a write of the demo shows the cloud."""
+
+    def kubeconfig(self, node: str) -> Path: ...
+    async def write(self, path: str, document: Json) -> None: ...
+    def show_components(self, hub: Hub, say: Callable[[str], None]) -> None: ...
+
+
+def slice_of_web() -> Json:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "web-1",
+            "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "web"},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": [f"10.{number}.0.1"], "nodeName": node, "conditions": {"ready": True}}
+            for number, node in enumerate(NODES, 1)
+        ],
+    }
+
+
+def objects() -> list[Json]:
+    """Two nodes, a Service for the nodes of a pool, and its slice."""
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": {"apps.openyurt.io/nodepool": pool}},
+        }
+        for node, pool in NODES.items()
+    ]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "web",
+            "namespace": "default",
+            "annotations": {"openyurt.io/topologyKeys": "openyurt.io/nodepool"},
+        },
+        "spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": "web"}},
+    }
+    return [*nodes, service, slice_of_web()]
+
+
+def pools() -> list[Json]:
+    """The pools. Where their kind is not installed, as in the real control plane here, the nodes' labels do."""
+    kind = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
+    return [{**kind, "metadata": {"name": pool}, "status": {"nodes": [node]}} for node, pool in NODES.items()]
+
+
+class EmbeddedCluster:
+    """The small API server of the tests, in this process. It lets everybody do everything."""
+
+    authorization = ""
+
+    def __init__(self, cloud: ScriptableCloud, folder: Path) -> None:
+        self._cloud, self._folder = cloud, folder
+        self.url = cloud.url
+        for document in [*objects(), *pools()]:
+            cloud.store.create(document)
+        for pool in pools():
+            # Status is written by controllers, not at creation.
+            cloud.store.update(pool, subresource="status")
+
+    def kubeconfig(self, node: str) -> Path:
+        return write_kubeconfig(self._folder / f"{node}.kubeconfig", self.url)
+
+    async def write(self, path: str, document: Json) -> None:
+        self._cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", **document})
+
+    def show_components(self, hub: Hub, say: Callable[[str], None]) -> None:
+        raise NotImplementedError("real components need the real control plane")
+
+
+class RealCluster:
+    """etcd and kube-apiserver, with the RBAC that the product ships."""
+
+    def __init__(self, cloud: RealCloud, folder: Path) -> None:
+        self._cloud, self._folder = cloud, folder
+        self.url = cloud.url
+        cloud.apply(HUB_RBAC)
+        cloud.apply(objects())
+        cloud.admin.post(
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            {
+                "metadata": {"name": "demo"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": "cluster-admin",
+                },
+                "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "demo"}],
+            },
+        )
+        self.authorization = f"Bearer {cloud.token('default', 'demo')}"
+
+    def kubeconfig(self, node: str) -> Path:
+        return self._cloud.node_kubeconfig(node)
+
+    async def write(self, path: str, document: Json) -> None:
+        await asyncio.to_thread(self._cloud.admin.post, path, document)
+
+    def show_components(self, hub: Hub, say: Callable[[str], None]) -> None:
+        """A kubelet that becomes Ready, and a kube-proxy that reads all it needs."""
+        programs = ensure_binaries()
+        kubeconfig = write_kubeconfig(self._folder / "component.kubeconfig", hub.url)
+        with (
+            HollowKubelet(hub.node, kubeconfig, self._folder, programs) as kubelet,
+            HollowProxy(hub.node, kubeconfig, self._folder, programs) as proxy,
+        ):
+            kubelet.wait_ready(self._cloud.admin)
+            say(f"   kubelet: {hub.node} is Ready")
+            proxy.wait_synced()
+            say("   kube-proxy: services and endpoint slices are synced")
+
+
+@asynccontextmanager
+async def embedded_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """Ready in milliseconds; needs no Go."""
+    async with ScriptableCloud() as cloud:
+        yield EmbeddedCluster(cloud, folder)
+
+
+@asynccontextmanager
+async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """Builds what is missing first: minutes, with progress shown."""
+    programs = await asyncio.to_thread(ensure_binaries)
+    cloud = RealCloud(folder / "cloud", programs)
+    await asyncio.to_thread(cloud.start)
+    try:
+        yield await asyncio.to_thread(RealCluster, cloud, folder)
+    finally:
+        await asyncio.to_thread(cloud.stop)

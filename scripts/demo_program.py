@@ -1,0 +1,128 @@
+"""`scripts/demo`: what the hub is for, shown on a terminal in under a minute.
+
+Two nodes of two pools, each with its own hub, before one cloud: the same list as each kube-proxy sees it, a rule
+edited in the ConfigMap while a watch is open, and a write on its way to the cloud. `--real` uses the real control plane
+and adds a hollow kubelet and a hollow kube-proxy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from scripts.demo_clients import get_list, send, watch
+from scripts.demo_cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
+from tests.hub.process import Hub
+
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+CONFIG = "/api/v1/namespaces/kube-system/configmaps"
+
+
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def step(number: int, text: str) -> None:
+    say(f"\n{number}. {text}")
+
+
+def endpoints(obj: dict[str, Any]) -> str:
+    found = [f"{each['addresses'][0]} on {each['nodeName']}" for each in obj.get("endpoints") or []]
+    return ", ".join(found) or "no endpoints"
+
+
+@asynccontextmanager
+async def hubs(cluster: Cluster, folder: Path) -> AsyncIterator[dict[str, Hub]]:
+    """A hub for each node, as `scripts/hub` runs it."""
+    made = {
+        node: Hub(folder / node, cluster.url, node=node, kubeconfig=cluster.kubeconfig(node))
+        for node in NODES
+    }
+    await asyncio.gather(*(asyncio.to_thread(hub.start) for hub in made.values()))
+    try:
+        yield made
+    finally:
+        await asyncio.gather(*(asyncio.to_thread(hub.stop) for hub in made.values()))
+
+
+async def show_views(running: dict[str, Hub]) -> None:
+    step(1, "The same list, as kube-proxy on two nodes of two pools sees it")
+    say("   The Service web says: openyurt.io/topologyKeys: openyurt.io/nodepool")
+    for node, hub in running.items():
+        (item,) = await get_list(hub.url + SLICES, "kube-proxy")
+        say(f"   {node} (pool {NODES[node]}): {endpoints(item)}")
+    (item,) = await get_list(next(iter(running.values())).url + SLICES, "curl")
+    say(f"   a client that no rule names:  {endpoints(item)}")
+
+
+async def show_rule(cluster: Cluster, hub: Hub) -> None:
+    step(2, "A rule edited in the ConfigMap changes a watch that is open")
+    async with watch(hub.url + SLICES, "flanneld") as events:
+        kind, item = await anext(events)
+        say(f"   flanneld watches on {hub.node}:   {kind:8} {endpoints(item)}")
+        rules = {"filter_servicetopology": "flanneld/endpointslices#list;watch"}
+        say(f"   ConfigMap yurt-hub-cfg now has: {rules}")
+        await cluster.write(
+            CONFIG, {"metadata": {"name": "yurt-hub-cfg", "namespace": "kube-system"}, "data": rules}
+        )
+        kind, item = await anext(events)
+        say(f"   the same watch, a moment later: {kind:8} {endpoints(item)}")
+
+
+async def show_write(cluster: Cluster, hub: Hub) -> None:
+    step(3, "A write goes to the cloud as it is, and comes back to every watch")
+    async with watch(hub.url + SLICES, "kube-proxy") as events:
+        await anext(events)
+        document = slice_of_web()
+        document["endpoints"].append(
+            {"addresses": ["10.2.0.9"], "nodeName": hub.node, "conditions": {"ready": True}}
+        )
+        say(f"   PUT endpointslices/{document['metadata']['name']} through the hub of {hub.node}")
+        status = await send(
+            "PUT", f"{hub.url}{SLICES}/{document['metadata']['name']}", document, cluster.authorization
+        )
+        say(f"   the cloud answered {status}")
+        kind, item = await anext(events)
+        say(f"   kube-proxy's watch on {hub.node}: {kind} {endpoints(item)}")
+
+
+async def run(*, real: bool) -> None:
+    say(
+        "edgehub: a hub on each of two nodes, before "
+        + ("a real control plane" if real else "an embedded cloud")
+    )
+    with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as place:
+        folder = Path(place)
+        async with AsyncExitStack() as stack:
+            cluster = await stack.enter_async_context(
+                real_cluster(folder) if real else embedded_cluster(folder)
+            )
+            running = await stack.enter_async_context(hubs(cluster, folder))
+            first = next(iter(running.values()))
+            await show_views(running)
+            await show_rule(cluster, first)
+            await show_write(cluster, first)
+            if real:
+                step(4, "Real node components behind the hub")
+                await asyncio.to_thread(cluster.show_components, first, say)
+            say("\nDone. To see it on your cluster: scripts/hub --server URL --kubeconfig FILE --node NAME")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument(
+        "--real", action="store_true", help="before the real control plane, which Go builds first"
+    )
+    asked = parser.parse_args()
+    asyncio.run(run(real=asked.real))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The rules ConfigMap that users edit: as shipped it changes nothing, and each commented example works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from addons.filters.chain import FILTERS
+from addons.filters.filter import Filter
+from addons.rule_table import OFF_IN_CLOUD_MODE, parse_rules
+
+SHIPPED = Path(__file__).parents[2] / "configmaps" / "yurt-hub-cfg.yaml"
+
+
+def data_of_it() -> dict[str, str]:
+    data: dict[str, str] = yaml.safe_load(SHIPPED.read_text())["data"]
+    return data
+
+
+def examples_in_it() -> list[tuple[str, str]]:
+    """Every commented line of the shipped ConfigMap that would be a key of it."""
+    found = re.findall(r"^  #   ([a-z_]+: \".*\")$", SHIPPED.read_text(), re.MULTILINE)
+    return [item for line in found for item in yaml.safe_load(line).items()]
+
+
+def test_as_shipped_it_is_the_defaults() -> None:
+    shipped = yaml.safe_load(SHIPPED.read_text())
+    assert (shipped["kind"], shipped["metadata"]["namespace"]) == ("ConfigMap", "kube-system")
+    assert shipped["metadata"]["labels"] == {"openyurt.io/configmap-name": shipped["metadata"]["name"]}
+    rules = parse_rules(data_of_it())
+    assert rules.problems == ()
+    assert rules.digest == parse_rules(None).digest
+
+
+def test_it_shows_every_key_with_an_example() -> None:
+    assert set(data_of_it()) == {"cache_agents", *(filter_.name for filter_ in FILTERS)}
+    assert {key.removeprefix("filter_") for key, _ in examples_in_it()} == set(data_of_it())
+
+
+@pytest.mark.parametrize(("key", "value"), examples_in_it())
+def test_each_example_applies(key: str, value: str) -> None:
+    rules = parse_rules({key: value})
+    assert rules.problems == ()
+    assert rules.digest != parse_rules(None).digest, "it changes something"
+
+
+@pytest.mark.parametrize("filter_", FILTERS, ids=lambda filter_: filter_.name)
+def test_it_tells_each_filter_s_defaults(filter_: Filter) -> None:
+    comment = SHIPPED.read_text().partition(f'\n  {filter_.name}: ""\n')[0].rpartition("\n\n")[2]
+    default = re.search(r"# Default: (.*)\.$", comment, re.MULTILINE)
+    assert default is not None
+    components, _, verbs = default.group(1).partition("; ")
+    if filter_.components:
+        assert set(re.split(", | and ", components)) == filter_.components
+        assert set(re.split(", | and ", verbs)) == filter_.verbs
+    else:
+        assert components == "no component"
+    off = "Always off on hubs in cloud mode" in comment.replace("\n  # ", " ")
+    assert off is (filter_.name in OFF_IN_CLOUD_MODE)

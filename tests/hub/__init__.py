@@ -1,0 +1,1 @@
+"""End to end: a real `scripts/hub` process between real clients and a cloud."""

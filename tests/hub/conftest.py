@@ -1,0 +1,39 @@
+"""A hub before the session's real control plane, one for each test module: starting one costs a second."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.real import RealCloud
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.process import Hub
+
+CONFIG = "/api/v1/namespaces/kube-system/configmaps"
+
+
+@pytest.fixture(scope="module")
+def node_name(request: pytest.FixtureRequest) -> str:
+    """This module's node."""
+    module: str = request.module.__name__
+    return "edge-" + module.rpartition("test_")[2].replace("_", "-")
+
+
+@pytest.fixture(scope="module")
+def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str) -> Iterator[Hub]:
+    """The hub of this module's node, with the RBAC that the product ships."""
+    real_cloud.apply(HUB_RBAC)
+    folder = tmp_path_factory.mktemp("hub")
+    with Hub(
+        folder, real_cloud.url, node=node_name, kubeconfig=real_cloud.node_kubeconfig(node_name)
+    ) as made:
+        yield made
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    """A small cloud of the test's own."""
+    async with ScriptableCloud() as made:
+        yield made

@@ -1,0 +1,129 @@
+"""Whatever fails in an addon, a request gets a 5xx Status or nothing: nothing unfiltered, no other identity.
+
+Each guarded hook is broken in turn, in a hub of its own before a cloud that notes who came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from addons import hub as product
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.hub.process import Hub
+
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0"
+ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
+EVERY_REQUEST = {
+    "edgehub-resolve.requestheaders",
+    "edgehub-identity.requestheaders",
+    "edgehub-route.requestheaders",
+    "edgehub-route.responseheaders",
+    "edgehub-route.response",
+    "edgehub-egress.requestheaders",
+}
+"""Hooks without which a relayed request cannot be answered well. `response` comes too late for a streamed one."""
+
+HOOKS = [
+    f"{vars(type(each))['name']}.{name}"
+    for each in product.addons
+    for name, body in vars(type(each)).items()
+    if hasattr(body, "guard")
+]
+
+
+@pytest.fixture
+def cloud_objects(cloud: ScriptableCloud) -> ScriptableCloud:
+    """A Service for one node, with endpoints on two, and a rule that filters single objects too."""
+    for document in (
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "yurt-hub-cfg", "namespace": "kube-system"},
+            "data": {"filter_servicetopology": "kube-proxy/endpointslices#get"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "web",
+                "namespace": "default",
+                "annotations": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"},
+            },
+            "spec": {"ports": [{"name": "http", "port": 80}]},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "web-1",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "web"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [
+                {"addresses": ["10.0.0.1"], "nodeName": "node-1"},
+                {"addresses": ["10.0.0.2"], "nodeName": "elsewhere"},
+            ],
+            "ports": [],
+        },
+    ):
+        cloud.store.create(document)
+    cloud.access.tokens["hub-token"] = User("hub")
+    cloud.access.tokens["pod-token"] = User("pod")
+    cloud.access.anonymous = False
+    return cloud
+
+
+def test_the_chain_is_guarded() -> None:
+    assert set(HOOKS) >= EVERY_REQUEST
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("hook", ["", *HOOKS])
+async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_path: Path, hook: str) -> None:
+    cloud = cloud_objects
+    addon, _, name = hook.partition(".")
+    program = ("tests.hub.broken", addon, name) if hook else ()
+    kubeconfig = write_kubeconfig(tmp_path / "hub.kubeconfig", cloud.url, token="hub-token")
+    hub = Hub(tmp_path, cloud.url, kubeconfig=kubeconfig, flags=("--wait", "1"), program=program)
+    await asyncio.to_thread(hub.start, ready=not hook)
+    try:
+        answers = [
+            await answer(hub.url + path, {"User-Agent": "kube-proxy/v1"}) for path in (SLICES, ONE_SLICE)
+        ]
+        cloud.requests.clear()
+        own = await answer(
+            hub.url + "/api/v1/namespaces/default/configmaps", {"Authorization": "Bearer pod-token"}
+        )
+        came = {each.user for each in cloud.requests if "/namespaces/default/configmaps" in each.path}
+        counted = await asyncio.to_thread(hub.metric, "edgehub_hook_errors_total", addon=addon, hook=name)
+    finally:
+        await asyncio.to_thread(hub.stop)
+    for code, body in (*answers, own):
+        assert b"elsewhere" not in body, "an unfiltered object got through"
+        assert code == 0 or code == 200 or code >= 500
+        if code >= 500:
+            assert json.loads(body)["kind"] == "Status"
+    assert came <= {"pod"}, "a caller with a token of its own was given another identity"
+    if not hook:
+        assert [code for code, _ in (*answers, own)] == [200, 200, 200]
+    if hook in EVERY_REQUEST - {"edgehub-route.response"}:
+        assert own[0] >= 500
+    if hook in EVERY_REQUEST:
+        assert counted >= 1
+
+
+async def answer(url: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    """Status and body; 0 where the connection was closed without an answer."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as got:
+            return got.status, await got.read()
+    except aiohttp.ClientError:
+        return 0, b""

@@ -1,0 +1,177 @@
+"""Whose identity reaches the cloud, by listener, certificate and token; the cloud itself is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import urllib3
+
+from tests.cloud.pki import Authority
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Json
+from tests.hub.http2 import Streams
+from tests.hub.process import Hub
+from tests.hub.streams import listed
+
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+BODY = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+ALL_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+
+
+def user(answer: urllib3.BaseHTTPResponse) -> str:
+    """The user that the cloud took the request for, "" where it wanted none."""
+    if answer.status in {401, 403}:
+        return ""
+    assert answer.status == 201, answer.data
+    name: str = answer.json()["status"]["userInfo"]["username"]
+    return name
+
+
+def ask(pool: urllib3.PoolManager, url: str, **headers: str) -> str:
+    return user(
+        pool.request("POST", url + WHO, body=BODY, headers={"Content-Type": "application/json", **headers})
+    )
+
+
+@pytest.fixture
+def token(real_cloud: RealCloud) -> str:
+    return real_cloud.token("default", "pod")
+
+
+@pytest.fixture
+def plain() -> Iterator[urllib3.PoolManager]:
+    """One connection, used again and again."""
+    pool = urllib3.PoolManager(retries=False, maxsize=1, block=True)
+    yield pool
+    pool.clear()
+
+
+def tls(hub: Hub, *certificate: Path) -> urllib3.PoolManager:
+    context = ssl.create_default_context(cafile=hub.authority)
+    if certificate:
+        context.load_cert_chain(certificate[0], certificate[1])
+    return urllib3.PoolManager(retries=False, ssl_context=context)
+
+
+def test_a_component_of_the_node_is_lent_the_nodes_identity(hub: Hub, plain: urllib3.PoolManager) -> None:
+    assert ask(plain, hub.url) == f"system:node:{hub.node}"
+
+
+def test_a_token_is_never_mixed_with_the_nodes_certificate(
+    hub: Hub, plain: urllib3.PoolManager, token: str
+) -> None:
+    pod = "system:serviceaccount:default:pod"
+    seen = [ask(plain, hub.url, **headers) for headers in ({}, {"Authorization": f"Bearer {token}"}) * 3]
+    assert seen == [f"system:node:{hub.node}", pod] * 3
+    assert ask(plain, hub.url, Authorization="Bearer garbage") == ""
+    assert ask(plain, hub.url) == f"system:node:{hub.node}"
+
+
+@pytest.mark.parametrize(
+    ("common_name", "lent"),
+    [("", False), ("system:node:{node}", True), ("system:node:other", False), ("admin", False)],
+)
+def test_the_tls_port_lends_only_to_this_node(
+    hub: Hub, real_cloud: RealCloud, tmp_path: Path, common_name: str, lent: bool
+) -> None:
+    name = common_name.format(node=hub.node)
+    shown = (
+        real_cloud.authority.issue_client(name, ["system:nodes"]).write(tmp_path, "client") if name else ()
+    )
+    with tls(hub, *shown) as pool:
+        assert (ask(pool, hub.tls_url) == f"system:node:{hub.node}") == lent
+
+
+def test_a_certificate_of_another_authority_is_nobody(hub: Hub, tmp_path: Path) -> None:
+    forged = Authority().issue_node(hub.node).write(tmp_path, "forged")
+    with tls(hub, *forged) as pool:
+        assert ask(pool, hub.tls_url) != f"system:node:{hub.node}"
+
+
+def test_a_pod_is_itself_on_the_tls_port(hub: Hub, token: str) -> None:
+    with tls(hub) as pool:
+        assert ask(pool, hub.tls_url, Authorization=f"Bearer {token}") == "system:serviceaccount:default:pod"
+
+
+def test_plain_http_on_the_tls_port_is_refused(hub: Hub, plain: urllib3.PoolManager) -> None:
+    answer = plain.request("GET", hub.tls_url.replace("https", "http") + "/version")
+    assert answer.status == 400
+    assert answer.json()["kind"] == "Status"
+
+
+async def test_a_token_reads_the_shared_copy_only_with_its_own_right(hub: Hub, real_cloud: RealCloud) -> None:
+    async def read(account: str) -> int:
+        token = await asyncio.to_thread(real_cloud.token, "default", account)
+        headers = {"Authorization": f"Bearer {token}"}
+        try:
+            await listed(hub.tls_url, ALL_SLICES, component="coredns", headers=headers, resourceVersion="0")
+        except AssertionError as error:
+            return int(str(error)[:3])
+        return 200
+
+    role: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "slices"},
+        "rules": [
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+        ],
+    }
+    binding: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "slices"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "slices"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "reader"}],
+    }
+    await asyncio.to_thread(real_cloud.apply, [role, binding])
+    await listed(hub.url, ALL_SLICES, component="coredns", resourceVersion="0")
+    assert await read("reader") == 200
+    assert await read("stranger") == 403
+
+
+async def test_many_watches_of_one_http2_connection_all_open(hub: Hub, real_cloud: RealCloud) -> None:
+    token = await asyncio.to_thread(real_cloud.token, "default", "reader")
+    headers = {"authorization": f"Bearer {token}", "user-agent": "coredns/1.12"}
+    path = f"{ALL_SLICES}?watch=true&resourceVersion=0"
+    streams = await Streams.open(hub.tls_port, str(hub.authority))
+    try:
+        async with asyncio.timeout(30):
+            assert await streams.limit() >= 250
+            opened = [streams.get(path, headers) for _ in range(250)]
+            await streams.until(lambda: all(streams.received[each] for each in opened))
+        assert {streams.status[each] for each in opened} == {200}
+    finally:
+        await streams.close()
+
+
+async def test_a_secret_of_the_process_is_needed_on_its_own_ports(hub: Hub) -> None:
+    """Neither the internal listener nor the origin serves anybody else on the node."""
+    ports = [int(line) for line in await _listening(hub.process.pid)]
+    own = [port for port in ports if port not in (hub.port, hub.tls_port, hub.admin_port)]
+    assert len(own) == 2
+    async with aiohttp.ClientSession() as session:
+        for port in own:
+            async with session.get(f"http://127.0.0.1:{port}/api/v1/services") as answer:
+                assert answer.status == 403
+
+
+async def _listening(pid: int) -> list[str]:
+    """The ports on which a process listens, from the kernel's tables."""
+
+    def read() -> list[str]:
+        inodes = set()
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            target = str(link.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return [str(int(row[1].split(":")[1], 16)) for row in rows if row[3] == "0A" and row[9] in inodes]
+
+    return await asyncio.to_thread(read)

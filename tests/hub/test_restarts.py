@@ -1,0 +1,130 @@
+"""A hub that starts again on the real control plane: offline it answers from disk, online it hardly asks."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from kube.encoding import Encoding
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.process import Hub
+from tests.hub.streams import listed, watching
+
+OpenLink = Callable[[str, int], Link]
+SERVICES = "/api/v1/services"
+PROTOBUF = Encoding.PROTOBUF
+
+
+@pytest.fixture
+def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> tuple[Hub, Link]:
+    """A hub that is not started yet, behind a link."""
+    real_cloud.apply(HUB_RBAC)
+    url = urlsplit(real_cloud.url)
+    assert url.hostname is not None
+    assert url.port is not None
+    opened = link(url.hostname, url.port)
+    server = f"{url.scheme}://{opened.host}:{opened.port}"
+    return Hub(tmp_path, server, node=node, kubeconfig=real_cloud.node_kubeconfig(node)), opened
+
+
+def make_services(cloud: RealCloud, namespace: str, count: int) -> None:
+    for number in range(count):
+        body = {
+            "metadata": {"name": f"s{number}", "annotations": {"filler": "x" * 2000}},
+            "spec": {"ports": [{"port": 80}], "clusterIP": "None"},
+        }
+        cloud.admin.post(f"/api/v1/namespaces/{namespace}/services", body)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
+async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, crash: bool
+) -> None:
+    hub, link = linked
+    path = f"/api/v1/namespaces/{namespace}/services"
+    await asyncio.to_thread(make_services, real_cloud, namespace, 3)
+    await asyncio.to_thread(hub.start)
+    try:
+        before = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
+        # A pause: the disk is written behind the client's back, and a crash takes what was not written yet.
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(hub.kill if crash else hub.stop)
+        link.refuse()
+        await asyncio.to_thread(hub.start)
+        after = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
+        assert {name: each.version for name, each in after.items()} == {
+            name: each.version for name, each in before.items()
+        }
+        async with watching(
+            *(hub.url, path),
+            component="kube-proxy",
+            encoding=PROTOBUF,
+            sendInitialEvents="true",
+            resourceVersionMatch="NotOlderThan",
+            allowWatchBookmarks="true",
+        ) as events:
+            await events.until(lambda seen: any(each.type == "BOOKMARK" for each in seen))
+            assert sorted(each.name for each in events.seen) == ["", "s0", "s1", "s2"]
+            await asyncio.to_thread(real_cloud.admin.delete, f"{path}/s1")
+            link.carry()
+            await events.first("DELETED", "s1", 20)
+            assert not [each for each in events.seen if each.type == "MODIFIED"]
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_restarted_online_it_goes_on_from_its_version(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, link = linked
+    await asyncio.to_thread(make_services, real_cloud, namespace, 300)
+
+    async def copy() -> int:
+        """Bytes over the link from the hub's start until a client has its list."""
+        before = link.traffic.down
+        await asyncio.to_thread(hub.start)
+        got = await listed(hub.url, SERVICES, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
+        assert {"s0", "s299"} <= got.keys()
+        return link.traffic.down - before
+
+    try:
+        await copy()
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(hub.stop)
+        mark = real_cloud.audit_mark()
+        await asyncio.to_thread(real_cloud.admin.delete, f"/api/v1/namespaces/{namespace}/services/s7")
+        await copy()
+        remaining = await listed(
+            hub.url, SERVICES, component="kube-proxy", resourceVersion="0", encoding=PROTOBUF
+        )
+        assert "s7" not in remaining
+        asked = [
+            event
+            for event in real_cloud.audit(mark)
+            if event.user == f"system:node:{hub.node}" and event.stage == "RequestReceived"
+        ]
+        lists = [event.uri for event in asked if event.verb == "list"]
+        # One small list tells that the cloud was not restored meanwhile.
+        assert all(re.search(r"[?&]limit=1(&|$)", uri) for uri in lists), lists
+        assert len(lists) <= 1
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_what_was_never_asked_for_is_not_known(linked: tuple[Hub, Link]) -> None:
+    hub, link = linked
+    await asyncio.to_thread(hub.start)
+    try:
+        link.refuse()
+        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 10)
+        with pytest.raises(AssertionError, match="503"):
+            await listed(hub.url, "/api/v1/persistentvolumes", component="kubelet", resourceVersion="0")
+    finally:
+        await asyncio.to_thread(hub.stop)

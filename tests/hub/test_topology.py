@@ -1,0 +1,397 @@
+"""Topology on the real control plane: each input's change reaches open watches of both encodings, once and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from kube.encoding import Encoding
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.kube_proxy import KubeProxy
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Json, RestClient
+from tests.hub.process import ROOT, Hub
+from tests.hub.streams import Events, Seen, listed, watching
+from tests.hub.test_views import endpoint_slice, nodes_of, services, set_rules, slices
+
+NODES = "/api/v1/nodes"
+POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
+POOL_CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: nodepools.apps.openyurt.io}
+spec:
+  group: apps.openyurt.io
+  scope: Cluster
+  names: {kind: NodePool, listKind: NodePoolList, plural: nodepools, singular: nodepool}
+  versions:
+  - name: v1beta2
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+"""What a hub reads of NodePools needs no more than this."""
+SOON = 1.0
+"""Seconds within which a change shows in open watches."""
+NEAR, FAR = "topology-near", "topology-far"
+"""Two other nodes, made anew for each test."""
+
+
+class HealthService:
+    """The site's local health: says which nodes are unhealthy."""
+
+    def __init__(self) -> None:
+        self.unhealthy: tuple[str, ...] = ()
+        health = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({name: {"normal": False} for name in health.unhealthy}).encode())
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                """Standard error is the test's."""
+
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self.url = f"http://{LOOPBACK}:{self._server.server_port}/localinfo"
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture(scope="module")
+def health() -> Iterator[HealthService]:
+    made = HealthService()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def cloud_link(real_cloud: RealCloud) -> Iterator[Link]:
+    with Link(real_cloud.host, real_cloud.port) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def hub(
+    real_cloud: RealCloud,
+    cloud_link: Link,
+    health: HealthService,
+    tmp_path_factory: pytest.TempPathFactory,
+    node_name: str,
+) -> Iterator[Hub]:
+    """A hub with every option of topology, behind a link that can be cut."""
+    real_cloud.apply(HUB_RBAC)
+    real_cloud.apply(POOL_CRD)
+    real_cloud.kubectl(
+        "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s"
+    )
+    # A kube-apiserver takes some seconds to the first answer about a kind that is new; kubectl tries again.
+    real_cloud.kubectl("get", "--raw", POOLS)
+    flags = (
+        *("--local-health", health.url, "--local-health-interval", "1"),
+        *("--local-endpoint", "169.254.20.11,fd00::11", "--local-port", "51003"),
+    )
+    kubeconfig = real_cloud.node_kubeconfig(node_name)
+    server = f"https://{LOOPBACK}:{cloud_link.port}"
+    folder = tmp_path_factory.mktemp("hub")
+    with Hub(folder, server, node=node_name, kubeconfig=kubeconfig, flags=flags) as made:
+        yield made
+
+
+@pytest.fixture
+def place(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
+    """A namespace with Service web and its slice on three nodes: this one and one more in zone a, one in zone b."""
+    admin = real_cloud.admin
+    for name, zone in ((hub.node, "a"), (NEAR, "a"), (FAR, "b")):
+        admin.post(NODES, {"metadata": {"name": name, "labels": {"zone": zone}}})
+    ports = [{"name": "http", "port": 80}]
+    for name in ("web", "db"):
+        admin.post(services(namespace), {"metadata": {"name": name}, "spec": {"ports": ports}})
+        admin.post(slices(namespace), endpoint_slice(f"{name}-1", name, hub.node, NEAR, FAR))
+    yield namespace
+    for name in (hub.node, NEAR, FAR):
+        admin.request("DELETE", f"{NODES}/{name}")
+    admin.request("DELETE", f"{POOLS}/p1")
+
+
+class Watches:
+    """Open watches of a namespace's slices, one per encoding."""
+
+    def __init__(self, cloud: RealCloud, place: str, opened: list[Events]) -> None:
+        self._cloud = cloud
+        self._place = place
+        self._opened = opened
+        self._fences = 0
+
+    async def see(self, change: Callable[[], object], **expected: list[str]) -> None:
+        """Make a change. Each watch gets exactly one event for each expected slice, soon, and none for others."""
+        marks = [len(each.seen) for each in self._opened]
+        began = time.monotonic()
+        await asyncio.to_thread(change)
+        changed = {name.replace("_", "-"): nodes for name, nodes in expected.items()}
+        for events, mark in zip(self._opened, marks, strict=True):
+            await events.until(lambda seen, mark=mark: changed.keys() <= _names(seen[mark:]).keys(), 5.0)  # type: ignore[misc]  # the default binds the loop's value
+        # What came too late or too often shows before the fence, which is written after it.
+        self._fences += 1
+        fence = f"fence-{self._fences}"
+        await asyncio.to_thread(self._cloud.admin.post, slices(self._place), endpoint_slice(fence, "none"))
+        for events, mark in zip(self._opened, marks, strict=True):
+            await events.first("ADDED", fence)
+            news = [each for each in events.seen[mark:] if each.name not in ("", fence)]
+            assert _names(news) == Counter(changed.keys())
+            for each in news:
+                assert each.type == "MODIFIED"
+                assert nodes_of(each.object) == changed[each.name]
+                assert each.at - began < SOON
+
+
+def _names(seen: list[Seen]) -> Counter[str]:
+    return Counter(each.name for each in seen if each.type != "BOOKMARK")
+
+
+@asynccontextmanager
+async def watches(cloud: RealCloud, hub: Hub, place: str, **first: list[str]) -> AsyncIterator[Watches]:
+    """Watches that have begun with this state (db-1 whole, unless said otherwise)."""
+    expected = {
+        "db-1": [hub.node, NEAR, FAR],
+        **{name.replace("_", "-"): nodes for name, nodes in first.items()},
+    }
+    async with AsyncExitStack() as stack:
+        opened = []
+        for encoding in Encoding:
+            watch = watching(
+                *(hub.url, slices(place)),
+                component="kube-proxy",
+                encoding=encoding,
+                resourceVersion="0",
+                allowWatchBookmarks="true",
+            )
+            events = await stack.enter_async_context(watch)
+            await events.until(lambda seen: len(_names(seen)) >= len(expected))
+            found = {each.name: nodes_of(each.object) for each in events.seen if each.type != "BOOKMARK"}
+            assert found == expected
+            opened.append(events)
+        yield Watches(cloud, place, opened)
+
+
+def annotate(cloud: RealCloud, path: str, **annotations: str | None) -> Callable[[], Json]:
+    names = {name.replace("__", "/"): value for name, value in annotations.items()}
+    return lambda: cloud.admin.patch(path, {"metadata": {"annotations": names}})
+
+
+def label(cloud: RealCloud, node: str, **labels: str | None) -> Callable[[], Json]:
+    names = {name.replace("__", "/"): value for name, value in labels.items()}
+    return lambda: cloud.admin.patch(f"{NODES}/{node}", {"metadata": {"labels": names}})
+
+
+def web(place: str) -> str:
+    return f"{services(place)}/web"
+
+
+async def test_services_and_node_labels(real_cloud: RealCloud, hub: Hub, place: str) -> None:
+    everybody = [hub.node, NEAR, FAR]
+    async with watches(real_cloud, hub, place, web_1=everybody) as seen:
+        await seen.see(annotate(real_cloud, web(place), topologyKeys='["zone"]'), web_1=[hub.node, NEAR])
+        await seen.see(annotate(real_cloud, web(place), unrelated="x"))
+        await seen.see(label(real_cloud, hub.node, unrelated="x"))
+        await seen.see(label(real_cloud, hub.node, zone="b"), web_1=[hub.node, FAR])
+        await seen.see(label(real_cloud, NEAR, zone="b"), web_1=everybody)
+        await seen.see(label(real_cloud, FAR, zone=None), web_1=[hub.node, NEAR])
+        scope = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+        patch = {"metadata": {"annotations": scope}}
+        await seen.see(lambda: real_cloud.admin.patch(web(place), patch), web_1=[hub.node])
+        away = {"metadata": {"annotations": dict.fromkeys(scope)}}
+        await seen.see(lambda: real_cloud.admin.patch(web(place), away), web_1=[hub.node, NEAR])
+        await seen.see(lambda: real_cloud.admin.delete(f"{NODES}/{NEAR}"), web_1=[hub.node])
+        await seen.see(lambda: real_cloud.admin.delete(web(place)), web_1=everybody)
+        again = {
+            "metadata": {"name": "web", "annotations": {"topologyKeys": '["zone"]'}},
+            "spec": {"ports": [{"port": 80}]},
+        }
+        await seen.see(lambda: real_cloud.admin.post(services(place), again), web_1=[hub.node])
+
+
+async def test_keys_in_order(real_cloud: RealCloud, hub: Hub, place: str) -> None:
+    keys = annotate(real_cloud, web(place), topologyKeys='["rack", "zone", "*"]')
+    async with watches(real_cloud, hub, place, web_1=[hub.node, NEAR, FAR]) as seen:
+        await seen.see(keys, web_1=[hub.node, NEAR])
+        await seen.see(label(real_cloud, FAR, rack="1"))
+        # This node's own endpoint is in its rack too, so that rack wins over zone.
+        await seen.see(label(real_cloud, hub.node, rack="1"), web_1=[hub.node, FAR])
+        moved = endpoint_slice("web-1", "web", NEAR, FAR)["endpoints"]
+        await seen.see(
+            lambda: real_cloud.admin.patch(slices(place, "web-1"), {"endpoints": moved}), web_1=[FAR]
+        )
+        await seen.see(label(real_cloud, FAR, rack=None), web_1=[NEAR])
+        await seen.see(label(real_cloud, NEAR, zone="c"), web_1=[NEAR, FAR])
+
+
+async def test_pools(real_cloud: RealCloud, hub: Hub, place: str) -> None:
+    admin = real_cloud.admin
+    patch = {"metadata": {"annotations": {"openyurt.io/topologyKeys": "openyurt.io/nodepool"}}}
+    everybody = [hub.node, NEAR, FAR]
+
+    def status(*nodes: str) -> Callable[[], Json]:
+        return lambda: admin.patch(f"{POOLS}/p1/status", {"status": {"nodes": list(nodes)}})
+
+    def create() -> None:
+        pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
+        admin.post(POOLS, {**pool, "metadata": {"name": "p1"}, "spec": {"type": "Edge"}})
+
+    async with watches(real_cloud, hub, place, web_1=everybody) as seen:
+        # This node is in no pool, then in one that does not exist: nothing is filtered.
+        await seen.see(lambda: admin.patch(web(place), patch))
+        own = {"metadata": {"labels": {"apps.openyurt.io/nodepool": "p1"}}}
+        await seen.see(lambda: admin.patch(f"{NODES}/{hub.node}", own))
+        await seen.see(create, web_1=[])
+        await seen.see(status(hub.node, NEAR), web_1=[hub.node, NEAR])
+        await seen.see(status(hub.node, NEAR, "somebody"))
+        await seen.see(status(hub.node, FAR), web_1=[hub.node, FAR])
+        await seen.see(lambda: admin.delete(f"{POOLS}/p1"), web_1=everybody)
+
+
+async def test_rules(real_cloud: RealCloud, hub: Hub, place: str) -> None:
+    await asyncio.to_thread(annotate(real_cloud, web(place), topologyKeys='["zone"]'))
+    async with watches(real_cloud, hub, place, web_1=[hub.node, NEAR]) as seen:
+        rule = "-kube-proxy/endpointslices"
+        everybody = [hub.node, NEAR, FAR]
+        await seen.see(lambda: set_rules(real_cloud, filter_servicetopology=rule), web_1=everybody)
+        await seen.see(lambda: set_rules(real_cloud), web_1=[hub.node, NEAR])
+
+
+@pytest.mark.parametrize("trigger", ["openyurt.io/updateTrigger", "openyurt.io/update-trigger"])
+async def test_a_trigger_annotation_is_no_news_but_where_nothing_filters(
+    real_cloud: RealCloud, hub: Hub, place: str, trigger: str
+) -> None:
+    write = {"metadata": {"annotations": {trigger: str(time.time())}}}
+    async with (
+        watches(real_cloud, hub, place, web_1=[hub.node, NEAR, FAR]) as seen,
+        watching(hub.url, slices(place), component="flanneld", resourceVersion="0") as unfiltered,
+    ):
+        await unfiltered.first("ADDED", "web-1")
+        await seen.see(lambda: real_cloud.admin.patch(slices(place, "web-1"), write))
+        told = await unfiltered.first("MODIFIED", "web-1")
+        assert trigger in told.object.annotations
+        fresh = await listed(hub.url, slices(place), component="kube-proxy", resourceVersion="0")
+        assert fresh["web-1"].version == told.object.version, "the view's version has moved on"
+
+
+async def test_local_health_also_while_the_cloud_is_away(
+    real_cloud: RealCloud, hub: Hub, place: str, health: HealthService, cloud_link: Link
+) -> None:
+    def say(*unhealthy: str) -> None:
+        health.unhealthy = unhealthy
+
+    async with AsyncExitStack() as stack:
+        opened = []
+        for encoding in Encoding:
+            watch = watching(
+                hub.url, slices(place), component="kube-proxy", encoding=encoding, resourceVersion="0"
+            )
+            events = await stack.enter_async_context(watch)
+            await events.until(lambda seen: len(seen) == 2)
+            opened.append(events)
+        cloud_link.refuse()
+        try:
+            for count, (unhealthy, left) in enumerate(
+                [((NEAR,), [hub.node, FAR]), ((NEAR, FAR), [hub.node]), ((), [hub.node, NEAR, FAR])], 2
+            ):
+                say(*unhealthy)
+                for events in opened:
+                    # A slice each: it is the same for services with a topology and without.
+                    await events.until(lambda seen, total=2 * count: len(seen) >= total, 5.0)  # type: ignore[misc]  # the default binds the loop's value
+                    last = events.seen[-2:]
+                    assert {each.name: nodes_of(each.object) for each in last} == {
+                        "web-1": left,
+                        "db-1": left,
+                    }
+            assert hub.metric("edgehub_local_health_up") == 1
+        finally:
+            say()
+            cloud_link.carry()
+
+
+async def test_the_local_endpoint_of_the_kubernetes_service(hub: Hub) -> None:
+    for encoding in Encoding:
+        found = await listed(
+            hub.url, slices("default"), component="kube-proxy", encoding=encoding, resourceVersion="0"
+        )
+        (endpoint,) = found["kubernetes"].fields.children("endpoints")
+        (port,) = found["kubernetes"].fields.children("ports")
+        assert (endpoint.texts("addresses"), port.number("port")) == (["169.254.20.11"], 51003)
+
+
+def test_a_kube_proxy_of_the_wrapper_works_unchanged(
+    real_cloud: RealCloud, hub: Hub, place: str, cloud_programs: dict[str, Path], tmp_path: Path
+) -> None:
+    address = {"status": {"addresses": [{"type": "InternalIP", "address": "10.9.8.7"}]}}
+    real_cloud.admin.patch(f"{NODES}/{hub.node}/status", address)
+    annotate(real_cloud, web(place), topologyKeys='["zone"]')()
+    kubeconfig = write_kubeconfig(tmp_path / "kube-proxy.kubeconfig", hub.url)
+    port = f"{place}/web:http"
+    with KubeProxy(hub.node, kubeconfig, tmp_path, cloud_programs) as proxy:
+        proxy.wait_synced()
+        proxy.wait_endpoints(port, {"10.1.0.1:8080", "10.1.0.2:8080"})
+        label(real_cloud, hub.node, zone="b")()
+        proxy.wait_endpoints(port, {"10.1.0.1:8080", "10.1.0.3:8080"})
+        label(real_cloud, FAR, zone="c")()
+        proxy.wait_endpoints(port, {"10.1.0.1:8080"})
+        real_cloud.admin.delete(web(place))
+        with RestClient(hub.url, user_agent="kube-proxy/v1") as client:
+            assert client.get(f"{NODES}/{hub.node}")["metadata"]["name"] == hub.node
+            event = {
+                "metadata": {"name": "from-kube-proxy", "namespace": "default"},
+                "involvedObject": {"kind": "Node", "name": hub.node, "namespace": "default"},
+                "reason": "Starting",
+                "type": "Normal",
+                "source": {"component": "kube-proxy"},
+            }
+            client.post("/api/v1/namespaces/default/events", event)
+    found = real_cloud.admin.get("/api/v1/namespaces/default/events/from-kube-proxy")
+    assert found["reason"] == "Starting"
+
+
+async def test_explain_says_which_values_were_compared(
+    real_cloud: RealCloud, hub: Hub, place: str, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(annotate(real_cloud, web(place), topologyKeys='["zone"]'))
+    async with watches(real_cloud, hub, place, web_1=[hub.node, NEAR]):
+        asked = {
+            "component": "kube-proxy",
+            "resource": "endpointslices",
+            "namespace": place,
+            "name": "web-1",
+            "admin": hub.admin_url,
+        }
+        flags = [word for name, value in asked.items() for word in (f"--{name}", value)]
+        command = [sys.executable, "-m", "addons.command", "explain", *flags]
+        said = await asyncio.to_thread(subprocess.check_output, command, text=True, cwd=ROOT)
+        assert f"node {FAR} has zone=b, this node zone=a" in said
+        assert "filter: servicetopology" in said
+        document = json.loads(
+            await asyncio.to_thread(subprocess.check_output, [*command, "--json"], cwd=ROOT)
+        )
+        assert document["outcome"] == "changed"
+        dropped = [note["reason"] for note in document["notes"] if note["outcome"] == "dropped"]
+        assert dropped == [f"node {FAR} has zone=b, this node zone=a"]

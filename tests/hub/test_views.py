@@ -1,0 +1,209 @@
+"""Filtered views on the real control plane: who sees what, in both encodings, and how a rule's edit reaches a watch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from kube.encoding import Encoding
+from kube.objects import ApiObject
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Json, RestClient, RestError
+from tests.hub.conftest import CONFIG
+from tests.hub.process import Hub
+from tests.hub.streams import listed, watching
+
+BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], ids=["json", "protobuf"])
+
+
+def slices(namespace: str, name: str = "") -> str:
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    return f"{path}/{name}" if name else path
+
+
+def services(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/services"
+
+
+def service(name: str, **annotations: str) -> Json:
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {key.replace("__", "/"): text for key, text in annotations.items()},
+        },
+        "spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": name}},
+    }
+
+
+def endpoint_slice(name: str, of: str, *nodes: str) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": of}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": [f"10.1.0.{number}"], "nodeName": node} for number, node in enumerate(nodes, 1)
+        ],
+    }
+
+
+def nodes_of(obj: ApiObject) -> list[str]:
+    return [endpoint.text("nodeName") for endpoint in obj.fields.children("endpoints")]
+
+
+@pytest.fixture
+def web(real_cloud: RealCloud, hub: Hub, namespace: str) -> str:
+    """A Service for this node only, with endpoints here and elsewhere; the namespace it is in."""
+    annotated = service("web", openyurt__io="")
+    annotated["metadata"]["annotations"] = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+    real_cloud.admin.post(services(namespace), annotated)
+    real_cloud.admin.post(slices(namespace), endpoint_slice("web-1", "web", hub.node, "elsewhere"))
+    return namespace
+
+
+def set_rules(cloud: RealCloud, **data: str) -> None:
+    """Write the rules ConfigMap; no data takes it away."""
+    try:
+        cloud.admin.delete(f"{CONFIG}/yurt-hub-cfg")
+    except RestError as error:
+        assert error.answer.status == 404  # noqa: PT017 - any other answer is a fault of the test's cloud
+    if data:
+        cloud.admin.post(CONFIG, {"metadata": {"name": "yurt-hub-cfg"}, "data": data})
+
+
+@BOTH
+async def test_two_components_see_two_views_at_the_same_time(hub: Hub, web: str, encoding: Encoding) -> None:
+    filtered, whole = await asyncio.gather(
+        listed(hub.url, slices(web), component="kube-proxy", encoding=encoding, resourceVersion="0"),
+        listed(hub.url, slices(web), component="flanneld", encoding=encoding, resourceVersion="0"),
+    )
+    assert nodes_of(filtered["web-1"]) == [hub.node]
+    assert nodes_of(whole["web-1"]) == [hub.node, "elsewhere"]
+
+
+@BOTH
+async def test_a_watch_list_and_its_events_are_filtered(
+    hub: Hub, real_cloud: RealCloud, web: str, encoding: Encoding
+) -> None:
+    async with watching(
+        *(hub.url, slices(web)),
+        component="kube-proxy",
+        encoding=encoding,
+        sendInitialEvents="true",
+        resourceVersionMatch="NotOlderThan",
+        allowWatchBookmarks="true",
+    ) as events:
+        await events.until(lambda seen: any(each.type == "BOOKMARK" for each in seen))
+        assert [(each.type, each.name) for each in events.seen] == [("ADDED", "web-1"), ("BOOKMARK", "")]
+        assert events.seen[1].object.annotations == {"k8s.io/initial-events-end": "true"}
+        assert nodes_of(events.seen[0].object) == [hub.node]
+        name = f"web-2-{encoding.name.lower()}"
+        made = await asyncio.to_thread(
+            real_cloud.admin.post, slices(web), endpoint_slice(name, "web", "elsewhere")
+        )
+        emptied = await events.first("ADDED", name)
+        assert nodes_of(emptied.object) == [], "an emptied slice is still sent"
+        assert emptied.object.version == int(made["metadata"]["resourceVersion"])
+        await asyncio.to_thread(real_cloud.admin.delete, slices(web, name))
+        await events.first("DELETED", name)
+
+
+async def test_a_consistent_list_sees_what_was_written_just_before(
+    hub: Hub, real_cloud: RealCloud, web: str
+) -> None:
+    for number in range(20):
+        name = f"fresh-{number}"
+        await asyncio.to_thread(real_cloud.admin.post, slices(web), endpoint_slice(name, "web", "elsewhere"))
+        assert name in await listed(hub.url, slices(web), component="kube-proxy")
+    await asyncio.to_thread(real_cloud.admin.delete, slices(web, "fresh-0"))
+    assert "fresh-0" not in await listed(hub.url, slices(web), component="kube-proxy")
+
+
+async def test_an_edit_of_the_rules_reaches_open_watches_within_a_second(
+    hub: Hub, real_cloud: RealCloud, web: str
+) -> None:
+    await asyncio.to_thread(set_rules, real_cloud)
+    async with (
+        watching(
+            hub.url, slices(web), component="ingress", resourceVersion="0", allowWatchBookmarks="true"
+        ) as relayed,
+        watching(
+            hub.url, slices(web), component="flanneld", resourceVersion="0", allowWatchBookmarks="true"
+        ) as viewed,
+    ):
+        await relayed.first("ADDED", "web-1")
+        assert nodes_of((await viewed.first("ADDED", "web-1")).object) == [hub.node, "elsewhere"]
+        began = time.monotonic()
+        rule = "flanneld/endpointslices#list;watch,ingress/endpointslices"
+        await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
+        changed = await viewed.first("MODIFIED", "web-1")
+        assert changed.at - began < 1.0
+        assert nodes_of(changed.object) == [hub.node]
+        # This one was never the hub's: it is ended, so that its client comes back to a filtered one.
+        await relayed.until(lambda _: relayed.ended)
+        await asyncio.to_thread(set_rules, real_cloud)
+        await viewed.until(lambda seen: [each.type for each in seen].count("MODIFIED") == 2)
+        last = [each for each in viewed.seen if each.type == "MODIFIED"][-1]
+        assert nodes_of(last.object) == [hub.node, "elsewhere"]
+
+
+async def test_a_hidden_object_is_deleted_and_comes_back_as_added(
+    hub: Hub, real_cloud: RealCloud, namespace: str
+) -> None:
+    await asyncio.to_thread(set_rules, real_cloud)
+    cloud_only = service("lb")
+    cloud_only["spec"]["type"] = "LoadBalancer"
+    await asyncio.to_thread(real_cloud.admin.post, services(namespace), cloud_only)
+    async with watching(hub.url, services(namespace), component="kubelet", resourceVersion="0") as events:
+        await events.first("ADDED", "lb")
+        await asyncio.to_thread(set_rules, real_cloud, discardcloudservice="kubelet")
+        await events.first("DELETED", "lb", 1.0)
+        await asyncio.to_thread(set_rules, real_cloud)
+        await events.until(lambda seen: [each.type for each in seen][-1] == "ADDED" and len(seen) >= 3, 1.0)
+
+
+async def test_a_single_object_is_filtered_where_a_rule_says_get(
+    hub: Hub, real_cloud: RealCloud, web: str
+) -> None:
+    reader = RestClient(hub.url, user_agent="reader/v1")
+    await asyncio.to_thread(set_rules, real_cloud)
+    assert len((await asyncio.to_thread(reader.get, slices(web, "web-1")))["endpoints"]) == 2
+    # A view of a component that the same edit binds shows when the hub has taken it.
+    async with watching(hub.url, slices(web), component="flanneld", resourceVersion="0") as events:
+        rule = "reader/endpointslices#get,flanneld/endpointslices"
+        await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
+        await events.first("MODIFIED", "web-1")
+    (endpoint,) = (await asyncio.to_thread(reader.get, slices(web, "web-1")))["endpoints"]
+    assert endpoint["nodeName"] == hub.node
+    await asyncio.to_thread(set_rules, real_cloud)
+    reader.close()
+
+
+async def test_many_watches_share_one_watch_of_the_cloud(hub: Hub, real_cloud: RealCloud, web: str) -> None:
+    mark = real_cloud.audit_mark()
+    async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+        ready = asyncio.Barrier(251)
+        change = asyncio.Event()
+
+        async def client() -> None:
+            async with watching(hub.url, slices(web), component="kube-proxy", resourceVersion="0") as events:
+                await events.first("ADDED", "web-1")
+                await ready.wait()
+                await change.wait()
+                await events.first("MODIFIED", "web-1")
+
+        for _ in range(250):
+            group.create_task(client())
+        await ready.wait()
+        assert hub.metric("edgehub_watchers", resource="endpointslices.discovery.k8s.io") >= 250
+        await asyncio.to_thread(
+            real_cloud.admin.patch, slices(web, "web-1"), {"metadata": {"labels": {"changed": "yes"}}}
+        )
+        change.set()
+    watches = [
+        event
+        for event in real_cloud.audit(mark)
+        if event.stage == "RequestReceived" and event.verb == "watch" and "endpointslices" in event.uri
+    ]
+    assert len(watches) <= 1

@@ -1,0 +1,60 @@
+"""The locks are complete, hold digests, name no place, and do not hold the stranger that has our name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.repository.tree import ROOT, label
+
+LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
+ENTRY = re.compile(r"(?P<name>[a-z0-9.-]+)==[\w.!+]+(?: ; [^\\]+)? \\")
+DIGEST = re.compile(r" {4}--hash=sha256:[0-9a-f]{64}(?: \\)?")
+
+
+def names(lock: Path) -> set[str]:
+    """The packages of a lock."""
+    return {found["name"] for found in map(ENTRY.fullmatch, lock.read_text().splitlines()) if found}
+
+
+def packages(requirements: list[str]) -> set[str]:
+    """The normalised names in requirements."""
+    return {re.split(r"[^\w.-]", text)[0].lower().replace("_", "-") for text in requirements}
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[str, set[str]]:
+    """The packages that pyproject.toml asks for, by the lock that holds them."""
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, groups = text["project"], text["dependency-groups"]
+    return {
+        "hub": packages(project["dependencies"] + groups["build"]),
+        "manager": packages(project["optional-dependencies"]["manager"]),
+        "test": packages(groups["test"]),
+        "go": packages(groups["go"]),
+    }
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=label)
+def test_a_lock_holds_versions_and_digests_only(lock: Path) -> None:
+    lines = lock.read_text().splitlines()
+    assert lines[0].startswith("# Made by scripts/lock")
+    assert [line for line in lines[1:] if not ENTRY.fullmatch(line) and not DIGEST.fullmatch(line)] == []
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=label)
+def test_a_lock_does_not_hold_the_package_that_has_our_name(lock: Path) -> None:
+    assert "edgehub" not in names(lock)
+
+
+def test_what_the_project_wants_is_locked(wanted: dict[str, set[str]]) -> None:
+    assert {lock.stem for lock in LOCKS} == set(wanted)
+    missing = {lock.stem: wanted[lock.stem] - names(lock) for lock in LOCKS}
+    assert missing == {stem: set() for stem in wanted}
+
+
+def test_the_project_never_wants_itself(wanted: dict[str, set[str]]) -> None:
+    assert "edgehub" not in set().union(*wanted.values())

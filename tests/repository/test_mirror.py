@@ -1,0 +1,42 @@
+"""Tests mirror the sources: the same folders, and the same files with `test_` before their names."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.repository.tree import ROOT, label, parse, room_modules
+
+EXCEPTIONS: dict[str, str] = {}
+"""Module without a test of its own: the reason. One that is no longer needed fails, so this only shrinks."""
+
+
+def mirror(module: Path) -> Path:
+    """Where the tests of a module are."""
+    return ROOT / "tests" / module.relative_to(ROOT).with_name(f"test_{module.name}")
+
+
+def says_something(module: Path) -> bool:
+    """Whether a module holds more than its docstring; a package's usual `__init__.py` does not."""
+    match parse(module).body:
+        case [] | [ast.Expr()]:
+            return False
+    return True
+
+
+def missing_tests() -> set[str]:
+    """Modules of the product that have no test file."""
+    return {label(path) for path in room_modules() if says_something(path) and not mirror(path).exists()}
+
+
+def test_each_module_has_its_tests() -> None:
+    missing = missing_tests() - set(EXCEPTIONS)
+    assert not missing, "\n".join(sorted(missing))
+
+
+def test_each_exception_is_needed() -> None:
+    assert set(EXCEPTIONS) - missing_tests() == set()
+
+
+def test_the_mirror_keeps_the_path() -> None:
+    assert label(mirror(ROOT / "addons/filters/endpoints.py")) == "tests/addons/filters/test_endpoints.py"

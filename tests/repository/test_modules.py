@@ -1,0 +1,92 @@
+"""What every Python file keeps to: it says what it is for, is short, explains a check that it silences."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.repository.tree import label, modules, parse, room_modules
+
+LONGEST_MODULE = 400
+"""Lines. What is longer has more than one concern."""
+
+LONGEST_FUNCTION = 60
+"""Lines, in the product: what fits on a screen. Tests hold tables and are free."""
+
+THIS = Path(__file__).resolve()
+"""This file shows what is wrong, so it is left out where lines are read."""
+
+SILENCED = re.compile(
+    r"#\s*(?:noqa|type:\s*ignore)\b(?::?\s*(?:\[[\w, -]+\]|[A-Z]+\d+(?:,\s*[A-Z]+\d+)*))?(?P<reason>.*)"
+)
+"""A comment that silences a check, and what follows its codes."""
+
+
+def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method of a module."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def unexplained(line: str) -> bool:
+    """Whether a line silences a check without saying why."""
+    found = SILENCED.search(line)
+    return found is not None and not re.search(r"[a-z]{2}", found["reason"])
+
+
+def test_each_module_says_what_it_is_for() -> None:
+    silent = [label(path) for path in modules() if not ast.get_docstring(parse(path))]
+    assert not silent, "\n".join(silent)
+
+
+def test_modules_are_short() -> None:
+    lengths = {label(path): len(path.read_text().splitlines()) for path in modules()}
+    long = [f"{name}: {length} lines" for name, length in lengths.items() if length > LONGEST_MODULE]
+    assert not long, "\n".join(long)
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{label(path)}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in room_modules()
+        for node in functions(parse(path))
+    }
+    long = [f"{name}: {length} lines" for name, length in lengths.items() if length > LONGEST_FUNCTION]
+    assert not long, "\n".join(long)
+
+
+def test_a_silenced_check_says_why() -> None:
+    wrong = [
+        f"{label(path)}: {line.strip()}"
+        for path in modules()
+        for line in path.read_text().splitlines()
+        if path != THIS and unexplained(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_addon_is_named_like_a_module_of_the_standard_library() -> None:
+    # mitmproxy puts the folder of addons/hub.py on the path, where such a name would hide the real module.
+    addons = [path for path in room_modules() if path.parent.name == "addons" and path.stem != "__init__"]
+    assert [label(path) for path in addons if path.stem in sys.stdlib_module_names] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("x = 1", False),
+        ("x = f()  # noqa: S101", True),
+        ("x = f()  # noqa: S101, S102", True),
+        ("x = f()  # noqa: S101 - the value is ours", False),
+        ("x = f()  # type: ignore[arg-type]", True),
+        ("x = f()  # type: ignore[arg-type]  # the stub lacks None", False),
+    ],
+)
+def test_what_counts_as_a_reason(line: str, wrong: bool) -> None:
+    assert unexplained(line) is wrong

@@ -1,0 +1,107 @@
+"""The scripts: each can be run, is sound bash, and hands its arguments and signals to the right program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.repository.tree import ROOT, files, label, scripts
+
+FOLDERS = {"scripts", ".ci"}
+BASH = tuple(path for path in files() if path.parent.name in FOLDERS and path.suffix == "")
+LIBRARY = ROOT / "scripts" / "environment"
+"""Sourced by the others, so it is not executable."""
+
+LAUNCHERS = {
+    "hub": "-P -m addons.command --node n1 a b",
+    "manager": "-P -m controllers.manager --node n1 a b",
+    "demo": "-m scripts.demo_program --node n1 a b",
+    "bench": "-m scripts.bench_program --node n1 a b",
+    "test": "-m pytest --node n1 a b",
+}
+"""Script: what it asks of Python when it is given `--node n1 "a b"`."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the scripts; their Python is a program that prints its arguments, folder and process."""
+    copy = tmp_path / "check out"
+    (copy / "scripts").mkdir(parents=True)
+    for path in BASH:
+        if path.parent.name == "scripts":
+            (copy / "scripts" / path.name).write_text(path.read_text())
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$@"\npwd\necho $$\n')
+    python.chmod(0o755)
+    (copy / "scripts" / "environment").write_text(
+        f"root='{copy}'\nenvironment() {{ python='{python}'; echo \"sets $*\"; }}\n"
+    )
+    return copy
+
+
+def test_the_scripts_are_found() -> None:
+    assert {"hub", "manager", "demo", "test", "check", "bench", "lock", "environment", "run"} <= {
+        p.name for p in BASH
+    }
+
+
+@pytest.mark.parametrize("path", BASH, ids=label)
+def test_bash_can_read_it(path: Path) -> None:
+    subprocess.run(["bash", "-n", path], check=True)
+
+
+@pytest.mark.parametrize("path", BASH, ids=label)
+def test_it_says_what_it_does_and_stops_at_errors(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0 if path == LIBRARY else 1].startswith("# ")
+    assert "set -euo pipefail" in lines
+
+
+@pytest.mark.parametrize("path", scripts(), ids=label)
+def test_it_can_be_run(path: Path) -> None:
+    assert os.access(path, os.X_OK)
+
+
+def test_the_library_is_not_run_by_itself() -> None:
+    assert not os.access(LIBRARY, os.X_OK)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_launcher_becomes_its_program(name: str, checkout: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(checkout / "scripts" / name)
+    with subprocess.Popen(
+        ["bash", link, "--node", "n1", "a b"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        output = run.stdout.read().splitlines()
+    assert run.returncode == 0
+    *_, arguments, folder, process = output
+    assert arguments == LAUNCHERS[name]
+    # The program that runs for long gets the signals: it took the script's place.
+    assert int(process) == run.pid
+    # The hub's and the manager's arguments may be paths from where the user stands.
+    assert Path(folder) == (tmp_path if name in {"hub", "manager"} else checkout)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sets"),
+    [
+        ("hub", [], "hub"),
+        ("manager", [], "hub manager"),
+        ("demo", [], "hub manager test"),
+        ("demo", ["--real"], "hub manager test go"),
+        ("bench", [], "hub manager test go"),
+        ("test", [], "hub manager test go"),
+        ("test", ["-k", "x", "--quick"], "hub manager test"),
+    ],
+)
+def test_a_launcher_installs_no_more_than_it_needs(
+    name: str, arguments: list[str], sets: str, checkout: Path
+) -> None:
+    script = str(checkout / "scripts" / name)
+    output = subprocess.run(["bash", script, *arguments], check=True, capture_output=True, text=True).stdout
+    assert output.splitlines()[0] == f"sets {sets}"
