@@ -31,10 +31,11 @@ _SCALARS = {
 ENTRY = "StringEntry"
 
 type Field = tuple[int, str, FieldDescriptorProto.Label.ValueType]
+type Table = Mapping[str, Mapping[str, Field]]
 
 # Message -> field (its JSON name) -> number, type, label. A bool must be a pointer in the Go type: one that is not
 # is always on the wire, so that an absent one would read differently in the two encodings.
-TABLE: Mapping[str, Mapping[str, Field]] = {
+TABLE: Table = {
     # apimachinery: metadata and what every object has
     ENTRY: {"key": (1, "string", ONE), "value": (2, "string", ONE)},
     "ObjectMeta": {
@@ -307,10 +308,17 @@ def _field_kind(kind: str, label: FieldDescriptorProto.Label.ValueType) -> Field
             return FieldKind.CHILDREN if many else FieldKind.CHILD
 
 
-def _file() -> FileDescriptorProto:
-    """The table as a proto2 file: proto2 knows presence, and takes text that is not UTF-8 as it is."""
+def message_classes(table: Table) -> Mapping[str, Any]:
+    """A class for each message of a table."""
+    pool = DescriptorPool()  # a private one: other packages' names cannot clash with ours
+    pool.AddSerializedFile(_file(table).SerializeToString())
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"edgehub.{name}")) for name in table}
+
+
+def _file(table: Table) -> FileDescriptorProto:
+    """A table as a proto2 file: proto2 knows presence, and takes text that is not UTF-8 as it is."""
     file = FileDescriptorProto(name="edgehub/kube.proto", package="edgehub", syntax="proto2")
-    for name, fields in TABLE.items():
+    for name, fields in table.items():
         message = file.message_type.add(name=name)
         for field, (number, kind, label) in fields.items():
             if kind in _SCALARS:
@@ -327,12 +335,7 @@ def _file() -> FileDescriptorProto:
 
 
 def _build() -> Mapping[str, MessageType]:
-    pool = DescriptorPool()  # a private one: other packages' names cannot clash with ours
-    pool.AddSerializedFile(_file().SerializeToString())
-    types = {
-        name: MessageType(name, GetMessageClass(pool.FindMessageTypeByName(f"edgehub.{name}")))
-        for name in TABLE
-    }
+    types = {name: MessageType(name, made) for name, made in message_classes(TABLE).items()}
     for name, message_type in types.items():
         message_type.children = {
             field: types[kind] for field, (_, kind, _) in TABLE[name].items() if kind in types

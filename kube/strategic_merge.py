@@ -122,7 +122,7 @@ def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path:
     elif old is None:
         both = _cleaned(new)
     else:
-        both = _merged_list(old, new, keys, list_path) if list_path in keys else _cleaned(new)
+        both = _merged_list(old, new or [], keys, list_path) if list_path in keys else _cleaned(new)
     rest.pop(name, None)
     if both is not None:
         merged[name] = _interleaved(both, order, old or [], key)
