@@ -13,6 +13,7 @@ from addons import metrics
 from addons.explain import explain
 from addons.filter_inputs import FilterInputs
 from addons.health import Cloud
+from addons.offline import Offline
 from addons.rules import RulesInForce
 from addons.settings import Settings
 from addons.sources import Source, Sources
@@ -24,13 +25,20 @@ class Admin:
     """Serves on the admin port from `start` to `close`. The port is bound at once: a taken one stops the start."""
 
     def __init__(
-        self, settings: Settings, cloud: Cloud, sources: Sources, inputs: FilterInputs, rules: RulesInForce
+        self,
+        settings: Settings,
+        cloud: Cloud,
+        sources: Sources,
+        inputs: FilterInputs,
+        rules: RulesInForce,
+        offline: Offline | None = None,
     ) -> None:
         self._settings = settings
         self._cloud = cloud
         self._sources = sources
         self._inputs = inputs
         self._rules = rules
+        self._offline = offline
         family = socket.AF_INET6 if ":" in settings.listen else socket.AF_INET
         self._socket = socket.create_server((settings.listen, settings.admin_port), family=family)
 
@@ -46,6 +54,7 @@ class Admin:
                 web.get("/debug/sources", self._shown(self._all_sources)),
                 web.get("/debug/views", self._shown(self._all_views)),
                 web.get("/debug/rules", self._shown(self._all_rules)),
+                web.get("/debug/offline", self._shown(self._without_cloud)),
                 web.get("/debug/explain", self._explain),
             ]
         )
@@ -94,6 +103,9 @@ class Admin:
             {"server": str(each.server), "condition": each.condition, "reason": each.reason}
             for each in self._cloud.servers
         ]
+
+    def _without_cloud(self) -> dict[str, Any]:
+        return self._offline.describe() if self._offline is not None else {}
 
     def _all_sources(self) -> list[dict[str, Any]]:
         return [_source(each) for each in self._sources]

@@ -6,7 +6,9 @@ Bounded in number and bytes; what was not needed for longest goes first. Kept in
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
+import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from urllib.parse import parse_qsl
 import orjson
 
 from addons.copies import Copies
+from kube.codec import Codec, codec_for
+from kube.encoding import Encoding
 
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of one answer: OpenAPI v2 of a large cluster is about as large as that, packed."""
@@ -32,10 +36,20 @@ KEPT_HEADERS = ("content-type", "content-encoding", "etag", "vary")
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """An answer with status 200."""
+    """An answer that a client got, as it was on the wire."""
 
     headers: Mapping[str, str]
     body: bytes
+
+    def single(self) -> tuple[Codec, str, str, bytes]:
+        """The object in it: codec, apiVersion, kind and raw form. ValueError where there is none."""
+        codec = codec_for(Encoding(self.headers.get("content-type", "").partition(";")[0].strip()))
+        try:
+            packed = self.headers.get("content-encoding") == "gzip"
+            body = gzip.decompress(self.body) if packed else self.body
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"it cannot be unpacked: {error}") from error
+        return codec, *codec.decode_single(body)
 
 
 class Answers:
@@ -100,10 +114,17 @@ class Answers:
         self._index.move_to_end(name)
 
 
-def answer_name(identity: str, target: str, accept: str, accept_encoding: str) -> str:
-    """A name for the answer to a GET: the same for requests whose answers have the same objects and form."""
+def is_too_large(headers: Mapping[str, str]) -> bool:
+    """Whether an answer says that it is too large to be copied."""
+    length = headers.get("content-length", "")
+    return length.isdecimal() and int(length) > MAX_BODY
+
+
+def answer_name(identity: str, target: str, accept: str, accept_encoding: str, body: bytes = b"") -> str:
+    """A name for an answer: the same for requests whose answers have the same objects and form."""
     path, _, query = target.partition("?")
     asked = sorted(
         pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] not in ABOUT_THE_REQUEST
     )
-    return hashlib.sha256(orjson.dumps((identity, path, asked, accept, accept_encoding))).hexdigest()[:32]
+    question = orjson.dumps((identity, path, asked, accept, accept_encoding))
+    return hashlib.sha256(question + body).hexdigest()[:32]

@@ -5,18 +5,26 @@ They go through the origin, because mitmproxy could not replace the answer of a 
 
 from __future__ import annotations
 
-from aiohttp import web
-from multidict import CIMultiDictProxy
+import asyncio
+import contextlib
+from collections.abc import Mapping
 
-from addons.answers import Answers, answer_name
+from aiohttp import web
+from mitmproxy import http
+
+from addons.answers import Answers, is_too_large
+from addons.asked import HEADERS, Asked
 from addons.caller import Lending
 from addons.egress import ANSWERED_HEADER
 from addons.exchange import TICKET_HEADER, Exchange
 from addons.health import Cloud
 from addons.kept_objects import KeptObjects
+from addons.offline_writes import OfflineWrites
 from addons.reviews import Reviews
+from addons.standby import Standby, is_token_request
 from kube.client import Client, Unreachable, WholeAnswer
-from kube.status import unavailable
+from kube.request import RequestInfo
+from kube.status import StatusError, unavailable
 
 TRIES = 3
 """Times a read is sent before the node answers: another server may be up."""
@@ -35,40 +43,84 @@ NOT_PASSED_ON = frozenset(
 
 
 class Backed:
-    """What the origin does with such a request."""
+    """What becomes of such a request: on its way to the cloud, and at the origin."""
 
     def __init__(
         self,
+        node: str,
         client: Client,
         cloud: Cloud,
         reviews: Reviews,
         objects: KeptObjects,
         answers: Answers,
+        writes: OfflineWrites,
     ) -> None:
+        self._node = node
         self._client = client
         self._cloud = cloud
         self._reviews = reviews
         self._objects = objects
         self._answers = answers
+        self._writes = writes
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def is_up(self) -> bool:
-        return self._cloud.is_up
+    def standby(self) -> Standby:
+        return Standby(self._node, self._cloud.is_up)
+
+    def is_sent(self, info: RequestInfo) -> bool:
+        """Whether a request goes to the cloud: there is one, and it has all that the node took in its place."""
+        return self._cloud.is_up and not self._writes.owes(info)
+
+    def passed(self, exchange: Exchange, request: http.Request, response: http.Response) -> None:
+        """Copy what the cloud answered to a client."""
+        body = response.raw_content
+        if body is None or is_too_large(response.headers):
+            return
+        asked = Asked.of(
+            exchange.info, request.data.path.decode(), request.headers, request.raw_content or b""
+        )
+        answer = WholeAnswer(response.status_code, response.headers, body)
+        if exchange.caller.lending is Lending.HUB:
+            self._keep("", asked, answer)
+        else:
+            task = asyncio.create_task(self._keep_own(exchange, asked, answer), name="copy of an answer")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def answer(self, exchange: Exchange, request: web.BaseRequest) -> web.StreamResponse:
         """The cloud's answer; without a cloud the node's own, or a StatusError."""
-        body = await request.content.read()
-        for _ in range(TRIES):
+        asked = Asked.of(exchange.info, request.raw_path, request.headers, await request.content.read())
+        for _ in range(await self._tries(exchange)):
             if not self._cloud.is_up:
                 break
-            answer = await self._ask(request, body)
+            answer = await self._ask(request, asked.body)
             if answer is not None:
-                if answer.status == 200:
-                    await self._keep(exchange, request, answer)
+                self._keep(await self._identity(exchange), asked, answer)
                 return web.Response(
                     status=answer.status, headers=_passed_on(answer.headers), body=answer.body
                 )
-        return await self._from_node(exchange, request)
+        return await self._from_node(await self._identity(exchange), exchange, asked)
+
+    async def _tries(self, exchange: Exchange) -> int:
+        """How often a server is asked: reads may be sent twice, writes not, and not past one that waits."""
+        if exchange.info.method == "GET":
+            return TRIES
+        return 1 if not exchange.was_sent and await self._writes.settled(exchange.info) else 0
+
+    def _keep(self, identity: str, asked: Asked, answer: WholeAnswer) -> None:
+        options = asked.info.options
+        if options.continue_token or options.limit:
+            return  # a page is no list
+        if is_token_request(asked.info):
+            if answer.status == 201:
+                self._writes.tokens.keep(identity, asked, answer.headers, answer.body)
+        elif asked.info.method == "GET" and answer.status == 200:
+            self._answers.keep(asked.name(identity), answer.headers, answer.body)
+
+    async def _keep_own(self, exchange: Exchange, asked: Asked, answer: WholeAnswer) -> None:
+        with contextlib.suppress(StatusError):
+            self._keep(await self._identity(exchange), asked, answer)
 
     async def _ask(self, request: web.BaseRequest, body: bytes) -> WholeAnswer | None:
         """What a server says; None when none said anything."""
@@ -80,23 +132,16 @@ class Backed:
             return None
         return answer if ANSWERED_HEADER in answer.headers else None
 
-    async def _keep(self, exchange: Exchange, request: web.BaseRequest, answer: WholeAnswer) -> None:
-        if exchange.info.options.continue_token or exchange.info.options.limit:
-            return  # a page is no list
-        identity = await self._identity(exchange)
-        self._answers.keep(_name(identity, request), answer.headers, answer.body)
-
-    async def _from_node(self, exchange: Exchange, request: web.BaseRequest) -> web.StreamResponse:
-        identity = await self._identity(exchange)
-        response = await self._objects.answer(exchange, request, identity)
+    async def _from_node(self, identity: str, exchange: Exchange, asked: Asked) -> web.StreamResponse:
+        if asked.info.method != "GET":
+            return await self._writes.answer(exchange, identity, asked)
+        response = await self._objects.answer(asked.info, asked.accept, identity)
         if response is not None:
             return response
-        kept = await self._answers.get(_name(identity, request))
+        kept = await self._answers.get(asked.name(identity))
         if kept is not None:
-            return web.Response(
-                headers={**kept.headers, "Cache-Control": "no-cache, private"}, body=kept.body
-            )
-        what = exchange.info.type.group_resource if exchange.info.type is not None else exchange.info.path
+            return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body)
+        what = asked.info.type.group_resource if asked.info.type is not None else asked.info.path
         raise unavailable(f"the cloud cannot be reached, and the node has no copy of {what}")
 
     async def _identity(self, exchange: Exchange) -> str:
@@ -105,12 +150,5 @@ class Backed:
         return await self._reviews.user(exchange.caller.authorization)
 
 
-def _name(identity: str, request: web.BaseRequest) -> str:
-    headers = request.headers
-    return answer_name(
-        identity, request.raw_path, headers.get("Accept", ""), headers.get("Accept-Encoding", "")
-    )
-
-
-def _passed_on(headers: CIMultiDictProxy[str]) -> list[tuple[str, str]]:
+def _passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers.items() if name.lower() not in NOT_PASSED_ON]

@@ -18,6 +18,7 @@ from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
 from addons.guard import guarded_connection
+from addons.rescue import install as install_rescue
 from kube.status import StatusError, bad_request, entity_too_large, unavailable
 
 STREAMS_PER_CLIENT = 1_000
@@ -42,6 +43,7 @@ class Connections:
         vars(_http1)["make_error_response"] = _status_response
         vars(_http2)["format_error"] = _status_body
         vars(_http2)["BufferedH2Connection"] = WideH2Connection
+        install_rescue()
 
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:

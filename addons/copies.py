@@ -10,7 +10,9 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -64,14 +66,17 @@ class Copies:
     def forget(self, copy: Copy) -> None:
         self._copies.discard(copy)
 
-    def close(self) -> None:
-        """Write what waits, as far as the disk lets it be done in time."""
+    def close(self, table: str = "", values: Mapping[str, bytes | None] = MappingProxyType({})) -> None:
+        """Write what waits, and named values of a table, as far as the disk lets it be done in time."""
         batches = [batch for copy in self._copies if (batch := copy.take()) is not None]
+        works = [partial(self.disk.write, batch) for batch in batches]
+        if values:
+            works.insert(0, partial(self.disk.put, table, values))
 
         def last() -> None:
-            for batch in batches:
+            for work in works:
                 try:
-                    self.disk.write(batch)
+                    work()
                 except (DiskError, NotKept) as error:
                     logger.warning("not written at the end: %s", error)
             self.disk.close()

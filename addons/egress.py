@@ -13,6 +13,7 @@ from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons import metrics
+from addons.answers import is_too_large
 from addons.caller import Lending, Listener
 from addons.connections import Connections
 from addons.exchange import exchange_of
@@ -36,6 +37,8 @@ RECOVERY_INTERVAL = 1.0
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
 
+SENT = frozenset({Kind.RELAY, Kind.BACKED})
+"""What may go to the cloud."""
 ANSWERED_HEADER = "x-edgehub-answered"
 """On answers to the hub's own requests: it came from a server, and is no error of the hub's own."""
 
@@ -112,8 +115,10 @@ class Egress:
         exchange = exchange_of(flow)
         if exchange is None or exchange.route is None:
             raise internal("the request was not routed")
-        if exchange.route.kind is not Kind.RELAY:
-            return
+        if exchange.ticket:
+            return  # to the origin
+        if exchange.route.kind not in SENT:
+            raise internal("the request was not redirected")
         server = self._choose(exchange.server)
         lending = exchange.caller.lending
         exchange.server = str(server)
@@ -122,20 +127,38 @@ class Egress:
         flow.request.scheme = server.scheme
         flow.request.host = ServerHost(server, lending)
         flow.request.port = server.port
-        flow.request.stream = _counted("up", server)
+        if exchange.rescue is None:
+            flow.request.stream = _counted("up", server)
+
+    @guarded
+    def request(self, flow: http.HTTPFlow) -> None:
+        """What may be sent twice was not streamed, and is counted here."""
+        host = flow.request.host
+        if isinstance(host, ServerHost) and not flow.request.stream:
+            metrics.UPSTREAM_BYTES.labels("up", str(host.server)).inc(len(flow.request.raw_content or b""))
 
     @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         exchange = exchange_of(flow)
-        if exchange is None or exchange.route is None or exchange.route.kind is not Kind.RELAY:
-            return
         host = flow.request.host
-        if not isinstance(host, ServerHost) or flow.response is None:
+        if exchange is None or exchange.route is None or flow.response is None:
+            return
+        if not isinstance(host, ServerHost):
             return
         if exchange.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
-        if not exchange.route.filters:
-            flow.response.stream = _counted("down", host.server)
+        if exchange.route.filters or (
+            exchange.rescue is not None and not is_too_large(flow.response.headers)
+        ):
+            return
+        exchange.rescue = None
+        flow.response.stream = _counted("down", host.server)
+
+    @guarded
+    def response(self, flow: http.HTTPFlow) -> None:
+        host = flow.request.host
+        if isinstance(host, ServerHost) and flow.response is not None and not flow.response.stream:
+            metrics.UPSTREAM_BYTES.labels("down", str(host.server)).inc(len(flow.response.raw_content or b""))
 
     @guarded_connection
     def server_connect(self, data: ServerConnectionHookData) -> None:

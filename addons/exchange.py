@@ -6,6 +6,7 @@ must be in neither.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,11 @@ class Exchange:
     route: Route | None = None
     server: str = ""
     ticket: str = ""
+    """Of a request that goes to the origin; without one it goes to the cloud."""
+    rescue: Callable[[http.HTTPFlow], None] | None = None
+    """Turns the request to the origin when its server fails; None where only the cloud can answer."""
+    was_sent: bool = False
+    """A server may have had the request before it was turned to the origin."""
     counted: bool = False
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from addons.exchange import Exchange
 from addons.sources import Source, Sources
 from kube.negotiation import METADATA_KIND, acceptable
 from kube.reflector import Question
 from kube.request import RequestInfo
 from kube.selectors import parse_field_selector, parse_label_selector
 from kube.status import StatusError, not_found
-from kube.store import Item
+from kube.store import Item, Key
 from kube.view import Form, Scope
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
@@ -29,14 +28,11 @@ class KeptObjects:
         self._sources = sources
         self._wait = wait
 
-    async def answer(
-        self, exchange: Exchange, request: web.BaseRequest, identity: str
-    ) -> web.Response | None:
+    async def answer(self, info: RequestInfo, accept: str | None, identity: str) -> web.Response | None:
         """The answer to a get or list; None when the sources have none. StatusError 404 where absence is known."""
-        info = exchange.info
         if info.type is None or info.verb not in ("get", "list") or info.subresource:
             return None
-        forms = {each.encoding: each.kind for each in reversed(acceptable(request.headers.get("Accept")))}
+        forms = {each.encoding: each.kind for each in reversed(acceptable(accept))}
         absent = False
         for question in self._sources.questions(identity, info):
             if question.metadata_only or forms.get(question.encoding) not in ("", METADATA_KIND):
@@ -51,14 +47,23 @@ class KeptObjects:
             if info.verb == "list":
                 assert scope is not None
                 return _response(source, form, [item for item in source.store if scope.matches(item)])
-            namespace = "" if info.type.resource == "namespaces" else info.namespace
-            item = source.store.get((namespace, info.name))
+            item = source.store.get(_key(info))
             if item is not None:
                 return _response(source, form, item)
             absent = absent or _covers(question, info)
         if absent:
             raise not_found(info.type.group_resource, info.name)
         return None
+
+    async def find(self, identity: str, info: RequestInfo) -> list[Item]:
+        """Every whole copy of an object, from all sources that have it."""
+        found = []
+        for question in self._sources.questions(identity, info):
+            source = await self._ready(identity, question) if not question.metadata_only else None
+            item = source.store.get(_key(info)) if source is not None else None
+            if item is not None:
+                found.append(item)
+        return found
 
     async def _ready(self, identity: str, question: Question) -> Source | None:
         source = self._sources.get(identity, question)
@@ -67,6 +72,11 @@ class KeptObjects:
         except StatusError:
             return None
         return source
+
+
+def _key(info: RequestInfo) -> Key:
+    is_namespace = info.type is not None and info.type.resource == "namespaces"
+    return "" if is_namespace else info.namespace, info.name
 
 
 def _scope(question: Question, info: RequestInfo) -> Scope | None:

@@ -15,9 +15,6 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.admin import Admin
-from addons.answers import Answers
-from addons.backed import Backed
-from addons.copies import Copies
 from addons.egress import Egress
 from addons.explain import explain
 from addons.filter_chain import FilterChain
@@ -28,13 +25,14 @@ from addons.filters.inputs import HubAddress
 from addons.filters.topology import Order
 from addons.health import Cloud, ServerHealth
 from addons.identity import Identity
-from addons.kept_objects import KeptObjects
 from addons.local_health import LocalHealthSource
+from addons.offline import Offline
 from addons.options import Options
-from addons.origin import Origin
+from addons.origin import Answerer, Origin
 from addons.resolve import INTERNAL_HEADER, Resolve
 from addons.reviews import Reviews
 from addons.route import Router
+from addons.routing import Kind
 from addons.rule_events import event_of, send_event
 from addons.rule_table import OFF_IN_CLOUD_MODE, Problem, Rules
 from addons.rules import RulesInForce
@@ -43,8 +41,6 @@ from addons.serving_certificate import ServingCertificate, own_certificate
 from addons.settings import Settings, listener_modes, parse_server
 from addons.sources import Sources, ViewKey
 from kube.client import Client, new_session
-from kube.disk import Disk
-from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
 from kube.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 from kube.reflector import Question
@@ -75,8 +71,7 @@ class Lifecycle:
         self._rules: RulesInForce | None = None
         self._origin: Origin | None = None
         self._admin: Admin | None = None
-        self._copies: Copies | None = None
-        self._answers: Answers | None = None
+        self._offline: Offline | None = None
         self._internal = ""
 
     def configure(self, updated: set[str]) -> None:
@@ -95,10 +90,8 @@ class Lifecycle:
             if not await _proxyserver().servers.update(modes):
                 raise OSError("a listener could not be opened")
             if self._options.settings.mode == "edge":
-                self._copies = Copies(Disk(self._options.settings.state_dir / "cache"), DiskWriter())
-                await self._copies.open()
-                self._answers = Answers(self._copies)
-                await self._answers.open()
+                self._offline = Offline(self._options.settings.state_dir / "cache")
+                await self._offline.open()
             self._start()
         except Exception as error:
             logger.critical("the hub could not start: %s", error)
@@ -117,7 +110,7 @@ class Lifecycle:
         self._build(settings, credentials, cloud)
 
     def done(self) -> None:
-        for part in (self._inputs, self._copies, self._sources, self._origin, self._admin):
+        for part in (self._inputs, self._offline, self._sources, self._origin, self._admin):
             if part is not None:
                 part.close()
         for task in self._tasks:
@@ -145,12 +138,13 @@ class Lifecycle:
             return client.with_headers({"Authorization": authorization}) if authorization else client
 
         def is_up() -> bool:
-            return cloud.is_up or self._copies is None
+            return cloud.is_up or self._offline is None
 
         def chain_of(bound: tuple[Filter, ...], resource: str) -> FilterChain | None:
             return FilterChain(bound, inputs, resource) if bound else None
 
-        sources = self._sources = Sources(client_of, chain_of, settings.idle, self._copies, is_up)
+        copies = self._offline.copies if self._offline is not None else None
+        sources = self._sources = Sources(client_of, chain_of, settings.idle, copies, is_up)
         inputs = self._inputs = FilterInputs(
             settings.node,
             settings.pool,
@@ -172,13 +166,15 @@ class Lifecycle:
             sources.sentinel(_rules_question(settings)), filters, _disabled(settings), rules_changed, report
         )
         reviews = Reviews(client_of)
-        serving = Serving(sources, reviews, lambda: rules.rules, settings.wait)
-        backed = None
-        if self._answers is not None:
-            objects = KeptObjects(sources, settings.wait)
-            backed = Backed(self._internal_client(), cloud, reviews, objects, self._answers)
-        origin = self._origin = Origin(serving, backed)
-        self._router.start(origin, rules, inputs)
+        answerers: dict[Kind, Answerer] = {
+            Kind.VIEW: Serving(sources, reviews, lambda: rules.rules, settings.wait)
+        }
+        if self._offline is not None:
+            own, relaying = client, self._internal_client()
+            self._offline.build(settings, own, relaying, cloud, self._egress.changed, reviews, sources)
+            answerers |= self._offline.answerers
+        origin = self._origin = Origin(answerers)
+        self._router.start(origin, rules, inputs, self._offline.backed if self._offline is not None else None)
         self._egress.start(cloud, credentials, origin.address, self._client)
         self._tasks.append(asyncio.create_task(origin.start(), name="origin"))
         self._tasks.append(asyncio.create_task(self._hurry(sources), name="reflectors after an outage"))
@@ -188,7 +184,7 @@ class Lifecycle:
             )
             self._tasks.append(asyncio.create_task(health.run(), name="local health"))
         if settings.admin_port:
-            self._admin = Admin(settings, cloud, sources, inputs, rules)
+            self._admin = Admin(settings, cloud, sources, inputs, rules, self._offline)
             self._tasks.append(asyncio.create_task(self._admin.start(), name="admin server"))
 
     def _keep(self, work: Coroutine[None, None, None], name: str) -> None:

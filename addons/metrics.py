@@ -77,6 +77,22 @@ CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )
 
+JOURNAL_ENTRIES = Gauge(
+    "edgehub_journal_entries", "Writes that wait for the cloud.", ["kind"], registry=REGISTRY
+)
+JOURNAL_REPLAYED = Counter(
+    "edgehub_journal_replayed", "Writes that the cloud has taken afterwards.", ["kind"], registry=REGISTRY
+)
+JOURNAL_DROPPED = Counter(
+    "edgehub_journal_dropped",
+    "Writes that never reached the cloud: it refused them, the object is gone, or there was no room.",
+    ["kind", "reason"],
+    registry=REGISTRY,
+)
+LEASE_RENEWALS = Counter(
+    "edgehub_lease_renewals", "Renewals of this node's lease in the cloud.", ["outcome"], registry=REGISTRY
+)
+
 COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""
 

@@ -6,41 +6,36 @@ import itertools
 import logging
 import secrets
 import socket
+from collections.abc import Mapping
+from typing import Protocol
 
 from aiohttp import web
 
-from addons.backed import Backed
 from addons.exchange import TICKET_HEADER, Exchange
 from addons.routing import Kind
-from addons.serving import Serving
 from kube.status import StatusError, internal
 
 logger = logging.getLogger(__name__)
 
 
+class Answerer(Protocol):
+    """What the origin does with requests that go one way."""
+
+    async def answer(self, exchange: Exchange, request: web.BaseRequest) -> web.StreamResponse:
+        """The whole answer, streams to their end; StatusError where that is the answer."""
+
+
 class Origin:
     """Hands out tickets, and answers who brings one back."""
 
-    def __init__(self, serving: Serving, backed: Backed | None = None) -> None:
-        """`backed` answers for the cloud; None where the hub keeps nothing."""
-        self._serving = serving
-        self._backed = backed
+    def __init__(self, answerers: Mapping[Kind, Answerer]) -> None:
+        self._answerers = answerers
         self._secret = secrets.token_urlsafe(32)
         self._numbers = itertools.count()
         self._tickets: dict[str, Exchange] = {}
         self._runner: web.ServerRunner | None = None
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
-
-    @property
-    def is_backed(self) -> bool:
-        """Whether the node answers for itself when the cloud is gone."""
-        return self._backed is not None
-
-    @property
-    def is_up(self) -> bool:
-        """Whether there is a cloud to send requests to, as far as is known."""
-        return self._backed is None or self._backed.is_up
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -66,9 +61,8 @@ class Origin:
         if exchange is None:
             return web.Response(status=403, text="this port is the hub's own\n")
         try:
-            if exchange.route is not None and exchange.route.kind is Kind.BACKED and self._backed is not None:
-                return await self._backed.answer(exchange, request)
-            return await self._serving.answer(exchange, request)
+            assert exchange.route is not None
+            return await self._answerers[exchange.route.kind].answer(exchange, request)
         except StatusError as error:
             return status_response(error)
         except Exception:

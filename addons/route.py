@@ -7,7 +7,8 @@ import asyncio
 from mitmproxy import http
 
 from addons import metrics
-from addons.caller import Listener
+from addons.backed import Backed
+from addons.caller import Lending, Listener
 from addons.connections import Connections
 from addons.exchange import TICKET_HEADER, Exchange, exchange_of
 from addons.filter_inputs import FilterInputs
@@ -38,10 +39,13 @@ class Router:
         self._origin: Origin | None = None
         self._rules: RulesInForce | None = None
         self._inputs: FilterInputs | None = None
+        self._backed: Backed | None = None
 
-    def start(self, origin: Origin, rules: RulesInForce, inputs: FilterInputs) -> None:
-        """Take what a decision needs; requests that come earlier are refused."""
-        self._origin, self._rules, self._inputs = origin, rules, inputs
+    def start(
+        self, origin: Origin, rules: RulesInForce, inputs: FilterInputs, backed: Backed | None = None
+    ) -> None:
+        """Take what a decision needs; requests that come earlier are refused. Without `backed` nothing is kept."""
+        self._origin, self._rules, self._inputs, self._backed = origin, rules, inputs, backed
 
     def rules_changed(self, rules: Rules) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
@@ -69,14 +73,19 @@ class Router:
             exchange.accept,
             self._rules.rules,
             is_upgrade="upgrade" in flow.request.headers,
-            keeps=self._origin.is_backed,
-            is_up=self._origin.is_up,
+            standby=self._backed.standby if self._backed is not None else None,
         )
         flow.comment = f"{exchange.component}: {exchange.route.kind}, {exchange.route.reason}"
         if exchange.route.filters and exchange.route.kind is not Kind.VIEW:
             _ask_for(flow.request, exchange.route)
-        if exchange.route.kind in (Kind.VIEW, Kind.BACKED):
-            self._redirect(flow, exchange, self._origin)
+        if exchange.route.kind in (Kind.VIEW, Kind.LOCAL):
+            self._redirect(flow, exchange)
+        elif exchange.route.kind is Kind.BACKED:
+            assert self._backed is not None
+            if self._backed.is_sent(exchange.info):
+                exchange.rescue = self._rescue
+            else:
+                self._redirect(flow, exchange)
         elif exchange.info.verb == "watch" and exchange.listener is not Listener.INTERNAL:
             self._relayed[flow.id] = flow
 
@@ -85,15 +94,13 @@ class Router:
         exchange = exchange_of(flow)
         if exchange is None or exchange.route is None or flow.response is None:
             return
-        if exchange.route.kind is Kind.VIEW or (
-            exchange.route.kind is Kind.BACKED and not exchange.route.filters
-        ):
+        if exchange.ticket and (exchange.route.kind is Kind.VIEW or not exchange.route.filters):
             flow.response.stream = True
         elif (
             flow.id in self._relayed and self._rules is not None and _is_filtered(exchange, self._rules.rules)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
-        if not exchange.route.filters or exchange.route.kind is Kind.VIEW:
+        if flow.response.stream or (exchange.route.kind is Kind.RELAY and not exchange.route.filters):
             _count(exchange, flow.response.status_code)
 
     @guarded
@@ -102,6 +109,8 @@ class Router:
         exchange = exchange_of(flow)
         if exchange is None or flow.response is None:
             return
+        if exchange.rescue is not None and self._backed is not None:
+            self._backed.passed(exchange, flow.request, flow.response)
         try:
             if _is_to_be_filtered(flow, exchange):
                 await self._filter(flow.response, exchange)
@@ -119,17 +128,25 @@ class Router:
                 self._origin.void(exchange.ticket)
             _count(exchange, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
-    def _redirect(self, flow: http.HTTPFlow, exchange: Exchange, origin: Origin) -> None:
-        exchange.ticket = origin.ticket(exchange)
+    def _rescue(self, flow: http.HTTPFlow) -> None:
+        """The server failed under a request that the node can answer."""
+        exchange = exchange_of(flow)
+        assert exchange is not None
+        exchange.was_sent = True
+        if exchange.caller.lending is Lending.HUB:
+            flow.request.headers.pop("authorization", None)  # lent for the server that failed
+        self._redirect(flow, exchange)
+
+    def _redirect(self, flow: http.HTTPFlow, exchange: Exchange) -> None:
+        assert self._origin is not None
+        exchange.ticket = self._origin.ticket(exchange)
         flow.request.scheme = "http"
-        flow.request.data.host, flow.request.data.port = origin.address
-        if exchange.route is not None and exchange.route.kind is Kind.BACKED:
-            flow.request.headers[TICKET_HEADER] = exchange.ticket
-            return
-        # The origin has the exchange and needs no header; mitmproxy itself reads whether to close the connection.
-        connection = flow.request.headers.get_all("connection")
-        flow.request.headers = http.Headers(host="origin")
-        flow.request.headers.set_all("connection", connection)
+        flow.request.data.host, flow.request.data.port = self._origin.address
+        if exchange.route is None or exchange.route.kind is Kind.VIEW:
+            # The origin has the exchange and needs no header; mitmproxy itself reads whether to close the connection.
+            connection = flow.request.headers.get_all("connection")
+            flow.request.headers = http.Headers(host="origin")
+            flow.request.headers.set_all("connection", connection)
         flow.request.headers[TICKET_HEADER] = exchange.ticket
 
     async def _filter(self, response: http.Response, exchange: Exchange) -> None:

@@ -8,13 +8,13 @@ from enum import StrEnum
 from addons.caller import Caller, Lending, Listener
 from addons.filters.filter import Filter
 from addons.rule_table import Rules
+from addons.standby import Standby, is_own_lease, stands_in
 from kube.negotiation import METADATA_KIND, Representation, acceptable
 from kube.request import RequestInfo, validate_list_options
 from kube.status import bad_request, expired, forbidden, not_acceptable, unauthorized
 
 OBJECT_VERBS = frozenset({"get", "list", "watch"})
-DISCOVERY = ("/version", "/api", "/openapi/")
-"""Paths below which the API says what it has; /apis begins like /api."""
+DELETIONS = frozenset({"delete", "deletecollection"})
 
 
 class Kind(StrEnum):
@@ -25,7 +25,9 @@ class Kind(StrEnum):
     VIEW = "view"
     """Answered from the node's own copy."""
     BACKED = "backed"
-    """To the cloud, filtered as a relay; answered by the node when the cloud is gone."""
+    """As a relay, but answered by the node when the cloud is gone, or goes half-way."""
+    LOCAL = "local"
+    """Answered by the node, whether there is a cloud or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +59,23 @@ def decide(
     rules: Rules,
     *,
     is_upgrade: bool,
-    keeps: bool = False,
-    is_up: bool = True,
+    standby: Standby | None = None,
 ) -> Route:
     """The route of a request. StatusError where a filter applies and the request cannot be answered filtered.
 
-    `keeps`: the hub has a disk, and answers for the cloud when that is gone, which it `is_up` until known to be.
+    `standby` is what the node does without the cloud; None where the hub keeps nothing.
     """
     route = _online(info, component, caller, listener, accept, rules, is_upgrade=is_upgrade)
-    if route.kind is not Kind.RELAY or not keeps or is_upgrade or listener is Listener.INTERNAL:
+    if route.kind is not Kind.RELAY or standby is None or is_upgrade or listener is Listener.INTERNAL:
         return route
+    if not standby.is_up and info.verb in DELETIONS:
+        raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
     known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
-    if known and rules.is_cached(component) and _is_kept(info, is_up=is_up):
-        return replace(route, kind=Kind.BACKED)
-    return route
-
-
-def _is_kept(info: RequestInfo, *, is_up: bool) -> bool:
-    """Whether the node has something to say to a request when the cloud is gone.
-
-    A single object comes from the lists that it is in: while the cloud is up its way need not be made longer.
-    """
-    if info.method != "GET" or info.subresource:
-        return False
-    if info.type is None:
-        return info.path.startswith(DISCOVERY)
-    return info.verb == "list" or (info.verb == "get" and not is_up)
+    if not known or not rules.is_cached(component):
+        return route
+    if caller.lending is Lending.HUB and is_own_lease(info, standby.node):
+        return replace(route, kind=Kind.LOCAL, reason="this node's lease")
+    return replace(route, kind=Kind.BACKED) if stands_in(info) else route
 
 
 def _online(

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
-from multidict import CIMultiDict, CIMultiDictProxy
+from multidict import CIMultiDict
 from yarl import URL
 
 from kube.codec import codec_for
@@ -53,7 +53,8 @@ class WholeAnswer:
     """A whole answer of any status, as it was on the wire."""
 
     status: int
-    headers: CIMultiDictProxy[str]
+    headers: Mapping[str, str]
+    """Found under names in any case; iterating gives repeated ones too."""
     body: bytes
 
 

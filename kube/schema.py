@@ -216,6 +216,10 @@ TABLE: Table = {
         "topology": (5, ENTRY, MANY),
         "nodeName": (6, "string", ONE),
     },
+    # authentication.k8s.io
+    "TokenRequest": {"metadata": (1, "ObjectMeta", ONE), "status": (3, "TokenRequestStatus", ONE)},
+    "TokenRequestStatus": {"expirationTimestamp": (2, "Time", ONE)},
+    "Time": {"seconds": (1, "int64", ONE), "nanos": (2, "int32", ONE)},
     # coordination.k8s.io and events.k8s.io
     "Lease": {"metadata": (1, "ObjectMeta", ONE), "spec": (2, "LeaseSpec", ONE)},
     "LeaseSpec": {
@@ -247,6 +251,7 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Status"): "Status",
     ("discovery.k8s.io/v1", "EndpointSlice"): "EndpointSlice",
     ("discovery.k8s.io/v1beta1", "EndpointSlice"): "EndpointSliceV1beta1",
+    ("authentication.k8s.io/v1", "TokenRequest"): "TokenRequest",
     ("coordination.k8s.io/v1", "Lease"): "Lease",
     ("events.k8s.io/v1", "Event"): "Event",
 }

@@ -170,6 +170,17 @@ class Store:
             self._commit(Change(item.version, item.key, old, item))
         self._pulse.beat()
 
+    def amend(self, raw: bytes) -> None:
+        """Take what the node itself made of an object, at the object's own version; ValueError when unreadable.
+
+        What the cloud says next of the object takes its place.
+        """
+        item = self._item(raw)
+        old = self._items.get(item.key)
+        if old is not None and old.version == item.version and old.raw != raw:
+            self._commit(Change(item.version, item.key, old, item))
+            self._pulse.beat()
+
     def advance(self, version: int) -> None:
         """The objects are also those of a later version: a bookmark of the watch, or the end of a list."""
         if version > self.version:

@@ -19,7 +19,7 @@ from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
 from addons.origin import Origin
 from addons.reviews import Reviews
-from addons.routing import decide
+from addons.routing import Kind, decide
 from addons.rule_table import Rules, parse_rules
 from addons.serving import Serving
 from addons.sources import Sources
@@ -56,7 +56,8 @@ class HubParts:
             lambda question: self.sources.get("", question),
             self._inputs_changed,
         )
-        self.origin = Origin(Serving(self.sources, Reviews(self._client_of), lambda: self.rules, WAIT))
+        self.serving = Serving(self.sources, Reviews(self._client_of), lambda: self.rules, WAIT)
+        self.origin = Origin({Kind.VIEW: self.serving})
 
     async def __aenter__(self) -> Self:
         self._before = asyncio.all_tasks()

@@ -38,9 +38,6 @@ class Door:
     def __init__(self) -> None:
         self.tickets: dict[str, Exchange] = {}
 
-    is_backed = False
-    is_up = True
-
     def ticket(self, made: Exchange) -> str:
         ticket = f"ticket-{len(self.tickets)}"
         self.tickets[ticket] = made

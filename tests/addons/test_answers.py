@@ -55,6 +55,10 @@ async def test_bytes_are_bounded(copies: Copies, monkeypatch: pytest.MonkeyPatch
     assert [name for name in ("too large", "a", "b") if await answers.get(name) is not None] == ["b"]
 
 
+Question = tuple[str, str, str, str]
+"""Identity, target, Accept and Accept-Encoding."""
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -66,5 +70,5 @@ async def test_bytes_are_bounded(copies: Copies, monkeypatch: pytest.MonkeyPatch
         (("", f"{NODE}?labelSelector=x", "a", ""), ("", NODE, "a", ""), False),
     ],
 )
-def test_what_is_the_same_question(one: tuple[str, ...], other: tuple[str, ...], same: bool) -> None:
+def test_what_is_the_same_question(one: Question, other: Question, same: bool) -> None:
     assert (answer_name(*one) == answer_name(*other)) is same

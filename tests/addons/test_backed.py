@@ -15,17 +15,23 @@ from addons.caller import Caller, Lending, Listener
 from addons.copies import Copies
 from addons.exchange import TICKET_HEADER, Exchange
 from addons.health import Cloud, ServerHealth
+from addons.journal import Journal
 from addons.kept_objects import KeptObjects
+from addons.offline_writes import OfflineWrites
 from addons.origin import Origin
+from addons.replay import Replay
 from addons.reviews import Reviews
 from addons.routing import Kind, Route
 from addons.rule_table import parse_rules
 from addons.serving import Serving
 from addons.settings import parse_server
 from addons.sources import Sources
+from addons.status_writes import StatusWrites
+from addons.tokens import Tokens
 from kube.client import Client, Unreachable, WholeAnswer, new_session
 from kube.disk import Disk
 from kube.disk_writer import DiskWriter
+from kube.pulse import Pulse
 from kube.request import parse_request
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
@@ -61,14 +67,13 @@ class Node:
         self.sources = Sources(lambda _: self.cloud, lambda *_: None, 300, self.copies)
         reviews = Reviews(lambda _: self.cloud)
         serving = Serving(self.sources, reviews, lambda: parse_rules(None), 1)
-        backed = Backed(
-            self.cloud,
-            Cloud([self.health], "priority"),
-            reviews,
-            KeptObjects(self.sources, 1),
-            Answers(self.copies),
-        )
-        self.origin = Origin(serving, backed)
+        objects, answers, journal = KeptObjects(self.sources, 1), Answers(self.copies), Journal(self.copies)
+        status = StatusWrites(objects, answers, journal, self.cloud)
+        servers = Cloud([self.health], "priority")
+        replay = Replay(journal, self.cloud, lambda: servers.is_up, Pulse(), status.refused)
+        writes = OfflineWrites(status, Tokens(answers), journal, replay)
+        self.backed = Backed("n1", self.cloud, servers, reviews, objects, answers, writes)
+        self.origin = Origin({Kind.VIEW: serving, Kind.BACKED: self.backed})
 
     async def get(self, target: str = OBJECT, caller: Caller = Caller(Lending.HUB)) -> tuple[int, bytes, str]:
         exchange = Exchange(parse_request("GET", target), "kubelet", Listener.PLAIN, None, caller)

@@ -15,7 +15,7 @@ from mitmproxy.test import tflow, tutils
 from addons import metrics
 from addons.caller import Caller, Lending
 from addons.egress import Egress, ServerHost
-from addons.exchange import Exchange, begin
+from addons.exchange import Exchange, begin, exchange_of
 from addons.filters.chain import FILTERS
 from addons.health import Cloud, Condition, ServerHealth
 from addons.routing import Kind, Route
@@ -111,9 +111,16 @@ def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
 
 def test_a_view_is_not_its_concern(egress: Egress) -> None:
     flow = flow_of(VIEW)
+    exchange_of(flow).ticket = "given"  # type: ignore[union-attr]  # flow_of made one
     host = flow.request.host
     egress.requestheaders(flow)
     assert (flow.request.host, code_of(flow)) == (host, 0)
+
+
+def test_a_view_that_nobody_redirected_is_not_sent(egress: Egress) -> None:
+    flow = flow_of(VIEW)
+    egress.requestheaders(flow)
+    assert code_of(flow) == 500
 
 
 # -- whose identity ------------------------------------------------------------------------------------------------

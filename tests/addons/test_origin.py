@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import pytest
@@ -12,9 +12,16 @@ from aiohttp import web
 
 from addons.exchange import TICKET_HEADER, Exchange
 from addons.origin import Origin
-from addons.serving import Serving
+from addons.routing import Kind, Route
 from kube.status import forbidden, unavailable
-from tests.addons.samples import exchange
+from tests.addons import samples
+
+
+def exchange(component: str = "someone") -> Exchange:
+    """One that the router has redirected."""
+    made = samples.exchange(component=component)
+    made.route = Route(Kind.VIEW, "test")
+    return made
 
 
 class StubServing:
@@ -36,7 +43,7 @@ class Door:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.serving = StubServing()
-        self.origin = Origin(cast(Serving, self.serving))
+        self.origin = Origin({Kind.VIEW: self.serving})
         self._session = session
 
     async def knock(self, ticket: str | None) -> tuple[int, str, Any]:

@@ -160,7 +160,7 @@ async def test_what_is_known_is_served_while_the_cloud_is_away(
 async def test_what_was_never_read_is_a_503(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts.origin._serving, "_wait", 0.05)
+    monkeypatch.setattr(parts.serving, "_wait", 0.05)
     cloud.faults.add(Silence(), times=None)
     assert (await parts.ask(ZERO))[0] == 503
     cloud.faults.clear()

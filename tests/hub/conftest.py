@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.outage import Outage
 from tests.hub.process import Hub
 
 CONFIG = "/api/v1/namespaces/kube-system/configmaps"
@@ -30,6 +33,30 @@ def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_na
         folder, real_cloud.url, node=node_name, kubeconfig=real_cloud.node_kubeconfig(node_name)
     ) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def outage(
+    real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str
+) -> Iterator[Outage]:
+    """This module's hub, behind a link that can be taken away."""
+    real_cloud.apply(HUB_RBAC)
+    url = urlsplit(real_cloud.url)
+    assert url.hostname is not None
+    assert url.port is not None
+    folder, kubeconfig = tmp_path_factory.mktemp("hub"), real_cloud.node_kubeconfig(node_name)
+    with (
+        Link(url.hostname, url.port) as link,
+        Hub(folder, f"https://{link.host}:{link.port}", node=node_name, kubeconfig=kubeconfig) as hub,
+    ):
+        yield Outage(hub, link)
+
+
+@pytest.fixture
+async def offline(outage: Outage) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Takes the cloud away; it comes back after the test."""
+    yield outage.begin
+    await outage.end()
 
 
 @pytest.fixture

@@ -1,0 +1,95 @@
+"""A request that the node answers by itself, apart from the server that brought it, and the parts of such answers."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from addons.answers import answer_name
+from kube.codec import Codec, codec_for
+from kube.encoding import Encoding
+from kube.negotiation import acceptable
+from kube.objects import ApiObject, decode_object
+from kube.request import RequestInfo
+from kube.status import bad_request, not_acceptable, unsupported_media_type
+
+HEADERS = {"Cache-Control": "no-cache, private"}
+SUFFIX_LENGTH = 5
+SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
+"""What kube-apiserver's generated names end with, but for the letters that it leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request with its body. `target` is as on the wire, `content_type` without parameters."""
+
+    info: RequestInfo
+    target: str
+    content_type: str
+    accept: str | None
+    accept_encoding: str
+    body: bytes
+
+    @classmethod
+    def of(cls, info: RequestInfo, target: str, headers: Mapping[str, str], body: bytes) -> Asked:
+        """`headers` find their values under names in any case."""
+        content_type = headers.get("Content-Type", "").partition(";")[0].strip()
+        accept, packed = headers.get("Accept"), headers.get("Accept-Encoding", "")
+        return cls(info, target, content_type, accept, packed, body)
+
+    def name(self, identity: str) -> str:
+        """Of the copy of the answer."""
+        return answer_name(identity, self.target, self.accept or "", self.accept_encoding, self.body)
+
+    @property
+    def object_path(self) -> str:
+        """The path of the object that is written, without subresource."""
+        assert self.info.type is not None
+        return self.info.type.path(self.info.namespace, self.info.name)
+
+    def encodings(self) -> list[Encoding]:
+        """What whole objects may be written as in the answer, first choice first."""
+        return [each.encoding for each in acceptable(self.accept) if not each.kind]
+
+    def named(self, kind: str) -> tuple[Codec, ApiObject]:
+        """The object in the body, with the namespace of the request and a name; StatusError 400, 415."""
+        codec, obj = self.decoded(kind)
+        metadata = obj.fields.child("metadata")
+        if not obj.name:
+            if not metadata.text("generateName"):
+                raise bad_request("name or generateName is required")
+            suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(SUFFIX_LENGTH))
+            metadata.set("name", metadata.text("generateName") + suffix)
+        if not obj.namespace:
+            metadata.set("namespace", self.info.namespace)
+        if obj.namespace != self.info.namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        return codec, obj
+
+    def decoded(self, kind: str) -> tuple[Codec, ApiObject]:
+        """The object in the body, which is of a kind; StatusError 400, 415."""
+        try:
+            encoding = Encoding(self.content_type or Encoding.JSON)
+        except ValueError:
+            raise unsupported_media_type(f"the body's type {self.content_type} is not supported") from None
+        codec = codec_for(encoding)
+        try:
+            api_version, found, raw = codec.decode_single(self.body)
+            if found != kind:
+                raise ValueError(f"it is a {found or 'nothing'}, not a {kind}")
+            return codec, decode_object(encoding, api_version, found, raw)
+        except ValueError as error:
+            raise bad_request(f"the body cannot be read: {error}") from None
+
+    def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
+        """The object as the answer; 406 where the client does not take the encoding that it sent."""
+        if codec.encoding not in self.encodings():
+            raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
+        body = codec.encode_single(obj.api_version, obj.kind, obj.encode())
+        return web.Response(status=status, body=body, headers={**HEADERS, "Content-Type": codec.content_type})

@@ -1,0 +1,269 @@
+"""Kubelet's sign of life: its lease is answered by the node at all times, and renewed in the cloud while kubelet lives.
+
+So a living kubelet is not taken for dead because of a link that flaps, and a dead one is not taken for alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from addons import metrics
+from addons.answers import Answers, answer_name
+from addons.asked import HEADERS, Asked
+from addons.exchange import Exchange
+from addons.standby import LEASE_NAMESPACE
+from kube.client import Client, Unreachable
+from kube.codec import Codec, codec_for
+from kube.codec_base import write_version
+from kube.encoding import Encoding
+from kube.objects import ApiObject, decode_object
+from kube.pulse import Pulse
+from kube.request import ResourceType
+from kube.status import StatusError, bad_request, forbidden, not_acceptable, unavailable
+
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
+FRESH = 40.0
+"""Seconds that kubelet counts as alive after its last renewal, where its lease names no duration."""
+RENEW_INTERVAL = 10.0
+"""Seconds between renewals in the cloud, as kubelet's own."""
+RETRY_INTERVAL = 2.0
+"""Seconds until a failed renewal is tried again."""
+TIMEOUT = 10.0
+"""Seconds a renewal may take: the next one is due then."""
+MERGE_PATCH = "application/merge-patch+json"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The lease as kubelet, or at first the cloud, last had it."""
+
+    codec: Codec
+    api_version: str
+    kind: str
+    raw: bytes
+
+    def decode(self) -> ApiObject:
+        return decode_object(self.codec.encoding, self.api_version, self.kind, self.raw)
+
+    def body(self) -> bytes:
+        return self.codec.encode_single(self.api_version, self.kind, self.raw)
+
+    def written_over(self, version: int) -> bytes:
+        """The body that puts it in the place of whatever the cloud has at `version` (0: nothing)."""
+        obj = self.decode()
+        metadata = obj.fields.child("metadata")
+        metadata.clear("uid")
+        metadata.set("resourceVersion", write_version(version))
+        return self.codec.encode_single(self.api_version, self.kind, obj.encode())
+
+    def identity(self) -> bytes:
+        """What of it a renewal does not change."""
+        return self.codec.metadata_only(self.codec.with_version(self.raw, 0))
+
+
+class NodeLease:
+    """What the origin does with requests for the lease of this node, and the task that renews it."""
+
+    def __init__(
+        self,
+        node: str,
+        client: Client,
+        answers: Answers,
+        is_up: Callable[[], bool],
+        changed: Pulse,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`changed` beats when the cloud comes or goes."""
+        self._node = node
+        self._path = LEASES.path(LEASE_NAMESPACE, node)
+        self._client = client
+        self._answers = answers
+        self._is_up = is_up
+        self._changed = changed
+        self._clock = clock
+        self._held: Held | None = None
+        self._heard: float | None = None
+        self._hearing = Pulse()
+        self._pushed = b""
+        """The identity of the lease that the cloud has."""
+        self._stamped: tuple[datetime.datetime, float] | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """For people."""
+        heard = None if self._heard is None else round(self._clock() - self._heard, 1)
+        return {"node": self._node, "secondsSinceKubelet": heard, "renewing": self._is_alive()}
+
+    async def answer(self, exchange: Exchange, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a GET, POST or PUT of the lease; StatusError as kube-apiserver."""
+        body = await request.content.read()
+        asked = Asked.of(exchange.info, request.raw_path, request.headers, body)
+        match exchange.info.verb:
+            case "get":
+                return await self._get(asked)
+            case "create":
+                return await self._create(asked)
+            case _:
+                return await self._update(asked)
+
+    async def run(self) -> None:
+        """Renew the cloud's lease for good, as long as kubelet renews its own."""
+        while True:
+            if not self._is_alive():
+                await self._hearing.wait()
+            elif not self._is_up():
+                await self._changed.wait()
+            else:
+                done = await self._renew()
+                metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
+                await asyncio.sleep(RENEW_INTERVAL if done else RETRY_INTERVAL)
+
+    async def _get(self, asked: Asked) -> web.Response:
+        held = self._held
+        if held is None or held.codec.encoding not in asked.encodings():
+            held = await self._learn(asked)
+        return _response(held, 200)
+
+    async def _create(self, asked: Asked) -> web.Response:
+        codec, obj = asked.named("Lease")
+        if obj.name != self._node:
+            raise forbidden(f"a node creates only its own lease, not {obj.name}")
+        made = Held(codec, obj.api_version, obj.kind, obj.encode())
+        if self._is_up():
+            try:
+                made = await self._ask("POST", LEASES.path(LEASE_NAMESPACE), asked, made.body())
+                self._pushed = made.identity()
+            except Unreachable as error:
+                logger.info("the lease is created later: %s", error)
+        elif self._held is not None:
+            raise StatusError(
+                409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
+            )
+        self._hear(made)
+        return _response(made, 201)
+
+    async def _update(self, asked: Asked) -> web.Response:
+        codec, obj = asked.decoded("Lease")
+        if obj.name != self._node:
+            raise bad_request("the name of the object does not match the name on the URL")
+        if codec.encoding not in asked.encodings():
+            raise not_acceptable(f"the lease is answered as {codec.encoding}, as it came")
+        held = Held(codec, obj.api_version, obj.kind, obj.encode())
+        self._hear(held)
+        return _response(held, 200)
+
+    def _hear(self, held: Held) -> None:
+        """Kubelet is alive."""
+        is_new = (
+            self._held is None
+            or self._held.codec is not held.codec
+            or self._held.identity() != held.identity()
+        )
+        self._held, self._heard = held, self._clock()
+        if is_new:
+            self._answers.keep(
+                self._copy_name(held.codec.encoding), {"content-type": held.codec.content_type}, held.body()
+            )
+        self._hearing.beat()
+
+    async def _learn(self, asked: Asked) -> Held:
+        """The cloud's lease, or without a cloud the one that was kept. StatusError where there is none."""
+        encodings = asked.encodings()
+        if self._is_up():
+            try:
+                held = await self._ask("GET", self._path, asked, None)
+            except Unreachable as error:
+                logger.info("the lease cannot be read: %s", error)
+            else:
+                self._held = self._held or held
+                return held
+        for encoding in encodings:
+            kept = await self._answers.get(self._copy_name(encoding))
+            if kept is not None:
+                return Held(*kept.single())
+        raise unavailable("the cloud cannot be reached, and the node has not seen its lease")
+
+    async def _ask(self, method: str, path: str, asked: Asked, body: bytes | None) -> Held:
+        accept, content_type = asked.accept or Encoding.JSON, asked.content_type or Encoding.JSON
+        answer = await self._client.request(
+            method, path, body=body, accept=accept, content_type=content_type, timeout=TIMEOUT
+        )
+        codec = codec_for(Encoding(answer.content_type))
+        return Held(codec, *codec.decode_single(answer.body))
+
+    async def _renew(self) -> bool:
+        assert self._held is not None
+        try:
+            if self._held.identity() != self._pushed:
+                await self._push(self._held)
+            else:
+                await self._touch(self._held)
+        except StatusError as error:
+            if error.code == 404:
+                self._pushed = b""
+            logger.info("the lease is not renewed: %s", error)
+            return False
+        except (Unreachable, ValueError) as error:
+            logger.info("the lease is not renewed: %s", error)
+            return False
+        return True
+
+    async def _push(self, held: Held) -> None:
+        """Bring the whole lease to the cloud: the first one, and one whose metadata kubelet has changed."""
+        content_type = held.codec.content_type
+        try:
+            answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", held.written_over(0)
+        else:
+            codec = codec_for(Encoding.JSON)
+            version = codec.peek(codec.decode_single(answer.body)[2]).version
+            path, method, body = self._path, "PUT", held.written_over(version)
+        await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
+        self._pushed = held.identity()
+
+    async def _touch(self, held: Held) -> None:
+        spec = held.decode().fields.child("spec")
+        renewal = {
+            "holderIdentity": spec.text("holderIdentity"),
+            "leaseDurationSeconds": spec.number("leaseDurationSeconds") or int(FRESH),
+            "renewTime": self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        body = orjson.dumps({"spec": renewal})
+        await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT)
+
+    def _stamp(self) -> datetime.datetime:
+        """Now, but never earlier than the last time: a clock that is set back must not make the node look dead."""
+        wall, clock = datetime.datetime.now(datetime.UTC), self._clock()
+        if self._stamped is not None:
+            stamped, at = self._stamped
+            wall = max(wall, stamped + datetime.timedelta(seconds=clock - at))
+        self._stamped = (wall, clock)
+        return wall
+
+    def _is_alive(self) -> bool:
+        if self._held is None or self._heard is None:
+            return False
+        fresh = self._held.decode().fields.child("spec").number("leaseDurationSeconds") or FRESH
+        return self._clock() - self._heard < fresh
+
+    def _copy_name(self, encoding: Encoding) -> str:
+        return answer_name("", self._path, f"the lease as {encoding}", "")
+
+
+def _response(held: Held, status: int) -> web.Response:
+    return web.Response(
+        status=status, body=held.body(), headers={**HEADERS, "Content-Type": held.codec.content_type}
+    )

@@ -1,0 +1,85 @@
+"""A hub behind a link to the cloud that a test can take away, and requests as a node's component makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from tests.cloud.link import Link
+from tests.hub.process import Hub
+
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+NOTICE = 6.0
+"""Seconds in which DESIGN wants a black hole noticed."""
+WRITTEN = 0.3
+"""Seconds after which what passed is on disk: it is written behind the client's back, and nothing tells when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client gets."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The hub and its link."""
+
+    hub: Hub
+    link: Link
+
+    async def begin(self) -> None:
+        """Refuse connections, and return when the hub has noticed."""
+        await asyncio.sleep(WRITTEN)
+        await asyncio.to_thread(self.link.refuse)
+        await self.noticed(0)
+
+    async def end(self) -> None:
+        await asyncio.to_thread(self.link.carry)
+        await self.noticed(1)
+
+    async def noticed(self, up: int) -> None:
+        await asyncio.to_thread(self.hub.wait_for_metric, "edgehub_server_up", up, 20)
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """The cloud is away within this block."""
+        await self.begin()
+        try:
+            yield
+        finally:
+            await self.end()
+
+    async def ask(
+        self,
+        path: str,
+        accept: str = JSON,
+        component: str = "kubelet",
+        *,
+        method: str = "GET",
+        body: Any = None,
+        content_type: str = JSON,
+    ) -> Answer:
+        """The answer to one request; a body that is not bytes is sent as JSON."""
+        headers = {"Accept": accept, "User-Agent": f"{component}/v1", "Accept-Encoding": "gzip"}
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = content_type
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, self.hub.url + path, headers=headers, data=data) as answer,
+        ):
+            return Answer(answer.status, dict(answer.headers), await answer.read())

@@ -1,0 +1,325 @@
+"""What is written while the cloud is gone: the design's table, row by row, and what the cloud has afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kube.codec import codec_for
+from kube.encoding import Encoding
+from kube.objects import ApiObject, decode_object
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestError
+from tests.hub.outage import JSON, NOTICE, PROTOBUF, WRITTEN, Answer, Outage
+from tests.hub.streams import Events, Seen, listed, watching
+
+GoOffline = Callable[[], Awaitable[None]]
+STRATEGIC = "application/strategic-merge-patch+json"
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+def node(real_cloud: RealCloud, outage: Outage) -> str:
+    """The path of the hub's own node."""
+    path = f"{NODES}/{outage.hub.node}"
+    try:
+        real_cloud.admin.get(path)
+    except RestError:
+        status = {"conditions": [condition("Ready", "True"), condition("DiskPressure", "False")]}
+        real_cloud.admin.post(NODES, {"metadata": {"name": outage.hub.node}})
+        real_cloud.admin.patch(f"{path}/status", {"status": status})
+    return path
+
+
+def condition(kind: str, status: str, reason: str = "Test") -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "lastHeartbeatTime": "2026-01-02T03:04:05Z"}
+
+
+def reasons(node: Any) -> dict[str, str]:
+    """Of a Node's conditions, by their type."""
+    return {each["type"]: each["reason"] for each in node["status"]["conditions"]}
+
+
+async def patched(outage: Outage, path: str, patch: Any, accept: str = JSON, kind: str = STRATEGIC) -> Answer:
+    """The answer to a PATCH of a status."""
+    return await outage.ask(f"{path}/status", accept, method="PATCH", body=patch, content_type=kind)
+
+
+def pod(name: str, node: str) -> dict[str, Any]:
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def event(name: str, namespace: str, group: str) -> dict[str, Any]:
+    about = {"kind": "Pod", "namespace": namespace, "name": "p"}
+    metadata = {"name": name, "namespace": namespace}
+    if group == "/api/v1":
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": metadata,
+            "involvedObject": about,
+            "reason": "Test",
+        }
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": metadata,
+        "regarding": about,
+        "reason": "Test",
+        "action": "Testing",
+        "type": "Normal",
+        "eventTime": "2026-01-02T03:04:05.000000Z",
+        "reportingController": "test/kubelet",
+        "reportingInstance": "test",
+    }
+
+
+def media_type(answer: Answer) -> str:
+    return answer.headers["Content-Type"].partition(";")[0]
+
+
+def single(answer: Answer) -> ApiObject:
+    codec = codec_for(Encoding(media_type(answer)))
+    return decode_object(codec.encoding, *codec.decode_single(answer.body))
+
+
+def event_uid(events: Events, name: str) -> str:
+    return next(each.object.uid for each in events.seen if each.name == name)
+
+
+def has(number: int, seen: list[Seen]) -> bool:
+    return len(seen) == number
+
+
+async def journal_is(outage: Outage, kind: str, wanted: float) -> None:
+    await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_journal_entries", wanted, 20, kind=kind)
+
+
+@pytest.mark.parametrize("encoding", [JSON, PROTOBUF])
+async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
+    outage: Outage, real_cloud: RealCloud, node: str, encoding: str
+) -> None:
+    """Strategic-merge, merge and JSON patches and a PUT, on the node's own copy, in both encodings."""
+    form = Encoding(encoding)
+    own: dict[str, Any] = {"component": "kubelet", "encoding": form}
+    own["fieldSelector"] = f"metadata.name={outage.hub.node}"
+    listing = await listed(outage.hub.url, NODES, resourceVersion="0", **own)
+    version = listing[outage.hub.node].version
+    async with watching(outage.hub.url, NODES, resourceVersion=str(version), **own) as events:
+        async with outage.away():
+            patches = [
+                (STRATEGIC, {"status": {"conditions": [condition("Ready", "True", "Strategic")]}}),
+                ("application/merge-patch+json", {"status": {"phase": "Running"}}),
+                (
+                    "application/json-patch+json",
+                    [{"op": "add", "path": "/status/volumesInUse", "value": ["v1"]}],
+                ),
+            ]
+            for number, (kind, patch) in enumerate(patches, 1):
+                answer = await patched(outage, node, patch, encoding, kind)
+                assert (answer.status, media_type(answer)) == (200, encoding), answer.body
+                seen = await events.until(partial(has, number))
+                assert (seen[-1].type, seen[-1].object.version) == ("MODIFIED", version)
+            put = await asyncio.to_thread(real_cloud.admin.get, node)
+            put["status"]["conditions"] = [condition("Ready", "True", "Put"), condition("Other", "True")]
+            put["status"]["volumesInUse"] = ["v1", "v2"]
+            assert (await outage.ask(f"{node}/status", encoding, method="PUT", body=put)).status == 200
+            obj = single(await outage.ask(node, encoding))
+            assert obj.version == version
+            conditions = obj.fields.child("status").children("conditions")
+            assert {each.text("type"): each.text("reason") for each in conditions} == {
+                "Ready": "Put",
+                "Other": "Test",
+            }
+            assert outage.hub.metric("edgehub_journal_entries", kind="status") == 1
+        await journal_is(outage, "status", 0)
+        after = await asyncio.to_thread(real_cloud.admin.get, node)
+        assert reasons(after) == {"Ready": "Put", "Other": "Test"}
+        assert after["status"]["volumesInUse"] == ["v1", "v2"]
+        newest = int(after["metadata"]["resourceVersion"])
+        await events.until(lambda seen: seen[-1].object.version == newest)
+        assert {each.type for each in events.seen} == {"MODIFIED"}
+
+
+async def test_what_the_cloud_wrote_meanwhile_is_left_alone(
+    outage: Outage, real_cloud: RealCloud, node: str
+) -> None:
+    assert (await outage.ask(node)).status == 200
+    async with outage.away():
+        patch = {"status": {"conditions": [condition("Ready", "True", "Offline")]}}
+        assert (await patched(outage, node, patch)).status == 200
+        attached = [{"name": "v", "devicePath": ""}]
+        theirs = {"status": {"conditions": [condition("Theirs", "True")], "volumesAttached": attached}}
+        await asyncio.to_thread(real_cloud.admin.patch, f"{node}/status", theirs, STRATEGIC)
+    await journal_is(outage, "status", 0)
+    after = await asyncio.to_thread(real_cloud.admin.get, node)
+    assert (reasons(after)["Ready"], reasons(after)["Theirs"]) == ("Offline", "Test")
+    assert [each["name"] for each in after["status"]["volumesAttached"]] == ["v"]
+
+
+async def test_a_later_write_comes_after_what_waits(outage: Outage, real_cloud: RealCloud, node: str) -> None:
+    """The first write after the outage does not overtake the journal."""
+    assert (await outage.ask(node)).status == 200
+    async with outage.away():
+        for number in range(3):
+            patch = {"status": {"conditions": [condition("Ready", "True", f"Offline{number}")]}}
+            await patched(outage, node, patch)
+    patch = {"status": {"conditions": [condition("Ready", "True", "Online")]}}
+    assert (await patched(outage, node, patch)).status == 200
+    await journal_is(outage, "status", 0)
+    assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "Online"
+
+
+async def test_a_status_of_a_pod_that_is_gone_is_dropped(
+    outage: Outage, real_cloud: RealCloud, node: str, namespace: str
+) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    own: dict[str, Any] = {"component": "kubelet", "fieldSelector": f"spec.nodeName={outage.hub.node}"}
+    accounts = pods.replace("pods", "serviceaccounts")
+    await asyncio.to_thread(real_cloud.admin.post, accounts, {"metadata": {"name": "default"}})
+    for name in ("stays", "goes"):
+        await asyncio.to_thread(real_cloud.admin.post, pods, pod(name, outage.hub.node))
+    async with watching(outage.hub.url, "/api/v1/pods", resourceVersion="0", **own) as events:
+        await events.until(lambda seen: {"stays", "goes"} <= {each.name for each in seen})
+        async with outage.away():
+            for name in ("stays", "goes"):
+                patch = {
+                    "metadata": {"uid": event_uid(events, name)},
+                    "status": {"phase": "Running", "message": "offline"},
+                }
+                answer = await patched(outage, f"{pods}/{name}", patch)
+                assert answer.status == 200, answer.body
+            other = {"metadata": {"uid": "another"}, "status": {}}
+            answer = await patched(outage, f"{pods}/stays", other)
+            assert answer.status == 409
+            assert (await patched(outage, f"{pods}/none", patch)).status in (404, 503)
+            await asyncio.to_thread(real_cloud.admin.delete, f"{pods}/goes?gracePeriodSeconds=0")
+        await journal_is(outage, "status", 0)
+        kept = await asyncio.to_thread(real_cloud.admin.get, f"{pods}/stays")
+        assert (kept["status"]["phase"], kept["status"]["message"]) == ("Running", "offline")
+        await events.first("DELETED", "goes")
+    assert outage.hub.metric("edgehub_journal_dropped_total", kind="status", reason="gone") == 1
+
+
+@pytest.mark.parametrize("group", ["/api/v1", "/apis/events.k8s.io/v1"])
+async def test_events_are_taken_and_brought_to_the_cloud(
+    outage: Outage, real_cloud: RealCloud, namespace: str, group: str
+) -> None:
+    events = f"{group}/namespaces/{namespace}/events"
+    known = event("before", namespace, group)
+    assert (await outage.ask(events, method="POST", body=known)).status == 201
+    async with outage.away():
+        made = await outage.ask(events, method="POST", body=event("during", namespace, group))
+        assert (made.status, made.document["metadata"]["name"]) == (201, "during")
+        series = {"series": {"count": 5, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}}
+        for name in ("before", "during"):
+            answer = await outage.ask(f"{events}/{name}", method="PATCH", body=series, content_type=STRATEGIC)
+            assert (answer.status, answer.document["metadata"]["name"]) == (200, name)
+        assert (
+            await outage.ask(events, method="POST", body={"kind": "Pod", "apiVersion": "v1"})
+        ).status == 400
+        await journal_is(outage, "event", 3)
+    await journal_is(outage, "event", 0)
+    for name in ("before", "during"):
+        found = await asyncio.to_thread(real_cloud.admin.get, f"{events}/{name}")
+        assert found["series"]["count"] == 5
+
+
+async def test_what_waits_outlives_a_crash(
+    outage: Outage, real_cloud: RealCloud, node: str, namespace: str
+) -> None:
+    assert (await outage.ask(node)).status == 200
+    events = f"/api/v1/namespaces/{namespace}/events"
+    await outage.begin()
+    patch = {"status": {"conditions": [condition("Ready", "True", "Crashed")]}}
+    assert (await patched(outage, node, patch)).status == 200
+    assert (await outage.ask(events, method="POST", body=event("e", namespace, "/api/v1"))).status == 201
+    # An answer was given: nothing that it promised may depend on the process.
+    await asyncio.to_thread(outage.hub.kill)
+    await asyncio.to_thread(outage.hub.start)
+    assert outage.hub.metric("edgehub_journal_entries") == 2
+    assert b"Crashed" in (await outage.ask(node)).body
+    await outage.end()
+    await journal_is(outage, "status", 0)
+    await journal_is(outage, "event", 0)
+    assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "Crashed"
+    await asyncio.to_thread(real_cloud.admin.get, f"{events}/e")
+
+
+async def test_mirror_pods_are_taken_and_other_pods_are_not(outage: Outage, namespace: str) -> None:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    mirror = pod("mirror", outage.hub.node)
+    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    async with outage.away():
+        made = await outage.ask(pods, method="POST", body=mirror)
+        assert (made.status, made.document["metadata"]["name"]) == (201, "mirror")
+        assert (await outage.ask(pods, method="POST", body=pod("own", outage.hub.node))).status == 503
+        assert outage.hub.metric("edgehub_journal_entries") == 0
+
+
+async def test_the_last_token_for_the_same_request_is_given_again(
+    outage: Outage, real_cloud: RealCloud, node: str, namespace: str
+) -> None:
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    await asyncio.to_thread(real_cloud.admin.post, accounts, {"metadata": {"name": "app"}})
+    owner = pod("with-token", outage.hub.node)
+    owner["spec"]["serviceAccountName"] = "app"
+    made = await asyncio.to_thread(real_cloud.admin.post, f"/api/v1/namespaces/{namespace}/pods", owner)
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "with-token", "uid": made["metadata"]["uid"]}
+    request: dict[str, Any] = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [], "expirationSeconds": 3600, "boundObjectRef": bound},
+    }
+    for accept in (JSON, PROTOBUF):
+        given = await outage.ask(f"{accounts}/app/token", accept, method="POST", body=request)
+        assert given.status == 201, given.body
+        async with outage.away():
+            again = await outage.ask(f"{accounts}/app/token", accept, method="POST", body=request)
+            assert (again.status, again.body) == (201, given.body)
+            other = {**request, "spec": {**request["spec"], "expirationSeconds": 4000}}
+            assert (
+                await outage.ask(f"{accounts}/app/token", accept, method="POST", body=other)
+            ).status == 503
+
+
+async def test_everything_else_that_writes_waits_for_the_cloud(
+    outage: Outage, node: str, offline: GoOffline, namespace: str
+) -> None:
+    await offline()
+    refused = [
+        ("DELETE", f"/api/v1/namespaces/{namespace}/pods/p", 403, "Forbidden"),
+        ("DELETE", f"/api/v1/namespaces/{namespace}/pods", 403, "Forbidden"),
+        ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", 503, "ServiceUnavailable"),
+        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", 503, "ServiceUnavailable"),
+        ("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", 503, "ServiceUnavailable"),
+        ("PATCH", node, 503, "ServiceUnavailable"),
+        ("PUT", f"/api/v1/namespaces/{namespace}/configmaps/c", 503, "ServiceUnavailable"),
+        ("POST", f"/api/v1/namespaces/{namespace}/secrets", 503, "ServiceUnavailable"),
+        ("POST", f"/api/v1/namespaces/{namespace}/pods/p/eviction", 503, "ServiceUnavailable"),
+    ]
+    for method, path, code, reason in refused:
+        answer = await outage.ask(path, method=method, body={})
+        assert (answer.status, answer.document["reason"]) == (code, reason), path
+        assert "Retry-After" not in answer.headers
+
+
+async def test_a_status_in_flight_when_a_black_hole_opens_is_taken_and_replayed(
+    outage: Outage, real_cloud: RealCloud, node: str, offline: GoOffline
+) -> None:
+    assert (await outage.ask(node)).status == 200
+    await asyncio.sleep(WRITTEN)
+    await asyncio.to_thread(outage.link.black_hole)
+    began = time.monotonic()
+    patch = {"status": {"conditions": [condition("Ready", "True", "InFlight")]}}
+    answer = await patched(outage, node, patch)
+    assert (answer.status, time.monotonic() - began < NOTICE + 0.5) == (200, True)
+    await outage.end()
+    await journal_is(outage, "status", 0)
+    assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "InFlight"
