@@ -105,7 +105,7 @@ def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
 
 def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
     """The object in the body of a PUT."""
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = content_type.partition(";")[0].strip().lower() or Encoding.JSON
     if media_type not in list(Encoding):
         raise unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
@@ -129,7 +129,8 @@ def _check_identity(kind: str, document: Json, wanted: Json) -> None:
         raise bad_request(
             f"the name of the object ({new.get('name') or ''}) does not match the name on the URL ({name})"
         )
-    if new.get("namespace") and new["namespace"] != old.get("namespace"):
+    # Of what has no namespace the server forgets one that is given.
+    if old.get("namespace") and new.get("namespace") not in (None, "", old["namespace"]):
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
