@@ -6,11 +6,11 @@ of it stay as they were; whether the cloud accepts the same is seen when the req
 
 from typing import Any
 
-from kube.codec import codec_for
 from kube.encoding import Encoding
 from kube.json_fields import parse_object, write_json
 from kube.merge_keys import merge_keys_of
 from kube.patches import apply_patch
+from kube.protobuf_codec import open_envelope
 from kube.status import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
 from kube.status_json import canonical
 from kube.status_message import read_message, write_message
@@ -105,18 +105,27 @@ def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
 
 def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
     """The object in the body of a PUT."""
-    media_type = content_type.partition(";")[0].strip().lower()
+    media_type = content_type.partition(";")[0].strip().lower() or Encoding.JSON
     if media_type not in list(Encoding):
         raise unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
             + ", ".join(Encoding)
         )
-    encoding = Encoding(media_type)
     try:
-        sent_version, sent_kind, raw = codec_for(encoding).decode_single(body)
-        if (sent_version or api_version, sent_kind or kind) != (api_version, kind):
-            raise ValueError(f"{sent_kind} of {sent_version} cannot be handled as a {kind} of {api_version}")
-        return status_document(encoding, api_version, kind, raw)
+        if media_type == Encoding.PROTOBUF:
+            sent_version, sent_kind, raw = open_envelope(body)
+            sent = {
+                "apiVersion": sent_version,
+                "kind": sent_kind,
+                **read_message(kind, parse_message(kind, raw)),
+            }
+        else:
+            sent = parse_object(body)
+        # An object may leave its type to the path of the request.
+        for name, expected in (("apiVersion", api_version), ("kind", kind)):
+            if sent.get(name) not in (None, "", expected):
+                raise ValueError(f"its {name} is {sent[name]}")
+        return sent
     except ValueError as error:
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error}") from error
 
@@ -129,7 +138,8 @@ def _check_identity(kind: str, document: Json, wanted: Json) -> None:
         raise bad_request(
             f"the name of the object ({new.get('name') or ''}) does not match the name on the URL ({name})"
         )
-    if new.get("namespace") and new["namespace"] != old.get("namespace"):
+    # Of what has no namespace the server forgets one that is given.
+    if old.get("namespace") and new.get("namespace") not in (None, "", old["namespace"]):
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
