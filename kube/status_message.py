@@ -3,8 +3,11 @@
 What is not written stays as it was, unknown fields included: in a message, and in each element of a list that stays.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
+
+import orjson
 
 from kube.merge_keys import MergeKeys, below
 from kube.schema import ENTRY
@@ -114,15 +117,19 @@ def _elements(
 ) -> list[Any]:
     """An element for each document: the old one of the same merge key or, in lists without, of the same content."""
     key = keys.get(path)
-    old = [(read_message(spec.kind, each), each) for each in elements]
+    old: dict[bytes, deque[Any]] = {}
+    for each in elements:
+        old.setdefault(_mark(read_message(spec.kind, each), key), deque()).append(each)
     written = []
     for document in documents:
         element = new_message(spec.kind)
-        for place, (content, source) in enumerate(old):
-            if content == document if key is None else content.get(key) == document.get(key):
-                element.CopyFrom(source)
-                del old[place]
-                break
+        if sources := old.get(_mark(document, key)):
+            element.CopyFrom(sources.popleft())
         write_message(spec.kind, element, document, keys, path)
         written.append(element)
     return written
+
+
+def _mark(document: Json, key: str | None) -> bytes:
+    """What an element is recognised by."""
+    return orjson.dumps(document if key is None else document[key], option=orjson.OPT_SORT_KEYS)

@@ -143,6 +143,7 @@ def _check_identity(kind: str, document: Json, wanted: Json) -> None:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
+    # A server says this of a PUT, and that the field is immutable (422) of a patch; either way it is another object.
     if new.get("uid") and new["uid"] != old.get("uid"):
         raise _conflict(
             kind,

@@ -4,6 +4,7 @@ the directives `$patch`, `$retainKeys`, `$setElementOrder/…` and `$deleteFromP
 Nothing given is written to. What comes back shares with it all that did not change.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,9 +101,9 @@ def _delete_from(merged: Json, field: str, value: Any) -> None:
     if value is None:
         merged.pop(name, None)
         return
-    removed = _list(value, "invalid patch format of primitive list")
+    removed = {_identity(each, "") for each in _list(value, "invalid patch format of primitive list")}
     if isinstance(merged.get(name), list):
-        merged[name] = [each for each in merged[name] if each not in removed]
+        merged[name] = [each for each in merged[name] if _identity(each, "") not in removed]
 
 
 def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path: str) -> None:
@@ -125,7 +126,22 @@ def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path:
         both = _merged_list(old, new or [], keys, list_path) if list_path in keys else _cleaned(new)
     rest.pop(name, None)
     if both is not None:
-        merged[name] = _interleaved(both, order, old or [], key)
+        merged[name] = _interleaved(both, order, _live(old or [], new or [], key), key)
+
+
+def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
+    """The order in which elements count as being on the server.
+
+    With deletions, added elements take the places that became free: apimachinery writes them there in its array.
+    """
+    directives = [each for each in patch if isinstance(each, dict) and DIRECTIVE in each]
+    if not original or not directives or any(each[DIRECTIVE] != "delete" for each in directives):
+        return original
+    deleted = {_identity(each, key) for each in directives}
+    kept = [each for each in original if _identity(each, key) not in deleted]
+    known = _places(kept, key)
+    added = [each for each in patch if DIRECTIVE not in each and _identity(each, key) not in known]
+    return [*kept, *added][: len(original)]
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], key: str) -> None:
@@ -196,15 +212,16 @@ def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: 
     ordered, live = _places(order, key), _places(original, key)
     named = [each for each in merged if _identity(each, key) in ordered]
     named.sort(key=lambda each: ordered[_identity(each, key)])
-    others = [each for each in merged if _identity(each, key) not in ordered]
-    others.sort(key=lambda each: live.get(_identity(each, key), len(live)))
+    rest = [each for each in merged if _identity(each, key) not in ordered]
+    rest.sort(key=lambda each: live.get(_identity(each, key), len(live)))
+    others = deque(rest)
     result: list[Any] = []
     for each in named:
         place = live.get(_identity(each, key))
         while others and place is not None and live.get(_identity(others[0], key), place) < place:
-            result.append(others.pop(0))
+            result.append(others.popleft())
         result.append(each)
-    return result + others
+    return [*result, *others]
 
 
 def _places(elements: list[Any], key: str) -> dict[Any, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,9 @@ DROPPED = (
     "nominatedNodeName",
 )
 """Fields of a pod that a server without alpha features drops or forbids."""
+TYPES = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "Other", "More"]
+NO_ELEMENTS = "no elements in any of the given slices"
+"""With this the server fails (500) on an order for a list that is empty on both sides; here that is an empty list."""
 THEN = "2026-01-02T03:14:05Z"
 
 type Json = dict[str, Any]
@@ -69,7 +73,9 @@ def check(target: Target, method: str, content_type: str, body: bytes) -> None:
         after = updated(encoding, "v1", target.kind, raw, method, content_type, body)
         ours[encoding] = written(status_document(encoding, "v1", target.kind, after))
     status, theirs = target.send(method, content_type, body)
-    assert status == 200, theirs
+    if theirs.get("message") == NO_ELEMENTS:
+        return
+    assert status == 200, (body, theirs["message"])
     for encoding in Encoding:
         assert ours[encoding] == written(theirs), encoding
 
@@ -223,6 +229,45 @@ MERGE_PATCHES: list[Json] = [
     },
     {"status": None},
 ]
+
+
+def generated(chance: random.Random) -> Json:
+    """A patch of conditions and of a list that is replaced, as no client would send it."""
+    chosen = chance.sample(TYPES, chance.randint(0, 4))
+    conditions: list[Json] = []
+    for each in chosen:
+        match chance.randrange(6):
+            case 0:
+                conditions.append({"$patch": "delete", "type": each})
+            case 1:
+                conditions.append(
+                    {"type": each, "status": "True", "reason": None, "message": chance.choice("ab")}
+                )
+            case _:
+                conditions.append({"type": each, "status": chance.choice(["True", "False"]), "reason": "R"})
+    if chance.random() < 0.1:
+        conditions.insert(0, {"$patch": "replace"})
+    status: Json = {"conditions": conditions} if chance.random() < 0.9 else {}
+    if chance.random() < 0.5:
+        named = [each["type"] for each in conditions if "$patch" not in each]
+        for each in chance.sample(TYPES, 2):
+            if each not in chosen:
+                named.insert(chance.randint(0, len(named)), each)
+        status["$setElementOrder/conditions"] = order(*named)
+    if chance.random() < 0.3:
+        status["volumesInUse"] = chance.sample("abc", chance.randint(0, 3))
+    if chance.random() < 0.3:
+        status["$deleteFromPrimitiveList/volumesInUse"] = chance.sample("abcd", 2)
+        status.pop("volumesInUse", None)  # what the server does with both depends on its mood
+    if chance.random() < 0.2:
+        status["$retainKeys"] = [*(each for each in status if not each.startswith("$")), "nodeInfo", "phase"]
+    return status
+
+
+def test_generated_patches(a_node: Target) -> None:
+    chance = random.Random(7)
+    for _ in range(150):
+        check(a_node, "PATCH", STRATEGIC_MERGE_PATCH, json.dumps({"status": generated(chance)}).encode())
 
 
 @pytest.mark.parametrize("which", ["a_node", "a_pod"])

@@ -80,6 +80,9 @@ def test_a_list_that_was_not_there_has_no_directives() -> None:
         (None, [B, A], ["b", "a"], [B, A]),
         (None, None, ["b"], None),
         ([A, B], [{"$patch": "delete", "k": "a"}], ["b"], [B]),
+        # What is added takes the place that became free, so that A counts as being before C.
+        ([A, B], [{"$patch": "delete", "k": "b"}, C], ["c"], [A, C]),
+        ([A, B], [{"$patch": "delete", "k": "b"}, {"$patch": "replace"}, C], ["c"], [C]),
     ],
 )
 def test_set_element_order(
@@ -144,6 +147,8 @@ def test_deleting_from_what_is_not_there() -> None:
         {"$setElementOrder/list": [{"k": "a"}], "list": None},
         {"$setElementOrder/a": [{"k": "a"}]},
         {"$deleteFromPrimitiveList/texts": "a"},
+        {"$deleteFromPrimitiveList/texts": [{}]},
+        {"$deleteFromPrimitiveList/list": ["a"]},
     ],
 )
 def test_misused_directives(patch: Json) -> None:
