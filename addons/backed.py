@@ -21,7 +21,7 @@ from addons.health import Cloud
 from addons.kept_objects import KeptObjects
 from addons.offline_writes import OfflineWrites
 from addons.reviews import Reviews
-from addons.standby import Standby, is_token_request
+from addons.standby import Standby
 from kube.client import Client, Unreachable, WholeAnswer
 from kube.request import RequestInfo
 from kube.status import StatusError, unavailable
@@ -112,9 +112,8 @@ class Backed:
         options = asked.info.options
         if options.continue_token or options.limit:
             return  # a page is no list
-        if is_token_request(asked.info):
-            if answer.status == 201:
-                self._writes.tokens.keep(identity, asked, answer.headers, answer.body)
+        if answer.status == 201:
+            self._writes.keep(identity, asked, answer.headers, answer.body)
         elif asked.info.method == "GET" and answer.status == 200:
             self._answers.keep(asked.name(identity), answer.headers, answer.body)
 

@@ -33,8 +33,8 @@ from kube.status import StatusError, bad_request, forbidden, not_acceptable, una
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 FRESH = 40.0
 """Seconds that kubelet counts as alive after its last renewal, where its lease names no duration."""
-RENEW_INTERVAL = 10.0
-"""Seconds between renewals in the cloud, as kubelet's own."""
+RENEWALS = 4
+"""Renewals in the cloud within that time, as kubelet's own."""
 RETRY_INTERVAL = 2.0
 """Seconds until a failed renewal is tried again."""
 TIMEOUT = 10.0
@@ -126,7 +126,7 @@ class NodeLease:
             else:
                 done = await self._renew()
                 metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
-                await asyncio.sleep(RENEW_INTERVAL if done else RETRY_INTERVAL)
+                await asyncio.sleep(self._fresh / RENEWALS if done else RETRY_INTERVAL)
 
     async def _get(self, asked: Asked) -> web.Response:
         held = self._held
@@ -254,10 +254,13 @@ class NodeLease:
         return wall
 
     def _is_alive(self) -> bool:
-        if self._held is None or self._heard is None:
-            return False
-        fresh = self._held.decode().fields.child("spec").number("leaseDurationSeconds") or FRESH
-        return self._clock() - self._heard < fresh
+        return self._heard is not None and self._clock() - self._heard < self._fresh
+
+    @property
+    def _fresh(self) -> float:
+        """Seconds that kubelet's last renewal counts."""
+        assert self._held is not None
+        return self._held.decode().fields.child("spec").number("leaseDurationSeconds") or FRESH
 
     def _copy_name(self, encoding: Encoding) -> str:
         return answer_name("", self._path, f"the lease as {encoding}", "")

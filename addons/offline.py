@@ -15,6 +15,7 @@ from addons.kept_objects import KeptObjects
 from addons.node_lease import NodeLease
 from addons.offline_writes import OfflineWrites
 from addons.origin import Answerer
+from addons.registration import Registration
 from addons.replay import Replay
 from addons.reviews import Reviews
 from addons.routing import Kind
@@ -57,7 +58,8 @@ class Offline:
         objects = KeptObjects(sources, settings.wait)
         status = StatusWrites(objects, self._answers, self._journal, own)
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
-        writes = OfflineWrites(status, Tokens(self._answers), self._journal, replay)
+        registration = Registration(objects, self._answers)
+        writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
         self.backed = Backed(settings.node, relaying, cloud, reviews, objects, self._answers, writes)
         self._lease = NodeLease(settings.node, own, self._answers, lambda: cloud.is_up, changed)
         self._tasks = [

@@ -5,6 +5,8 @@ Nothing is taken that is not brought to the cloud afterwards, but for mirror pod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from addons.asked import Asked
@@ -12,8 +14,9 @@ from addons.caller import Lending
 from addons.event_writes import take_event, take_event_patch
 from addons.exchange import Exchange
 from addons.journal import Journal
+from addons.registration import Registration
 from addons.replay import Later, Replay
-from addons.standby import is_event, is_pod_creation, is_status_write, is_token_request
+from addons.standby import is_event, is_pod_creation, is_registration, is_status_write, is_token_request
 from addons.status_writes import StatusWrites
 from addons.tokens import Tokens
 from kube.request import RequestInfo
@@ -28,8 +31,16 @@ MIRROR = "kubernetes.io/config.mirror"
 class OfflineWrites:
     """Sends each write to what takes it, and knows what the cloud has not got yet."""
 
-    def __init__(self, status: StatusWrites, tokens: Tokens, journal: Journal, replay: Replay) -> None:
-        self.tokens = tokens
+    def __init__(
+        self,
+        status: StatusWrites,
+        tokens: Tokens,
+        registration: Registration,
+        journal: Journal,
+        replay: Replay,
+    ) -> None:
+        self._tokens = tokens
+        self._registration = registration
         self._status = status
         self._journal = journal
         self._replay = replay
@@ -47,13 +58,20 @@ class OfflineWrites:
                 return False
         return True
 
+    def keep(self, identity: str, asked: Asked, headers: Mapping[str, str], body: bytes) -> None:
+        """Copy what the cloud made of a creation."""
+        if is_token_request(asked.info):
+            self._tokens.keep(identity, asked, headers, body)
+        elif is_registration(asked.info):
+            self._registration.keep(identity, asked, headers, body)
+
     async def answer(self, exchange: Exchange, identity: str, asked: Asked) -> web.Response:
         """The node's answer; StatusError 503 where the cloud is needed."""
         info = asked.info
         if len(asked.body) > MAX_BODY:
             raise entity_too_large(f"limit is {MAX_BODY}")
         if is_token_request(info):
-            return await self.tokens.take(identity, asked)
+            return await self._tokens.take(identity, asked)
         # Who writes with a token of its own would be replayed with the hub's rights; a trial is only for the cloud.
         if exchange.caller.lending is Lending.HUB and "dryRun=" not in asked.target:
             if is_status_write(info):
@@ -63,6 +81,8 @@ class OfflineWrites:
                 return await take(asked, self._journal)
             if is_pod_creation(info):
                 return _mirrored(asked)
+            if is_registration(info):
+                raise await self._registration.refuse(identity, asked)
         raise unavailable("the cloud cannot be reached, and this write needs it")
 
 

@@ -106,12 +106,12 @@ class Replay:
                 metrics.JOURNAL_REPLAYED.labels(STATUS).inc()
                 self._journal.done(entry)
                 return
-            if error.code != 409:
+            if error.code not in (409, 422):
                 break
             # Another object of that name, or somebody else's write between: the cloud's object tells.
-            found = await self._uid(entry.path)
-            if found != entry.uid:
+            if await self._uid(entry.path) != entry.uid:
                 error = StatusError(404, "NotFound", "the object is gone")
+            if error.code != 409:
                 break
         else:
             raise Later(f"{entry.path}: {error}")

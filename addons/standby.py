@@ -10,6 +10,7 @@ DISCOVERY = ("/version", "/api", "/openapi/")
 """Paths below which the API says what it has; /apis begins like /api."""
 LEASE_NAMESPACE = "kube-node-lease"
 EVENT_GROUPS = frozenset({"", "events.k8s.io"})
+REGISTERED = frozenset({("", "nodes"), ("storage.k8s.io", "csinodes")})
 STATUS_OF = frozenset({"nodes", "pods"})
 """What kubelet reports on. Others that write a status can wait until the cloud is back."""
 
@@ -38,7 +39,8 @@ def stands_in(info: RequestInfo) -> bool:
         if info.type is None:
             return info.path.startswith(DISCOVERY)
         return info.verb in ("get", "list") and not info.subresource
-    return is_status_write(info) or is_event(info) or is_pod_creation(info) or is_token_request(info)
+    kinds = (is_status_write, is_event, is_pod_creation, is_token_request, is_registration)
+    return any(is_kind(info) for is_kind in kinds)
 
 
 def is_status_write(info: RequestInfo) -> bool:
@@ -58,6 +60,16 @@ def is_event(info: RequestInfo) -> bool:
         and info.type.resource == "events"
         and not info.subresource
         and info.verb in ("create", "patch")
+    )
+
+
+def is_registration(info: RequestInfo) -> bool:
+    """Whether kubelet makes known that it is there."""
+    return (
+        info.type is not None
+        and (info.type.group, info.type.resource) in REGISTERED
+        and not info.subresource
+        and info.verb == "create"
     )
 
 

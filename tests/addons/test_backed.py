@@ -19,6 +19,7 @@ from addons.journal import Journal
 from addons.kept_objects import KeptObjects
 from addons.offline_writes import OfflineWrites
 from addons.origin import Origin
+from addons.registration import Registration
 from addons.replay import Replay
 from addons.reviews import Reviews
 from addons.routing import Kind, Route
@@ -71,7 +72,7 @@ class Node:
         status = StatusWrites(objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
         replay = Replay(journal, self.cloud, lambda: servers.is_up, Pulse(), status.refused)
-        writes = OfflineWrites(status, Tokens(answers), journal, replay)
+        writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
         self.backed = Backed("n1", self.cloud, servers, reviews, objects, answers, writes)
         self.origin = Origin({Kind.VIEW: serving, Kind.BACKED: self.backed})
 

@@ -17,6 +17,8 @@ from tests.hub.process import Hub
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 NOTICE = 6.0
 """Seconds in which DESIGN wants a black hole noticed."""
+STARTED = 60.0
+"""Seconds that components may take on loaded cores; they need two."""
 WRITTEN = 0.3
 """Seconds after which what passed is on disk: it is written behind the client's back, and nothing tells when."""
 

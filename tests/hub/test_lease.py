@@ -1,0 +1,127 @@
+"""Kubelet's sign of life, through the hub and through outages, as the cloud sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestError
+from tests.hub.outage import JSON, PROTOBUF, Outage
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+DURATION = 4
+"""Seconds that a renewal counts: kubelet's 40 would only make these tests longer."""
+
+
+def lease(name: str, second: int) -> dict[str, Any]:
+    """As kubelet writes it; `second` is when."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease"},
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": DURATION,
+            "renewTime": f"2026-01-02T03:04:{second:02d}.000000Z",
+        },
+    }
+
+
+async def renewed(cloud: RealCloud, name: str) -> str:
+    """When the cloud was last told that the node lives; "" when never."""
+    try:
+        found = await asyncio.to_thread(cloud.admin.get, f"{LEASES}/{name}")
+    except RestError:
+        return ""
+    when: str = found["spec"]["renewTime"]
+    return when
+
+
+async def until_renewed(cloud: RealCloud, name: str, after: str) -> str:
+    for _ in range(300):
+        if (when := await renewed(cloud, name)) > after:
+            return when
+        await asyncio.sleep(0.05)
+    raise TimeoutError(f"the lease of {name} is as of {after!r}")
+
+
+@pytest.fixture
+async def fresh(outage: Outage, real_cloud: RealCloud) -> None:
+    """The hub knows of no kubelet and the cloud of no lease."""
+    await asyncio.to_thread(outage.hub.stop)
+    await asyncio.to_thread(outage.hub.start)
+    if await renewed(real_cloud, outage.hub.node):
+        await asyncio.to_thread(real_cloud.admin.delete, f"{LEASES}/{outage.hub.node}")
+
+
+@pytest.mark.usefixtures("fresh")
+async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
+    outage: Outage, real_cloud: RealCloud
+) -> None:
+    name = outage.hub.node
+    assert (await outage.ask(f"{LEASES}/{name}")).status == 404
+    made = await outage.ask(LEASES, method="POST", body=lease(name, 0))
+    assert made.status == 201, made.body
+    taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=made.document)
+    assert (taken.status, taken.document) == (200, made.document)
+    # One word of kubelet is good for several of the hub's.
+    first = await until_renewed(real_cloud, name, "2026-01-03")
+    await until_renewed(real_cloud, name, first)
+    # Kubelet says no more: neither does the hub.
+    await asyncio.sleep(DURATION)
+    last = await renewed(real_cloud, name)
+    renewals = outage.hub.metric("edgehub_lease_renewals_total")
+    await asyncio.sleep(DURATION / 2)
+    assert (await renewed(real_cloud, name), outage.hub.metric("edgehub_lease_renewals_total")) == (
+        last,
+        renewals,
+    )
+    # What kubelet reads is what it wrote.
+    assert (await outage.ask(f"{LEASES}/{name}")).document == made.document
+
+
+@pytest.mark.usefixtures("fresh")
+async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
+    outage: Outage, real_cloud: RealCloud
+) -> None:
+    name = outage.hub.node
+    async with outage.away():
+        assert (await outage.ask(f"{LEASES}/{name}")).status in (200, 503)
+        made = await outage.ask(LEASES, method="POST", body=lease(name, 0))
+        for second in range(1, 3):
+            taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, second))
+            assert (taken.status, taken.document["spec"]["renewTime"][-10:-8]) == (200, f"{second:02d}")
+        assert made.status == 201
+        assert await renewed(real_cloud, name) == ""
+        renewing = asyncio.create_task(keep_renewing(outage, name))
+    try:
+        await until_renewed(real_cloud, name, "2026-01-03")
+    finally:
+        renewing.cancel()
+
+
+async def keep_renewing(outage: Outage, name: str) -> None:
+    """As kubelet does."""
+    while True:
+        await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, 9))
+        await asyncio.sleep(DURATION / 4)
+
+
+@pytest.mark.usefixtures("fresh")
+async def test_each_encoding_is_answered_as_it_asks(outage: Outage) -> None:
+    name = outage.hub.node
+    made = await outage.ask(LEASES, PROTOBUF, method="POST", body=lease(name, 0))
+    assert (made.status, made.headers["Content-Type"]) == (201, PROTOBUF)
+    put = await outage.ask(f"{LEASES}/{name}", PROTOBUF, method="PUT", body=made.body, content_type=PROTOBUF)
+    assert (put.status, put.body) == (200, made.body)
+    read = await outage.ask(f"{LEASES}/{name}", JSON)
+    assert read.document["metadata"]["name"] == name
+
+
+async def test_another_nodes_lease_is_no_business_of_this_one(outage: Outage) -> None:
+    assert (await outage.ask(LEASES, method="POST", body=lease("other", 0))).status == 403
+    wrong = await outage.ask(f"{LEASES}/{outage.hub.node}", method="PUT", body=lease("other", 0))
+    assert wrong.status == 400

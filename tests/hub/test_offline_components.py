@@ -1,0 +1,159 @@
+"""A node's real components through an outage: kubelet, kube-proxy and kubectl, hollow but for what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cloud.hollow import HollowKubelet, HollowProxy, is_ready
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.real import RealCloud
+from tests.hub.outage import STARTED, Outage
+from tests.hub.test_views import set_rules
+
+COMPONENTS = "hollow-kubelet,hollow-proxy,kubectl"
+
+
+@pytest.fixture(autouse=True)
+def cached(real_cloud: RealCloud) -> Iterator[None]:
+    """The hub keeps what these components read, under the names that they have here."""
+    set_rules(real_cloud, cache_agents=COMPONENTS)
+    yield
+    set_rules(real_cloud)
+
+
+@pytest.fixture(autouse=True)
+async def ended(outage: Outage) -> AsyncIterator[None]:
+    """No test leaves its outage to the next."""
+    yield
+    await outage.end()
+
+
+@pytest.fixture
+def kubeconfig(outage: Outage, tmp_path: Path) -> Path:
+    return write_kubeconfig(tmp_path / "component.kubeconfig", outage.hub.url)
+
+
+def mounting(name: str, node: str) -> dict[str, Any]:
+    """A pod that cannot start without a Secret and a ConfigMap."""
+    volumes = [
+        {"name": "s", "secret": {"secretName": "own"}},
+        {"name": "c", "configMap": {"name": "own"}},
+    ]
+    mounts = [{"name": each["name"], "mountPath": f"/{each['name']}"} for each in volumes]
+    container = {"name": "main", "image": "any", "volumeMounts": mounts}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "containers": [container],
+            "volumes": volumes,
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+def started(kubelet: HollowKubelet, namespace: str, pod: str) -> None:
+    """Return when kubelet has mounted a pod's volumes and runs it."""
+    for what in ("s", "c"):  # in the log quotes are quoted
+        kubelet.process.wait_for_line(rf'MountVolume.SetUp succeeded for volume ."{what}."', STARTED)
+    kubelet.process.wait_for_line('"Type":"ContainerStarted"', STARTED)
+
+
+async def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
+    outage: Outage,
+    real_cloud: RealCloud,
+    cloud_programs: dict[str, Path],
+    kubeconfig: Path,
+    tmp_path: Path,
+    namespace: str,
+) -> None:
+    node, admin = outage.hub.node, real_cloud.admin
+    core = f"/api/v1/namespaces/{namespace}"
+
+    def prepare() -> None:
+        admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
+        admin.post(f"{core}/secrets", {"metadata": {"name": "own"}, "stringData": {"a": "b"}})
+        admin.post(f"{core}/configmaps", {"metadata": {"name": "own"}, "data": {"a": "b"}})
+        admin.post(f"{core}/pods", mounting("app", node))
+
+    def begin() -> HollowKubelet:
+        return HollowKubelet(node, kubeconfig, tmp_path, cloud_programs)
+
+    await asyncio.to_thread(prepare)
+    mark = real_cloud.audit_mark()
+    with HollowProxy(node, kubeconfig, tmp_path, cloud_programs) as proxy:
+        with begin() as kubelet:
+            await asyncio.to_thread(kubelet.wait_ready, admin)
+            await asyncio.to_thread(proxy.wait_synced)
+            await asyncio.to_thread(admin.wait_for, f"{core}/pods", "app", is_running, timeout=STARTED)
+            await outage.begin()
+        # Without the cloud a new kubelet finds its node, its pods and what they mount.
+        with begin() as kubelet:
+            for said in ('"Node was previously registered"', '"Successfully registered node"'):
+                await asyncio.to_thread(kubelet.process.wait_for_line, said, STARTED)
+            await asyncio.to_thread(started, kubelet, namespace, "app")
+            await outage.end()
+            await asyncio.to_thread(
+                outage.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED, kind="status"
+            )
+            found = await asyncio.to_thread(admin.wait_for, "/api/v1/nodes", node, is_ready, timeout=STARTED)
+            assert found["metadata"]["name"] == node
+            pod = await asyncio.to_thread(admin.wait_for, f"{core}/pods", "app", is_running, timeout=STARTED)
+            assert pod["status"]["phase"] == "Running"
+        assert proxy.process.running
+    lists = Counter(
+        event.uri.partition("?")[0]
+        for event in real_cloud.audit(mark)
+        if event.stage == "RequestReceived" and event.verb == "list" and event.user == f"system:node:{node}"
+    )
+    assert not {path: times for path, times in lists.items() if times > 2}, "something lists in a loop"
+
+
+def is_running(pod: Any) -> bool:
+    return bool(pod.get("status", {}).get("phase") == "Running")
+
+
+async def test_kubectl_gets_what_it_got_before(
+    outage: Outage, real_cloud: RealCloud, tmp_path: Path, namespace: str
+) -> None:
+    """As a person with a token of its own, on the TLS port."""
+    core = f"/api/v1/namespaces/{namespace}"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "person"},
+        "roleRef": role,
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": "person"}],
+    }
+    token = await asyncio.to_thread(real_cloud.token, namespace, "person")
+    await asyncio.to_thread(real_cloud.apply, [binding])
+    authority = outage.hub.authority.read_bytes()
+    kubeconfig = write_kubeconfig(
+        tmp_path / "person.kubeconfig", outage.hub.tls_url, authority=authority, token=token
+    )
+
+    async def kubectl(*args: str, check: bool = True) -> Any:
+        asked = (*args, "-n", namespace)
+        return await asyncio.to_thread(real_cloud.kubectl, *asked, kubeconfig=kubeconfig, check=check)
+
+    await asyncio.to_thread(
+        real_cloud.admin.post, f"{core}/configmaps", {"metadata": {"name": "known"}, "data": {"a": "b"}}
+    )
+    asked = [("get", "configmaps"), ("get", "configmap", "known", "-o", "yaml"), ("get", "endpoints")]
+    before = [(await kubectl(*args)).stdout for args in asked]
+    assert "known" in before[0]
+    async with outage.away():
+        assert [(await kubectl(*args)).stdout for args in asked] == before
+        refused = await kubectl("get", "pods", check=False)
+        assert refused.returncode == 1
+        assert "the node has no copy" in refused.stderr
+        gone = await kubectl("delete", "configmap", "known", "--wait=false", check=False)
+        assert "nothing is deleted" in gone.stderr
