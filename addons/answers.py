@@ -43,13 +43,29 @@ class KeptAnswer:
 
     def single(self) -> tuple[Codec, str, str, bytes]:
         """The object in it: codec, apiVersion, kind and raw form. ValueError where there is none."""
-        codec = codec_for(Encoding(self.headers.get("content-type", "").partition(";")[0].strip()))
+        codec = codec_for(self._encoding)
+        return codec, *codec.decode_single(self._unpacked())
+
+    def is_whole(self) -> bool:
+        """Whether it is a list of which no further page is to come; a Table is one, too."""
+        try:
+            if self._encoding is Encoding.PROTOBUF:
+                return not codec_for(Encoding.PROTOBUF).decode_list(self._unpacked()).continue_token
+            metadata = orjson.loads(self._unpacked())["metadata"]
+            return not metadata.get("continue")
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False
+
+    @property
+    def _encoding(self) -> Encoding:
+        return Encoding(self.headers.get("content-type", "").partition(";")[0].strip())
+
+    def _unpacked(self) -> bytes:
         try:
             packed = self.headers.get("content-encoding") == "gzip"
-            body = gzip.decompress(self.body) if packed else self.body
+            return gzip.decompress(self.body) if packed else self.body
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"it cannot be unpacked: {error}") from error
-        return codec, *codec.decode_single(body)
 
 
 class Answers:

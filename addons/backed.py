@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from aiohttp import web
 from mitmproxy import http
 
-from addons.answers import Answers, is_too_large
+from addons.answers import Answers, KeptAnswer, is_too_large
 from addons.asked import HEADERS, Asked
 from addons.caller import Lending
 from addons.egress import ANSWERED_HEADER
@@ -110,12 +110,12 @@ class Backed:
 
     def _keep(self, identity: str, asked: Asked, answer: WholeAnswer) -> None:
         options = asked.info.options
-        if options.continue_token or options.limit:
-            return  # a page is no list
         if answer.status == 201:
             self._writes.keep(identity, asked, answer.headers, answer.body)
-        elif asked.info.method == "GET" and answer.status == 200:
-            self._answers.keep(asked.name(identity), answer.headers, answer.body)
+        elif asked.info.method == "GET" and answer.status == 200 and not options.continue_token:
+            # The first page is the list where it is the last one, too; kubectl always asks for a page.
+            if not options.limit or KeptAnswer(answer.headers, answer.body).is_whole():
+                self._answers.keep(asked.name(identity), answer.headers, answer.body)
 
     async def _keep_own(self, exchange: Exchange, asked: Asked, answer: WholeAnswer) -> None:
         with contextlib.suppress(StatusError):
