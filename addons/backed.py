@@ -112,10 +112,12 @@ class Backed:
         options = asked.info.options
         if answer.status == 201:
             self._writes.keep(identity, asked, answer.headers, answer.body)
-        elif asked.info.method == "GET" and answer.status == 200 and not options.continue_token:
-            # The first page is the list where it is the last one, too; kubectl always asks for a page.
-            if not options.limit or KeptAnswer(answer.headers, answer.body).is_whole():
-                self._answers.keep(asked.name(identity), answer.headers, answer.body)
+            return
+        if asked.info.method != "GET" or answer.status != 200 or options.continue_token:
+            return
+        # The first page is the list where it is the last one, too; kubectl always asks for a page.
+        if not options.limit or KeptAnswer(answer.headers, answer.body).is_whole():
+            self._answers.keep(asked.name(identity), answer.headers, answer.body)
 
     async def _keep_own(self, exchange: Exchange, asked: Asked, answer: WholeAnswer) -> None:
         with contextlib.suppress(StatusError):

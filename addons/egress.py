@@ -23,17 +23,20 @@ from addons.resolve import SERVER_HEADER
 from addons.routing import Kind
 from addons.settings import Server
 from addons.upstream_tls import UpstreamTls
-from kube.client import Client, Unreachable
+from kube.client import Client, Unreachable, WholeAnswer
 from kube.kubeconfig import Credentials
 from kube.pulse import Pulse
-from kube.status import StatusError, internal, unavailable
+from kube.status import internal, unavailable
 
-PROBE_INTERVAL = 3.0
-"""Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s."""
-PROBE_TIMEOUT = 2.5
-"""Seconds a server has to answer a probe: three times the slowest satellite link's round trip."""
+PROBE_INTERVAL = 3.8
+"""Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s.
+
+Oftener would cost more than 150 bytes a second: a probe is some 550 bytes, most of them kube-apiserver's headers.
+"""
+PROBE_TIMEOUT = 1.9
+"""Seconds a server has to answer a probe, or to send anything else: twice the slowest satellite link's round trip."""
 RECOVERY_INTERVAL = 1.0
-"""Seconds between probes of a server that is down."""
+"""Seconds between probes of a server that is down, or may be."""
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
 
@@ -152,7 +155,7 @@ class Egress:
         ):
             return
         exchange.rescue = None
-        flow.response.stream = _counted("down", host.server)
+        flow.response.stream = self._counted_down(host.server)
 
     @guarded
     def response(self, flow: http.HTTPFlow) -> None:
@@ -202,22 +205,30 @@ class Egress:
 
     async def _probe(self, health: ServerHealth, client: Client) -> None:
         client = client.with_headers({SERVER_HEADER: str(health.server)})
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
-                await client.request("GET", PROBE_PATH, timeout=PROBE_TIMEOUT)
-                self._succeeded(health)
-            except StatusError as error:
-                if error.code >= 500:
-                    self._failed(health, str(error))
-                else:
-                    self._succeeded(health)
+                answer = await client.whole("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+                self._answered(health, answer)
             except Unreachable as error:
-                self._failed(health, str(error))
+                # Behind a full link the probe may wait for its turn while the server speaks to others.
+                if health.heard <= began or not health.usable:
+                    self._failed(health, str(error))
             except Exception as error:
                 # Without its probe a server would stay down, or up, for good.
                 logger.exception("the probe of %s failed", health.server)
                 self._failed(health, str(error))
-            await asyncio.sleep(PROBE_INTERVAL if health.usable else RECOVERY_INTERVAL)
+            settled = health.usable and not health.doubtful
+            await asyncio.sleep(PROBE_INTERVAL if settled else RECOVERY_INTERVAL)
+
+    def _answered(self, health: ServerHealth, answer: WholeAnswer) -> None:
+        if ANSWERED_HEADER not in answer.headers:
+            self._failed(health, f"no answer ({answer.status})")
+        elif answer.status < 500:
+            self._succeeded(health)
+        elif health.erred(f"it answers {answer.status}"):
+            self._went_down(health)
 
     def _succeeded(self, health: ServerHealth) -> None:
         if health.succeeded():
@@ -227,11 +238,26 @@ class Egress:
 
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
-            cut = self._connections.cut(lambda conn: _leads_to(conn, health.server))
-            logger.warning("%s is down (%s); %d connections cut", health.server, reason, cut)
-            metrics.SERVER_UP.labels(str(health.server)).set(0)
-            metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
-            self.changed.beat()
+            self._went_down(health)
+
+    def _went_down(self, health: ServerHealth) -> None:
+        cut = self._connections.cut(lambda conn: _leads_to(conn, health.server))
+        logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
+        metrics.SERVER_UP.labels(str(health.server)).set(0)
+        metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
+        self.changed.beat()
+
+    def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
+        """Counts what a server sends, which also shows that it is there."""
+        count, health = _counted("down", server), self.cloud.named(str(server))
+        clock = asyncio.get_running_loop().time
+
+        def hear(chunk: bytes) -> bytes:
+            if health is not None:
+                health.heard = clock()
+            return count(chunk)
+
+        return hear
 
 
 def _leads_to(conn: connection.Server, server: Server) -> bool:

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from addons.settings import Server, ServerOrder
 
+ERRORS_IN_A_ROW = 2
+"""Answers of 5xx to probes before a server that answers them is down: a single one may be any request's bad luck."""
 RECOVERY_SUCCESSES = 2
 """Successes in a row before a server that was down is used again: a flapping link must not flap the node."""
 
@@ -38,7 +40,10 @@ class ServerHealth:
     server: Server
     condition: Condition = Condition.UNKNOWN
     reason: str = ""
+    heard: float = 0.0
+    """When the server last sent anything, on the loop's clock."""
     _successes: int = 0
+    _errors: int = 0
 
     @property
     def usable(self) -> bool:
@@ -48,10 +53,21 @@ class ServerHealth:
         """Note a success; True when the server becomes usable by it."""
         was = self.usable
         self._successes += 1
+        self._errors = 0
         self.condition = SUCCEEDED[self.condition]
         if self.condition is Condition.RECOVERING and self._successes >= RECOVERY_SUCCESSES:
             self.condition = Condition.UP
         return self.usable and not was
+
+    @property
+    def doubtful(self) -> bool:
+        """Up, but its last answer to a probe was an error."""
+        return self.usable and self._errors > 0
+
+    def erred(self, reason: str) -> bool:
+        """Note a 5xx to a probe; True when the server stops being usable by it."""
+        self._errors += 1
+        return self.failed(reason) if self._errors >= ERRORS_IN_A_ROW or not self.usable else False
 
     def failed(self, reason: str) -> bool:
         """Note a failure; True when the server stops being usable by it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -302,7 +303,7 @@ def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_s
 # -- bytes ---------------------------------------------------------------------------------------------------------
 
 
-def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
+async def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
     flow = flow_of()
     up, down = counted("up"), counted("down")
     egress.requestheaders(flow)
@@ -313,6 +314,7 @@ def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
     assert flow.request.stream(b"abc") == b"abc"
     assert flow.response.stream(b"defgh") == b"defgh"
     assert (counted("up") - up, counted("down") - down) == (3, 5)
+    assert egress.cloud.servers[0].heard == pytest.approx(asyncio.get_running_loop().time(), abs=1)
 
 
 def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> None:

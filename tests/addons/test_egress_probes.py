@@ -9,13 +9,19 @@ from typing import cast
 import pytest
 
 from addons import metrics
-from addons.egress import PROBE_INTERVAL, PROBE_PATH, PROBE_TIMEOUT, RECOVERY_INTERVAL, Egress
+from addons.egress import (
+    ANSWERED_HEADER,
+    PROBE_INTERVAL,
+    PROBE_PATH,
+    PROBE_TIMEOUT,
+    RECOVERY_INTERVAL,
+    Egress,
+)
 from addons.health import Cloud, Condition, ServerHealth
 from addons.resolve import SERVER_HEADER
 from addons.settings import parse_server
-from kube.client import Answer, Client, Unreachable
+from kube.client import Client, Unreachable, WholeAnswer
 from kube.kubeconfig import NO_CREDENTIALS
-from kube.status import StatusError
 from tests.addons.cutting import Cut
 from tests.addons.observed import beats_of, until, value_of
 
@@ -27,7 +33,8 @@ class Server:
     """A cloud as probes find it."""
 
     def __init__(self) -> None:
-        self.error: Exception | None = None
+        self.says: int | Exception = 200
+        self.answered = True
         self.asked: list[tuple[str, str, float]] = []
         self.headers: list[dict[str, str]] = []
 
@@ -38,11 +45,14 @@ class Server:
         self.headers.append(headers)
         return self
 
-    async def request(self, method: str, path: str, *, timeout: float) -> Answer:
+    async def whole(
+        self, method: str, path: str, *, headers: tuple[()], body: bytes, timeout: float
+    ) -> WholeAnswer:
+        assert (headers, body) == ((), b"")
         self.asked.append((method, path, timeout))
-        if self.error is not None:
-            raise self.error
-        return Answer("text/plain", b"ok")
+        if isinstance(self.says, Exception):
+            raise self.says
+        return WholeAnswer(self.says, {ANSWERED_HEADER: "a"} if self.answered else {}, b"ok")
 
 
 @pytest.fixture
@@ -50,13 +60,13 @@ def server() -> Server:
     return Server()
 
 
-async def run_probe(server: Server, connections: Cut, script: list[Exception | None]) -> Egress:
+async def run_probe(server: Server, connections: Cut, script: list[int | Exception]) -> Egress:
     """An egress whose one server answered probes by the script, in virtual time."""
     egress = Egress(connections)
     egress.start(Cloud([ServerHealth(A)], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
     try:
-        for error in script:
-            server.error = error
+        for says in script:
+            server.says = says
             asked = len(server.asked)
             await until(functools.partial(server.was_asked_since, asked), 60)
         await asyncio.sleep(0)
@@ -65,8 +75,7 @@ async def run_probe(server: Server, connections: Cut, script: list[Exception | N
     return egress
 
 
-REFUSED = StatusError(403, "Forbidden", "no")
-BROKEN = StatusError(500, "InternalError", "etcd failed")
+OK, REFUSED, BROKEN = 200, 403, 500
 GONE = Unreachable("no route")
 
 
@@ -74,19 +83,21 @@ GONE = Unreachable("no route")
 @pytest.mark.parametrize(
     ("script", "condition"),
     [
-        ([None], Condition.UP),
+        ([OK], Condition.UP),
         ([REFUSED], Condition.UP),
-        ([BROKEN], Condition.DOWN),
+        ([OK, BROKEN], Condition.UP),
+        ([OK, BROKEN, BROKEN], Condition.DOWN),
         ([GONE], Condition.DOWN),
-        ([None, GONE], Condition.DOWN),
-        ([GONE, None], Condition.RECOVERING),
-        ([GONE, None, None], Condition.UP),
-        ([GONE, None, GONE, None], Condition.RECOVERING),
-        ([GONE, None, REFUSED], Condition.UP),
+        ([OK, GONE], Condition.DOWN),
+        ([GONE, OK], Condition.RECOVERING),
+        ([GONE, OK, OK], Condition.UP),
+        ([GONE, OK, BROKEN], Condition.DOWN),
+        ([GONE, OK, GONE, OK], Condition.RECOVERING),
+        ([GONE, OK, REFUSED], Condition.UP),
     ],
 )
 async def test_what_probes_say_of_a_server(
-    server: Server, connections: Cut, script: list[Exception | None], condition: Condition
+    server: Server, connections: Cut, script: list[int | Exception], condition: Condition
 ) -> None:
     egress = await run_probe(server, connections, script)
     assert egress.cloud.servers[0].condition is condition
@@ -98,11 +109,35 @@ async def test_what_probes_say_of_a_server(
 async def test_a_server_that_is_down_is_probed_more_often(server: Server, connections: Cut) -> None:
     loop = asyncio.get_running_loop()
     begin_ = loop.time()
-    await run_probe(server, connections, [None, None])
+    await run_probe(server, connections, [OK, OK])
     assert loop.time() - begin_ == pytest.approx(PROBE_INTERVAL, abs=0.2)
-    begin_ = loop.time()
-    await run_probe(server, connections, [GONE, GONE])
-    assert loop.time() - begin_ == pytest.approx(RECOVERY_INTERVAL, abs=0.2)
+    for seen in (GONE, BROKEN):
+        begin_ = loop.time()
+        await run_probe(server, connections, [seen, seen])
+        assert loop.time() - begin_ == pytest.approx(RECOVERY_INTERVAL, abs=0.2)
+
+
+@pytest.mark.looptime
+async def test_the_hubs_own_error_is_no_answer(server: Server, connections: Cut) -> None:
+    server.answered = False
+    egress = await run_probe(server, connections, [502])
+    assert egress.cloud.servers[0].condition is Condition.DOWN
+
+
+@pytest.mark.looptime
+async def test_a_server_that_speaks_to_others_is_up(server: Server, connections: Cut) -> None:
+    """A probe behind a full link waits for its turn."""
+    egress = Egress(connections)
+    health = ServerHealth(A)
+    egress.start(Cloud([health], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
+    server.says = GONE
+    health.heard = asyncio.get_running_loop().time() + 1
+    await until(functools.partial(server.was_asked_since, 0), 60)
+    assert health.usable
+    await until(functools.partial(server.was_asked_since, 1), 60)
+    await asyncio.sleep(0)
+    assert not health.usable
+    egress.done()
 
 
 @pytest.mark.looptime
@@ -121,10 +156,10 @@ async def test_recovery_is_told(server: Server, connections: Cut) -> None:
     egress = Egress(connections)
     beats = beats_of(egress.changed)
     egress.start(Cloud([ServerHealth(A)], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
-    server.error = GONE
+    server.says = GONE
     await asyncio.sleep(0.5)
     assert (beats(), value_of(metrics.SERVER_UP.labels(str(A)))) == (1, 0)
-    server.error = None
+    server.says = OK
     await asyncio.sleep(3)
     assert (beats(), value_of(metrics.SERVER_UP.labels(str(A)))) == (2, 1)
     egress.done()

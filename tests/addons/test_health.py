@@ -1,5 +1,8 @@
 """The table of a server's conditions, and the choice among servers."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from addons.health import RECOVERY_SUCCESSES, Cloud, Condition, ServerHealth
@@ -19,12 +22,21 @@ A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
         ("-++", Condition.UP, True),
         ("-+-+", Condition.RECOVERING, False),
         ("++-++", Condition.UP, True),
+        ("+5", Condition.UP, True),
+        ("+55", Condition.DOWN, False),
+        ("+5+5", Condition.UP, True),
+        ("-+5", Condition.DOWN, False),
     ],
 )
 def test_conditions(seen: str, condition: Condition, usable: bool) -> None:
     health = ServerHealth(A)
     for mark in seen:
-        _ = health.succeeded() if mark == "+" else health.failed("refused")
+        note: dict[str, Callable[[], bool]] = {
+            "+": health.succeeded,
+            "-": partial(health.failed, "refused"),
+            "5": partial(health.erred, "500"),
+        }
+        note[mark]()
     assert (health.condition, health.usable) == (condition, usable)
 
 
