@@ -19,16 +19,12 @@ from controllers.manager import main
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.oracle import wrong
-from tests.controllers.process import ManagerProcess
-from tests.controllers.scene import NODES, POOLS, Scene, leaders
+from tests.controllers.scene import CONFIG_MAPS, NODES, PATIENCE, POOLS, Scene, condition, leaders
 
 pytestmark = [pytest.mark.real]
 
 MERGE = {"Content-Type": MERGE_PATCH}
-AFTER_CRASH = 15.0
-"""Seconds in which another manager leads after kill -9."""
-AFTER_TERM = 2.0
-"""Seconds after SIGTERM."""
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/edgehub-manager"
 
 
 class Load(threading.Thread):
@@ -50,12 +46,6 @@ class Load(threading.Thread):
         self.join()
 
 
-def seconds_until_leading(manager: ManagerProcess) -> float:
-    began = time.monotonic()
-    manager.wait_until_leading()
-    return time.monotonic() - began
-
-
 def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     first = start_manager()
     first.wait_until_leading()
@@ -72,13 +62,15 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     first.process.kill()
     while not (second.leads() or third.leads()):
         time.sleep(0.02)
-    # Measured on its own below; here that it goes on at all.
     leader, other = (second, third) if second.leads() else (third, second)
     assert not other.leads()
     leader.wait_until(lambda: leader.metric("edgehub_manager_writes_total", code="200") > 0, "writing")
-    leader.process.stop()
-    assert seconds_until_leading(other) <= AFTER_TERM
+    leader.process.stop(PATIENCE)
+    # Given back, so that nobody waits until it has run out; how long either takes is tested on a virtual clock.
+    assert scene.admin.get(LEASE)["spec"]["holderIdentity"] != leader.identity
+    other.wait_until_leading()
     load.end()
+    scene.node(pools[0])
     settled(scene, pools, [])
 
     # Three managers, one after the other: nobody wrote after a successor had begun.
@@ -90,7 +82,7 @@ def test_after_a_crash_another_takes_over(scene: Scene, start_manager: StartMana
     first.wait_until_leading()
     second = start_manager()
     first.process.kill()
-    assert seconds_until_leading(second) <= AFTER_CRASH
+    second.wait_until_leading()
     pool = scene.pool()
     node = scene.node(pool)
     assert scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
@@ -100,22 +92,20 @@ def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_man
     first = start_manager()
     first.wait_until_leading()
     second = start_manager()
-    pool = scene.pool()
     os.kill(first.process.pid, signal.SIGSTOP)
     second.wait_until_leading()
+    # From here on the first has no Lease; what it sent before has long arrived.
+    mark = scene.cloud.audit_mark()
+    pool = scene.pool()
     node = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
-    written = second.metric("edgehub_manager_writes_total")
-    mark = scene.cloud.audit_mark()
+    # The first wakes, still leading as far as it knows, and with all of this to do.
     os.kill(first.process.pid, signal.SIGCONT)
-    first.wait_until(lambda: not first.leads(), "a standby")
     other = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node, other])
-    first.wait_until(lambda: first.metric("edgehub_manager_leader") == 0, "a standby")
-    second.wait_until(
-        lambda: second.metric("edgehub_manager_writes_total") - written == len(scene.writes(mark)),
-        "the only one that wrote",
-    )
+    first.wait_until(lambda: not first.leads(), "a standby")
+    agents = {event.user_agent for event in scene.writes(mark)}
+    assert [second.identity in agent for agent in agents] == [True]
 
 
 def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManager) -> None:
@@ -123,8 +113,20 @@ def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManage
     manager.wait_until_leading()
     pool = scene.pool(interConnectivity=True, labels={"a": "b"}, leaderReplicas=2)
     nodes = [scene.node(pool) for _ in range(3)]
-    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == nodes and len(leaders(obj)) == 2)
-    quiet(scene, manager)
+    # All that there is to write for these objects.
+    status = scene.sees(
+        POOLS,
+        pool,
+        lambda obj: (
+            obj["status"]["nodes"] == nodes
+            and obj["status"]["readyNodeNum"] == 3
+            and condition(obj, "LeaderReady")["message"].startswith("2 of 2")
+        ),
+    )
+    entries = ",".join(sorted(f"{each}/10.0.0.1" for each in leaders(status)))
+    scene.sees(CONFIG_MAPS, f"leader-hub-{pool}", lambda obj: obj["data"]["leaders"] == entries)
+    for node in nodes:
+        scene.sees(NODES, node, lambda obj: obj["metadata"]["labels"]["a"] == "b")
     mark = scene.cloud.audit_mark()
     # Heartbeats are no change, and a new leader finds nothing to do either.
     for node in nodes:
@@ -260,13 +262,6 @@ def turns(scene: Scene, mark: int) -> int:
     """How often another manager wrote than the one before; the User-Agent names the process."""
     agents = [event.user_agent for event in scene.writes(mark)]
     return sum(1 for before, after in itertools.pairwise(agents) if before != after)
-
-
-def quiet(scene: Scene, manager: ManagerProcess) -> None:
-    """Until all that was done has had its effect, those effects included."""
-    scene.barrier()
-    manager.wait_until(lambda: manager.metric("edgehub_manager_queue_depth") == 0, "idle")
-    scene.barrier()
 
 
 def test_a_wrong_option_or_kubeconfig_ends_it_at_once(

@@ -12,7 +12,7 @@ import pytest
 from controllers.backends import triggered_at
 from controllers.update_trigger import is_met, trigger_value
 from tests.cloud.rest import Json
-from tests.controllers.scene import POOLS, TOPOLOGY, Scene
+from tests.controllers.scene import POOLS, TOPOLOGY, Scene, has_nodes
 
 POOL_TOPOLOGIES = ["openyurt.io/nodepool", "kubernetes.io/zone"]
 TOPOLOGIES = [*POOL_TOPOLOGIES, "kubernetes.io/hostname", "garbage", None]
@@ -66,10 +66,6 @@ class World:
             for name, (service, nodes) in self.slices.items()
             if self.topology[service] in POOL_TOPOLOGIES and members & set(nodes)
         }
-
-
-def has_nodes(wanted: list[str]) -> Callable[[Json], bool]:
-    return lambda pool: bool(pool["status"]["nodes"] == wanted)
 
 
 def newer_than(scene: Scene, stamp: str) -> Callable[[Json], bool]:
