@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --manager`: a big cluster that nobody has counted yet, and what the manager makes of it."""
+"""The load of `scripts/bench --manager`: a big uncounted cluster, and what the manager makes of it."""
 
 from __future__ import annotations
 
