@@ -19,7 +19,18 @@ from controllers.manager import main
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.oracle import wrong
-from tests.controllers.scene import CONFIG_MAPS, NODES, PATIENCE, POOLS, Scene, condition, leaders
+from tests.controllers.scene import (
+    CONFIG_MAPS,
+    NODES,
+    PATIENCE,
+    POOL_TOPOLOGY,
+    POOLS,
+    TOPOLOGY,
+    Scene,
+    condition,
+    has_nodes,
+    leaders,
+)
 
 pytestmark = [pytest.mark.real]
 
@@ -138,6 +149,49 @@ def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManage
     scene.barrier()
     mine = [pool, *nodes]
     assert [each.uri for each in scene.writes(mark) if any(name in each.uri for name in mine)] == []
+
+
+def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_start(
+    scene: Scene, start_manager: StartManager
+) -> None:
+    manager = start_manager()
+    manager.wait_until_leading()
+    changed, same = scene.pool(), scene.pool()
+    stays, stayed = scene.node(changed), scene.node(same)
+    joins = scene.node()
+    scene.sees(POOLS, changed, has_nodes([stays]))
+    scene.sees(POOLS, same, has_nodes([stayed]))
+    service = scene.service(POOL_TOPOLOGY)
+    touched = [scene.slice(service, node) for node in (stays, joins)]
+    left = [scene.slice(service, stayed), scene.slice(scene.service(), joins)]
+    scene.barrier()
+    manager.process.stop(PATIENCE)
+
+    scene.relabel(joins, changed)
+    # A limit: nothing records which topology hubs were last told of.
+    retopologised = scene.service()
+    left.append(scene.slice(retopologised, stayed))
+    annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
+    scene.admin.patch(f"{scene.services}/{retopologised}", annotations)
+    assert [each for each in touched if scene.trigger(scene.slices, each)] == []
+
+    start_manager().wait_until_leading()
+    for each in touched:
+        scene.sees(scene.slices, each, scene.triggered)
+    scene.barrier()
+    assert [each for each in left if scene.trigger(scene.slices, each)] == []
+
+
+def test_an_uncounted_pool_is_counted_and_triggers_hubs(scene: Scene, start_manager: StartManager) -> None:
+    name = scene.name("pool")
+    node, other = scene.node(name), scene.node()
+    service = scene.service(POOL_TOPOLOGY)
+    touched, left = scene.slice(service, node), scene.slice(service, other)
+    scene.pool(name)
+    start_manager().wait_until_leading()
+    scene.sees(scene.slices, touched, scene.triggered)
+    scene.barrier()
+    assert scene.trigger(scene.slices, left) == ""
 
 
 @pytest.mark.timeout(240)
