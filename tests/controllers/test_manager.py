@@ -103,6 +103,13 @@ def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_man
     first = start_manager()
     first.wait_until_leading()
     second = start_manager()
+    service = scene.service()
+    slices = [scene.slice(service, "a") for _ in range(200)]
+    scene.barrier()
+    # It falls asleep in the middle of triggers that it writes one after the other.
+    annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
+    scene.admin.patch(f"{scene.services}/{service}", annotations)
+    scene.sees(scene.slices, slices[0], scene.triggered)
     os.kill(first.process.pid, signal.SIGSTOP)
     second.wait_until_leading()
     # From here on the first has no Lease; what it sent before has long arrived.
@@ -110,7 +117,7 @@ def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_man
     pool = scene.pool()
     node = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
-    # The first wakes, still leading as far as it knows, and with all of this to do.
+    # The first wakes, still leading as far as it knows, with a write due and with all of this to do.
     os.kill(first.process.pid, signal.SIGCONT)
     other = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node, other])
