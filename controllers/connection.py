@@ -57,9 +57,11 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
 def open_session(credentials: Credentials) -> aiohttp.ClientSession:
     """A session for `connect`, to be closed by the caller."""
 
-    async def with_token(
+    async def as_credentials_say(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
+        # The name that the server must prove to have, and is asked for by, where that is not the URL's host.
+        request.server_hostname = credentials.server_name or None
         # Read for each request: projected tokens rotate within the hour.
         if bearer := credentials.bearer:
             request.headers["Authorization"] = bearer
@@ -73,7 +75,7 @@ def open_session(credentials: Credentials) -> aiohttp.ClientSession:
         connector=connector,
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=[with_token],
+        middlewares=[as_credentials_say],
     )
 
 

@@ -83,6 +83,10 @@ class Controller(ABC):
     def synced(self) -> bool:
         return all(informer.synced.is_set() for informer in self.followed)
 
+    def busy(self) -> bool:
+        """Whether there is a key that waits, is worked on or comes again."""
+        return not self.queue.idle
+
     async def run(self) -> None:
         """Work while leading, until cancelled; what was being worked on is queued again."""
         for informer in self.followed:

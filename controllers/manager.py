@@ -47,6 +47,7 @@ class Manager:
         ]
         for controller in self._controllers:
             metrics.QUEUE_DEPTH.labels(controller.name).set_function(controller.queue.__len__)
+            metrics.BUSY.labels(controller.name).set_function(controller.busy)
             metrics.RETRIES.labels(controller.name)
             for result in metrics.RESULTS:
                 metrics.WORK.labels(controller.name, result)

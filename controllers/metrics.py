@@ -19,6 +19,12 @@ LEADER = Gauge("edgehub_manager_leader", "1 while this process holds the Lease."
 QUEUE_DEPTH = Gauge(
     "edgehub_manager_queue_depth", "Keys that wait to be worked on.", ["controller"], registry=REGISTRY
 )
+BUSY = Gauge(
+    "edgehub_manager_busy",
+    "1 while keys wait, are worked on or come again, 0 when there is nothing to do.",
+    ["controller"],
+    registry=REGISTRY,
+)
 WORK_SECONDS = Histogram(
     "edgehub_manager_work_seconds",
     "How long the work on a key took.",

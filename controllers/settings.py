@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+WEBHOOK_PORT = 9443
+"""Kept for webhooks to come."""
 UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 """The trigger annotation of document 000; OpenYurt itself has since renamed it to openyurt.io/update-trigger."""
 
@@ -48,6 +50,15 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         type=int,
         default=defaults.admin_port,
         help="port of /healthz, /readyz and /metrics, 0 for none (%(default)s)",
+    )
+    # Nothing needs one: the kinds' schemas and an admission policy of the server itself check what is written, also
+    # while no manager runs.
+    parser.add_argument(
+        "--webhook-port",
+        type=int,
+        choices=(0, WEBHOOK_PORT),
+        default=WEBHOOK_PORT,
+        help="accepted and not opened: this version registers no webhooks (0 or %(default)s)",
     )
     parser.add_argument(
         "--no-leader-elect", action="store_true", help="write without a Lease: for a single manager only"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import urllib3
 
-from scripts import bench_topology
+from scripts import bench_manager, bench_topology
 from scripts.bench_load import SLICES, Spent, fill, gets, lists, resident_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
@@ -134,8 +134,15 @@ def main() -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--topology", action="store_true", help="Only what changes of filters' inputs cost.")
-    parser.add_argument("--slices", type=int, default=5000, help="With --topology.")
+    parser.add_argument("--slices", type=int, default=5000, help="With --topology and --manager.")
+    parser.add_argument(
+        "--manager", action="store_true", help="Only the manager, in a cluster of 1,000 nodes."
+    )
     asked = parser.parse_args()
+    if asked.manager:
+        size = bench_manager.Size(slices=asked.slices)
+        bench_manager.report(bench_manager.measure(size), size)
+        return
     if asked.topology:
         measure_topology(asked.slices)
         return

@@ -16,6 +16,9 @@ from tests.controllers.scene import Scene
 
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 
+type Running = list[ManagerProcess]
+"""The managers that run now."""
+
 type StartManager = Callable[..., ManagerProcess]
 """Starts a manager with these flags, ready; it is stopped after the test."""
 
@@ -46,28 +49,41 @@ def account(managed_cloud: RealCloud) -> Path:
     )
 
 
+@pytest.fixture(scope="package")
+def running() -> Running:
+    """Those of the other fixtures, for who waits until they have nothing to do."""
+    return []
+
+
 @pytest.fixture
-def start_manager(account: Path, tmp_path: Path) -> Iterator[StartManager]:
+def start_manager(account: Path, tmp_path: Path, running: Running) -> Iterator[StartManager]:
     """For tests that need managers of their own, when no other runs."""
     with ExitStack() as stack:
 
         def start(*flags: str) -> ManagerProcess:
             name = f"manager-{next(_numbers)}"
-            return stack.enter_context(ManagerProcess(tmp_path, account, *flags, name=name))
+            started = stack.enter_context(ManagerProcess(tmp_path, account, *flags, name=name))
+            running.append(started)
+            stack.callback(running.remove, started)
+            return started
 
         yield start
 
 
 @pytest.fixture(scope="module")
-def manager(account: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagerProcess]:
+def manager(
+    account: Path, tmp_path_factory: pytest.TempPathFactory, running: Running
+) -> Iterator[ManagerProcess]:
     """The manager that leads during the tests of a module. None of its requests may have been forbidden."""
-    with ManagerProcess(tmp_path_factory.mktemp("manager"), account) as running:
-        running.wait_until_leading()
-        yield running
-        assert running.metric("edgehub_manager_writes_total", code="403") == 0
+    with ManagerProcess(tmp_path_factory.mktemp("manager"), account) as started:
+        started.wait_until_leading()
+        running.append(started)
+        yield started
+        running.remove(started)
+        assert started.metric("edgehub_manager_writes_total", code="403") == 0
 
 
 @pytest.fixture
-def scene(managed_cloud: RealCloud) -> Scene:
+def scene(managed_cloud: RealCloud, running: Running) -> Scene:
     """New names, and what a test does to the cluster and sees of it."""
-    return Scene(managed_cloud)
+    return Scene(managed_cloud, running)

@@ -58,6 +58,12 @@ class ManagerProcess:
                 total += float(match[2])
         return total
 
+    @property
+    def identity(self) -> str:
+        """The name under which it holds the Lease and writes; waits until it leads for the first time."""
+        line = self.process.wait_for_line(r" leads$", START_TIMEOUT)
+        return line.removesuffix(" leads").rpartition(" ")[2]
+
     def leads(self) -> bool:
         return self.process.running and self.metric("edgehub_manager_leader") == 1
 

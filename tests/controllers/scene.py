@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.cloud.audit import AuditEvent
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import Json, RestError
+from tests.controllers.process import ManagerProcess
 
 POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
 NODES = "/api/v1/nodes"
@@ -18,8 +19,9 @@ CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 POOL_LABEL = "apps.openyurt.io/nodepool"
 TOPOLOGY = "openyurt.io/topologyKeys"
 TRIGGER = "openyurt.io/updateTrigger"
-PATIENCE = 30.0
-"""Seconds for an effect, milliseconds on idle cores."""
+POOL_TOPOLOGY = "openyurt.io/nodepool"
+PATIENCE = 60.0
+"""Seconds for an effect, milliseconds on idle cores; long, because a wait that is long enough costs nothing."""
 ACCOUNT = "system:serviceaccount:kube-system:edgehub-manager"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
@@ -32,14 +34,16 @@ _numbers = itertools.count(1)
 class Scene:
     """Every object it makes has a new name, so that tests can share one cluster."""
 
-    def __init__(self, cloud: RealCloud) -> None:
+    def __init__(self, cloud: RealCloud, managers: Sequence[ManagerProcess]) -> None:
         self.cloud = cloud
+        self._managers = managers
         self.admin = cloud.admin
         self.namespace = self.name("scene")
         self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
 
     def name(self, kind: str) -> str:
-        return f"{kind}-{next(_numbers)}"
+        """A new name; later ones sort behind earlier ones, as lists in a status do."""
+        return f"{kind}-{next(_numbers):06}"
 
     @property
     def services(self) -> str:
@@ -131,24 +135,38 @@ class Scene:
         return name
 
     def barrier(self) -> None:
-        """Returns when the manager has seen all that was done before, and has done what it does about that.
+        """Returns when the manager has seen all that was done before, and has written the triggers that follow.
 
-        A chain through every controller that could be late: a service that changes, a pool that gets a node; the
-        triggers that follow from both come last.
+        A chain through every controller that could be late: a service that changes, a pool that gets a node; each
+        comes by a watch of its own, and so has an effect of its own to wait for.
         """
-        pool, node, service = self.pool(), self.node(), self.service()
-        name = self.backends(service, node)
-        self.relabel(node, pool)
-        self.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
-        tick = 0
-        deadline = time.monotonic() + PATIENCE
-        # The manager may see the slice after the service's change, and then does not touch it: change it again.
-        while not (self.trigger(self.slices, name) and self.trigger(self.endpoints, service)):
-            assert time.monotonic() < deadline, "the manager does not follow"
-            tick += 1
-            value = f"barrier-{tick}"
-            self.admin.patch(f"{self.services}/{service}", {"metadata": {"annotations": {TOPOLOGY: value}}})
-            time.sleep(0.05)
+        pool, node = self.pool(), self.node()
+        changed, pooled = self.service(), self.service(POOL_TOPOLOGY)
+        slices = [self.backends(each, node) for each in (changed, pooled)]
+
+        def touched() -> bool:
+            return all(self.trigger(self.slices, each) for each in slices) and all(
+                self.trigger(self.endpoints, each) for each in (changed, pooled)
+            )
+
+        # What the manager has not seen yet when the cause comes is not touched: then the cause comes again.
+        for tick in itertools.count():
+            annotations = {TOPOLOGY: f"barrier-{tick}"}
+            self.admin.patch(f"{self.services}/{changed}", {"metadata": {"annotations": annotations}})
+            joins = tick % 2 == 0
+            self.relabel(node, pool if joins else None)
+            self.sees(POOLS, pool, has_nodes([node] if joins else []))
+            if self._comes_true(touched, 1.0):
+                break
+            assert tick < PATIENCE, "the manager does not follow"
+        # Triggers asked for before these are in the queue by now; several are written at a time.
+        self.until(lambda: not any(self._triggering(each) for each in self._managers if each.leads()))
+
+    def _triggering(self, manager: ManagerProcess) -> bool:
+        return any(
+            manager.metric("edgehub_manager_busy", controller=f"servicetopology-{kind}") > 0
+            for kind in ("endpoints", "endpointslices")
+        )
 
     def triggered(self, obj: Json) -> bool:
         return self.stamp(obj) != ""
@@ -158,10 +176,15 @@ class Scene:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Ask until a condition holds that nothing can be watched for."""
-        deadline = time.monotonic() + PATIENCE
+        assert self._comes_true(condition, PATIENCE), "it did not come true"
+
+    def _comes_true(self, condition: Callable[[], bool], patience: float) -> bool:
+        deadline = time.monotonic() + patience
         while not condition():
-            assert time.monotonic() < deadline, "it did not come true"
+            if time.monotonic() > deadline:
+                return False
             time.sleep(0.02)
+        return True
 
     def trigger(self, collection: str, name: str) -> str:
         """The trigger annotation of an object now, "" without one."""
@@ -173,10 +196,8 @@ class Scene:
         return self.admin.wait_for(collection, name, lambda obj: _holds(condition, obj), timeout=PATIENCE)
 
     def waits_for_end(self, collection: str, name: str, patience: float = PATIENCE) -> None:
-        deadline = time.monotonic() + patience
-        while self.there(collection, name):
-            assert time.monotonic() < deadline, f"{name} is still there"
-            time.sleep(0.02)
+        gone = self._comes_true(lambda: not self.there(collection, name), patience)
+        assert gone, f"{name} is still there"
 
     def there(self, collection: str, name: str) -> bool:
         try:
@@ -204,6 +225,11 @@ class Scene:
             and event.verb in WRITES
             and "/leases" not in event.uri
         ]
+
+
+def has_nodes(wanted: list[str]) -> Callable[[Json], bool]:
+    """For `Scene.sees` of a pool."""
+    return lambda pool: bool(pool["status"]["nodes"] == wanted)
 
 
 def _holds(condition: Callable[[Json], bool], obj: Json) -> bool:

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from controllers.connection import connect, find_credentials, open_session, tls_context
+from kube.client import Unreachable
 from kube.kubeconfig import NO_CREDENTIALS, Credentials, Piece
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
@@ -56,6 +57,46 @@ def test_bad_certificates_are_the_operator_s_error(pem: bytes) -> None:
         )
         with pytest.raises(ValueError, match="cannot be used"):
             tls_context(credentials)
+
+
+async def server_names(folder: Path, server_name: str, *, insecure: bool = False) -> list[str | None]:
+    """What a server with a certificate for cloud.test is asked for; Unreachable when the client does not take it."""
+    authority, asked = Authority(), list[str | None]()
+    certificate, key = authority.issue_server("cloud", ["cloud.test"]).write(folder, "cloud")
+    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    secure.load_cert_chain(certificate, key)
+    secure.sni_callback = lambda _object, name, _context: asked.append(name)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="{}")
+
+    app = web.Application()
+    app.router.add_get("/x", answer)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=secure)
+    none, trusted = Piece(), Piece(authority.certificate)
+    url = f"https://127.0.0.1:{server.port}"
+    credentials = Credentials(url, server_name, insecure, trusted, none, none, none)
+    try:
+        async with open_session(credentials) as session:
+            await connect(session, credentials, "me").request("GET", "/x")
+    finally:
+        await server.close()
+    return asked
+
+
+async def test_the_server_must_have_the_name_that_the_kubeconfig_says(tmp_path: Path) -> None:
+    assert await server_names(tmp_path, "cloud.test") == ["cloud.test"]
+
+
+@pytest.mark.parametrize("server_name", ["", "other.test"])
+async def test_a_server_of_another_name_is_refused(tmp_path: Path, server_name: str) -> None:
+    with pytest.raises(Unreachable, match="certificate"):
+        await server_names(tmp_path, server_name)
+
+
+async def test_a_name_is_asked_for_also_where_nothing_is_verified(tmp_path: Path) -> None:
+    assert await server_names(tmp_path, "other.test", insecure=True) == ["other.test"]
 
 
 async def test_the_token_is_read_for_each_request(tmp_path: Path) -> None:

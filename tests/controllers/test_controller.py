@@ -126,9 +126,10 @@ async def test_what_was_being_worked_on_at_the_end_of_a_term_is_done_in_the_next
     controller.queue.add(("", "a"))
     await run(controller, 1)
     assert len(controller.queue) == 1
+    assert controller.busy()
     await run(controller, 11)
     assert len(controller.asked) == 2
-    assert controller.queue.idle
+    assert not controller.busy()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from kube.status import forbidden
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.resources import RESOURCES
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds for an answer on loopback."""
 
 

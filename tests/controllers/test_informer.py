@@ -14,7 +14,7 @@ from kube.request import ResourceType
 from kube.store import Key
 from tests.cloud.scriptable import ScriptableCloud
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds for an event on loopback."""
 
 

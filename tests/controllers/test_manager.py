@@ -19,16 +19,23 @@ from controllers.manager import main
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.oracle import wrong
-from tests.controllers.process import ManagerProcess
-from tests.controllers.scene import NODES, POOLS, Scene, leaders
+from tests.controllers.scene import (
+    CONFIG_MAPS,
+    NODES,
+    PATIENCE,
+    POOL_TOPOLOGY,
+    POOLS,
+    TOPOLOGY,
+    Scene,
+    condition,
+    has_nodes,
+    leaders,
+)
 
 pytestmark = [pytest.mark.real]
 
 MERGE = {"Content-Type": MERGE_PATCH}
-AFTER_CRASH = 15.0
-"""Seconds in which another manager leads after kill -9."""
-AFTER_TERM = 2.0
-"""Seconds after SIGTERM."""
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/edgehub-manager"
 
 
 class Load(threading.Thread):
@@ -50,12 +57,6 @@ class Load(threading.Thread):
         self.join()
 
 
-def seconds_until_leading(manager: ManagerProcess) -> float:
-    began = time.monotonic()
-    manager.wait_until_leading()
-    return time.monotonic() - began
-
-
 def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     first = start_manager()
     first.wait_until_leading()
@@ -72,13 +73,15 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     first.process.kill()
     while not (second.leads() or third.leads()):
         time.sleep(0.02)
-    # Measured on its own below; here that it goes on at all.
     leader, other = (second, third) if second.leads() else (third, second)
     assert not other.leads()
     leader.wait_until(lambda: leader.metric("edgehub_manager_writes_total", code="200") > 0, "writing")
-    leader.process.stop()
-    assert seconds_until_leading(other) <= AFTER_TERM
+    leader.process.stop(PATIENCE)
+    # Given back, so that nobody waits until it has run out; how long either takes is tested on a virtual clock.
+    assert scene.admin.get(LEASE)["spec"]["holderIdentity"] != leader.identity
+    other.wait_until_leading()
     load.end()
+    scene.node(pools[0])
     settled(scene, pools, [])
 
     # Three managers, one after the other: nobody wrote after a successor had begun.
@@ -90,7 +93,7 @@ def test_after_a_crash_another_takes_over(scene: Scene, start_manager: StartMana
     first.wait_until_leading()
     second = start_manager()
     first.process.kill()
-    assert seconds_until_leading(second) <= AFTER_CRASH
+    second.wait_until_leading()
     pool = scene.pool()
     node = scene.node(pool)
     assert scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
@@ -100,22 +103,27 @@ def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_man
     first = start_manager()
     first.wait_until_leading()
     second = start_manager()
-    pool = scene.pool()
+    service = scene.service()
+    slices = [scene.slice(service, "a") for _ in range(200)]
+    scene.barrier()
+    # It falls asleep in the middle of triggers that it writes one after the other.
+    annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
+    scene.admin.patch(f"{scene.services}/{service}", annotations)
+    scene.sees(scene.slices, slices[0], scene.triggered)
     os.kill(first.process.pid, signal.SIGSTOP)
     second.wait_until_leading()
+    # From here on the first has no Lease; what it sent before has long arrived.
+    mark = scene.cloud.audit_mark()
+    pool = scene.pool()
     node = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
-    written = second.metric("edgehub_manager_writes_total")
-    mark = scene.cloud.audit_mark()
+    # The first wakes, still leading as far as it knows, with a write due and with all of this to do.
     os.kill(first.process.pid, signal.SIGCONT)
-    first.wait_until(lambda: not first.leads(), "a standby")
     other = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node, other])
-    first.wait_until(lambda: first.metric("edgehub_manager_leader") == 0, "a standby")
-    second.wait_until(
-        lambda: second.metric("edgehub_manager_writes_total") - written == len(scene.writes(mark)),
-        "the only one that wrote",
-    )
+    first.wait_until(lambda: not first.leads(), "a standby")
+    agents = {event.user_agent for event in scene.writes(mark)}
+    assert [second.identity in agent for agent in agents] == [True]
 
 
 def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManager) -> None:
@@ -123,8 +131,20 @@ def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManage
     manager.wait_until_leading()
     pool = scene.pool(interConnectivity=True, labels={"a": "b"}, leaderReplicas=2)
     nodes = [scene.node(pool) for _ in range(3)]
-    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == nodes and len(leaders(obj)) == 2)
-    quiet(scene, manager)
+    # All that there is to write for these objects.
+    status = scene.sees(
+        POOLS,
+        pool,
+        lambda obj: (
+            obj["status"]["nodes"] == nodes
+            and obj["status"]["readyNodeNum"] == 3
+            and condition(obj, "LeaderReady")["message"].startswith("2 of 2")
+        ),
+    )
+    entries = ",".join(sorted(f"{each}/10.0.0.1" for each in leaders(status)))
+    scene.sees(CONFIG_MAPS, f"leader-hub-{pool}", lambda obj: obj["data"]["leaders"] == entries)
+    for node in nodes:
+        scene.sees(NODES, node, lambda obj: obj["metadata"]["labels"]["a"] == "b")
     mark = scene.cloud.audit_mark()
     # Heartbeats are no change, and a new leader finds nothing to do either.
     for node in nodes:
@@ -136,6 +156,49 @@ def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManage
     scene.barrier()
     mine = [pool, *nodes]
     assert [each.uri for each in scene.writes(mark) if any(name in each.uri for name in mine)] == []
+
+
+def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_start(
+    scene: Scene, start_manager: StartManager
+) -> None:
+    manager = start_manager()
+    manager.wait_until_leading()
+    changed, same = scene.pool(), scene.pool()
+    stays, stayed = scene.node(changed), scene.node(same)
+    joins = scene.node()
+    scene.sees(POOLS, changed, has_nodes([stays]))
+    scene.sees(POOLS, same, has_nodes([stayed]))
+    service = scene.service(POOL_TOPOLOGY)
+    touched = [scene.slice(service, node) for node in (stays, joins)]
+    left = [scene.slice(service, stayed), scene.slice(scene.service(), joins)]
+    scene.barrier()
+    manager.process.stop(PATIENCE)
+
+    scene.relabel(joins, changed)
+    # A limit: nothing records which topology hubs were last told of.
+    retopologised = scene.service()
+    left.append(scene.slice(retopologised, stayed))
+    annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
+    scene.admin.patch(f"{scene.services}/{retopologised}", annotations)
+    assert [each for each in touched if scene.trigger(scene.slices, each)] == []
+
+    start_manager().wait_until_leading()
+    for each in touched:
+        scene.sees(scene.slices, each, scene.triggered)
+    scene.barrier()
+    assert [each for each in left if scene.trigger(scene.slices, each)] == []
+
+
+def test_an_uncounted_pool_is_counted_and_triggers_hubs(scene: Scene, start_manager: StartManager) -> None:
+    name = scene.name("pool")
+    node, other = scene.node(name), scene.node()
+    service = scene.service(POOL_TOPOLOGY)
+    touched, left = scene.slice(service, node), scene.slice(service, other)
+    scene.pool(name)
+    start_manager().wait_until_leading()
+    scene.sees(scene.slices, touched, scene.triggered)
+    scene.barrier()
+    assert scene.trigger(scene.slices, left) == ""
 
 
 @pytest.mark.timeout(240)
@@ -260,13 +323,6 @@ def turns(scene: Scene, mark: int) -> int:
     """How often another manager wrote than the one before; the User-Agent names the process."""
     agents = [event.user_agent for event in scene.writes(mark)]
     return sum(1 for before, after in itertools.pairwise(agents) if before != after)
-
-
-def quiet(scene: Scene, manager: ManagerProcess) -> None:
-    """Until all that was done has had its effect, those effects included."""
-    scene.barrier()
-    manager.wait_until(lambda: manager.metric("edgehub_manager_queue_depth") == 0, "idle")
-    scene.barrier()
 
 
 def test_a_wrong_option_or_kubeconfig_ends_it_at_once(

@@ -10,6 +10,7 @@ def test_the_page_names_what_the_manager_counts() -> None:
     for name in (
         "leader",
         "queue_depth",
+        "busy",
         "work_seconds",
         "work_total",
         "retries_total",

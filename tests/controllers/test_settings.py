@@ -53,6 +53,24 @@ def test_every_option() -> None:
     )
 
 
+@pytest.mark.parametrize("port", ["0", "9443"])
+def test_the_webhook_port_is_accepted_and_changes_nothing(port: str) -> None:
+    assert parse_settings(["--webhook-port", port], KNOWN) == parse_settings([], KNOWN)
+
+
+def test_a_webhook_port_of_one_s_own_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_settings(["--webhook-port", "8443"], KNOWN)
+    assert ended.value.code == 2
+    assert "--webhook-port" in capsys.readouterr().err
+
+
+def test_the_help_says_that_there_are_no_webhooks(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_settings(["--help"], KNOWN)
+    assert "registers no webhooks" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_wrong_option_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_settings(["--controllers", "d"], KNOWN)

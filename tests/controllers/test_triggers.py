@@ -33,6 +33,8 @@ def test_a_topology_changed(old: Service | None, new: Service | None, changed: b
         (Pool("p", nodes=("a",)), Pool("p", nodes=("a", "b")), {"a", "b"}),
         (Pool("p", nodes=("a",)), Pool("p", nodes=("b",)), {"a", "b"}),
         (None, Pool("p", nodes=("a",)), {"a"}),
+        (Pool("p"), Pool("p", nodes=("a",), ready=1), {"a"}),
+        (Pool("p"), Pool("p", ready=0), set()),
         (Pool("p", nodes=("a", "b")), Pool("p", nodes=("b", "a")), set()),
         (Pool("p", nodes=("a",), ready=1), Pool("p", nodes=("a",), ready=0), set()),
         (Pool("p"), None, set()),

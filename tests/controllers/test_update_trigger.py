@@ -1,18 +1,32 @@
-"""The trigger controllers against an oracle: after each random change exactly the right slices were touched."""
+"""The trigger controllers: how the writes are spread, on a virtual clock; and on the real API server against an oracle,
+that after each random change exactly the right slices were touched."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
 
+from controllers.api import Api
 from controllers.backends import triggered_at
-from controllers.update_trigger import is_met, trigger_value
+from controllers.controller import Context
+from controllers.endpointslices import EndpointSlicesTriggerController
+from controllers.events import EventRecorder
+from controllers.informer import Informers
+from controllers.pools import NODEPOOL_TYPE
+from controllers.services import SERVICES
+from controllers.settings import Settings
+from controllers.update_trigger import BURST, RATE, is_met, trigger_value
+from kube.request import ResourceType
 from tests.cloud.rest import Json
-from tests.controllers.scene import POOLS, TOPOLOGY, Scene
+from tests.controllers.pretended import PretendedCluster
+from tests.controllers.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes
 
 POOL_TOPOLOGIES = ["openyurt.io/nodepool", "kubernetes.io/zone"]
 TOPOLOGIES = [*POOL_TOPOLOGIES, "kubernetes.io/hostname", "garbage", None]
@@ -68,8 +82,125 @@ class World:
         }
 
 
-def has_nodes(wanted: list[str]) -> Callable[[Json], bool]:
-    return lambda pool: bool(pool["status"]["nodes"] == wanted)
+SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
+MANY = 1000
+
+
+def service(name: str, topology: str) -> Json:
+    return {"metadata": {"namespace": "ns", "name": name, "annotations": {TOPOLOGY: topology}}}
+
+
+def endpoint_slice(name: str, service: str, *nodes: str) -> Json:
+    labels = {"kubernetes.io/service-name": service}
+    return {
+        "metadata": {"namespace": "ns", "name": name, "labels": labels},
+        "endpoints": [{"nodeName": node} for node in nodes],
+    }
+
+
+def pool(name: str, *nodes: str) -> Json:
+    """Counted; `uncounted` has no status."""
+    return {"metadata": {"name": name}, "status": {"nodes": list(nodes)}}
+
+
+def uncounted(name: str) -> Json:
+    return {"metadata": {"name": name}, "spec": {}}
+
+
+@asynccontextmanager
+async def triggering(cluster: PretendedCluster) -> AsyncIterator[EndpointSlicesTriggerController]:
+    """The controller of slices at work, its copies complete."""
+    api, informers = Api(cluster, lambda: 1.0), Informers(cluster)
+    controller = EndpointSlicesTriggerController(
+        Context(api, informers, EventRecorder(api, "test"), Settings())
+    )
+    tasks = [asyncio.ensure_future(each.run()) for each in informers]
+    # Of the virtual clock, which runs on while nothing happens.
+    async with asyncio.timeout(60):
+        for informer in informers:
+            await informer.synced.wait()
+    tasks.append(asyncio.ensure_future(controller.run()))
+    yield controller
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    controller.queue.close()
+
+
+def many() -> PretendedCluster:
+    """A Service with many slices."""
+    cluster = PretendedCluster()
+    cluster.put(SERVICES.type, service("web", "a"))
+    for number in range(MANY):
+        cluster.put(SLICES, endpoint_slice(f"web-{number}", "web", "n"))
+    return cluster
+
+
+@pytest.mark.looptime
+async def test_the_slices_of_one_event_are_spread_evenly() -> None:
+    cluster = many()
+    async with triggering(cluster):
+        cluster.put(SERVICES.type, service("web", "b"))
+        await asyncio.sleep(MANY / RATE + 1)
+    times = [at for at, _ in cluster.patches]
+    assert len({path for _, path in cluster.patches}) == len(times) == MANY
+    assert times[-1] - times[0] == pytest.approx((MANY - BURST) / RATE, abs=0.01)
+    # In no second more than the rate and, once, the burst.
+    assert all(times[n + int(RATE) + BURST] - times[n] >= 1 - 1e-6 for n in range(MANY - int(RATE) - BURST))
+
+
+@pytest.mark.looptime
+async def test_a_second_event_while_queued_costs_no_second_write() -> None:
+    cluster = many()
+    async with triggering(cluster) as controller:
+        cluster.put(SERVICES.type, service("web", "b"))
+        cluster.put(SERVICES.type, service("web", "c"))
+        await asyncio.sleep(MANY / 2 / RATE)
+        early = len(cluster.patches)
+        assert MANY * 0.4 < early < MANY * 0.6
+        cluster.put(SERVICES.type, service("web", "d"))
+        await asyncio.sleep(2 * MANY / RATE)
+        assert not controller.busy()
+    writes = Counter(path for _, path in cluster.patches)
+    # Those touched before the last event are touched again after it, the others only once.
+    first = [path for _, path in cluster.patches[:early]]
+    assert {path for path in writes if writes[path] == 2} == set(first)
+    assert len(writes) == MANY
+    assert max(writes.values()) == 2
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("before", "after", "touched"),
+    [
+        (uncounted("p"), pool("p", "a", "b"), {"on-a", "on-b"}),
+        (uncounted("p"), pool("p"), set()),
+        (pool("p"), pool("p", "a"), {"on-a"}),
+        (pool("p", "a"), pool("p", "a", "b"), {"on-a", "on-b"}),
+        (pool("p", "a", "b"), pool("p", "b"), {"on-a", "on-b"}),
+        (pool("p", "a"), pool("p", "a"), set()),
+        (pool("p", "a"), None, {"on-a"}),
+    ],
+    ids=["first count", "first count of none", "first node", "joins", "leaves", "same", "deleted"],
+)
+async def test_what_a_pool_s_change_touches(before: Json, after: Json | None, touched: set[str]) -> None:
+    cluster = PretendedCluster()
+    cluster.put(SERVICES.type, service("pooled", POOL_TOPOLOGY))
+    cluster.put(SERVICES.type, service("other", "kubernetes.io/hostname"))
+    for node in "abc":
+        cluster.put(SLICES, endpoint_slice(f"on-{node}", "pooled", node))
+        cluster.put(SLICES, endpoint_slice(f"other-{node}", "other", node))
+    cluster.put(NODEPOOL_TYPE, before)
+    async with triggering(cluster) as controller:
+        await asyncio.sleep(5)
+        assert cluster.patches == []
+        if after is None:
+            cluster.delete(NODEPOOL_TYPE, "p")
+        else:
+            cluster.put(NODEPOOL_TYPE, after)
+        await asyncio.sleep(5)
+        assert not controller.busy()
+    assert sorted(path.rpartition("/")[2] for _, path in cluster.patches) == sorted(touched)
 
 
 def newer_than(scene: Scene, stamp: str) -> Callable[[Json], bool]:

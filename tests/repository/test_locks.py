@@ -32,7 +32,6 @@ def wanted() -> dict[str, set[str]]:
     project, groups = text["project"], text["dependency-groups"]
     return {
         "hub": packages(project["dependencies"] + groups["build"]),
-        "manager": packages(project["optional-dependencies"]["manager"]),
         "test": packages(groups["test"]),
         "go": packages(groups["go"]),
     }

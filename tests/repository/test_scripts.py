@@ -91,12 +91,12 @@ def test_a_launcher_becomes_its_program(name: str, checkout: Path, tmp_path: Pat
     ("name", "arguments", "sets"),
     [
         ("hub", [], "hub"),
-        ("manager", [], "hub manager"),
-        ("demo", [], "hub manager test"),
-        ("demo", ["--real"], "hub manager test go"),
-        ("bench", [], "hub manager test go"),
-        ("test", [], "hub manager test go"),
-        ("test", ["-k", "x", "--quick"], "hub manager test"),
+        ("manager", [], "hub"),
+        ("demo", [], "hub test"),
+        ("demo", ["--real"], "hub test go"),
+        ("bench", [], "hub test go"),
+        ("test", [], "hub test go"),
+        ("test", ["-k", "x", "--quick"], "hub test"),
     ],
 )
 def test_a_launcher_installs_no_more_than_it_needs(

@@ -39,7 +39,7 @@ NEVER = [
 """What a node must not get by being a hub."""
 ALLOWED = {200, 404}
 """Statuses of a request that passed authorization: the object or its kind may not exist."""
-DEADLINE = 10.0
+DEADLINE = 60.0
 """Seconds for a change of RBAC to reach the authorizer, milliseconds on idle cores."""
 INTERVAL = 0.02
 """Seconds between two looks, for what offers nothing to wait on."""

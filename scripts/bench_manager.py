@@ -1,0 +1,269 @@
+"""The load of `scripts/bench --manager`: a big uncounted cluster, and what the manager makes of it."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.bench_load import NAMESPACE, cpu_seconds, resident_megabytes, waiting
+from tests.cloud.build import ensure_binaries
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Json
+from tests.controllers.process import ManagerProcess
+from tests.controllers.scene import ACCOUNT, NODES, POOL_LABEL, POOL_TOPOLOGY, POOLS, TOPOLOGY, WRITES
+
+MANIFESTS = Path(__file__).parents[1] / "controllers" / "manifests"
+ENDPOINTS = 10
+THREADS = 8
+QUIET = 1.0
+"""Seconds for which no controller may have work before that counts as steady."""
+HEARTBEATS = 30.0
+"""Seconds of steady state, in which every node reports once."""
+AWAY = 60.0
+"""Seconds without an API server."""
+PATIENCE = 300.0
+"""Seconds for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of the cluster, and how many nodes are relabelled one after the other."""
+
+    nodes: int = 1000
+    pools: int = 50
+    services: int = 2000
+    slices: int = 5000
+    relabels: int = 200
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the manager did."""
+
+    start: float = 0.0
+    start_cpu: float = 0.0
+    start_writes: int = 0
+    relabels: list[float] = field(default_factory=list)
+    steady_writes: int = 0
+    resident: float = 0.0
+    away: float = 0.0
+    back: float = 0.0
+    back_writes: int = 0
+    peak: float = 0.0
+    after_term: float = 0.0
+    after_kill: float = 0.0
+
+
+class Watching(threading.Thread):
+    """Sees the nodes of each pool as its status says them."""
+
+    def __init__(self, cloud: RealCloud) -> None:
+        super().__init__(daemon=True)
+        self._cloud = cloud
+        self._seen: dict[str, set[str]] = {}
+        self._changed = threading.Condition()
+
+    def run(self) -> None:
+        events = self._cloud.admin.watch(POOLS, timeout=PATIENCE)
+        with closing(events), suppress(ConnectionError):  # the API server dies in the end
+            for event in events:
+                with self._changed:
+                    meta, status = event.object["metadata"], event.object.get("status", {})
+                    self._seen[meta["name"]] = set(status.get("nodes") or [])
+                    self._changed.notify_all()
+
+    def wait_for(self, pool: str, node: str) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: node in self._seen.get(pool, ()), PATIENCE):
+                raise TimeoutError(f"{node} is not in {pool}")
+
+
+def measure(size: Size) -> Figures:
+    """All of it, one after the other, on a control plane of its own."""
+    found = Figures()
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        fill(cloud, size)
+        folder, account = Path(place), kubeconfig(cloud)
+        mark, began = cloud.audit_mark(), time.perf_counter()
+        with ManagerProcess(folder, account, name="first") as first:
+            found.start = steady(first) - began
+            found.start_cpu = cpu_seconds(first.process.pid)
+            found.start_writes = writes(cloud, mark)
+            found.steady_writes = heartbeats(cloud, size)
+            found.relabels = relabel(cloud, size)
+            steady(first)
+            found.resident = first.resident
+            away(cloud, first, found)
+            with ManagerProcess(folder, account, name="second") as second:
+                first.process.stop()
+                found.after_term = waiting(second.leads, PATIENCE)
+                with ManagerProcess(folder, account, name="third") as third:
+                    second.process.kill()
+                    found.after_kill = waiting(third.leads, PATIENCE)
+    return found
+
+
+def fill(cloud: RealCloud, size: Size) -> None:
+    """Every second Service keeps to the pool. A slice is on nodes of two pools."""
+    cloud.apply(MANIFESTS)
+    for kind in ("nodepools.apps.openyurt.io", "servicegrids.superedge.io"):
+        cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
+    cloud.kubectl("get", "--raw", POOLS)  # until the kind is served; kubectl tries again
+    slices = "/apis/discovery.k8s.io/v1"
+    asked: list[tuple[str, Iterator[Json]]] = [
+        (POOLS, (pool(n) for n in range(size.pools))),
+        (NODES, (node(n, size) for n in range(size.nodes))),
+        (f"/api/v1/namespaces/{NAMESPACE}/services", (service(n) for n in range(size.services))),
+        (
+            f"{slices}/namespaces/{NAMESPACE}/endpointslices",
+            (endpoint_slice(n, size) for n in range(size.slices)),
+        ),
+    ]
+    with ThreadPoolExecutor(THREADS) as threads:
+        for path, objects in asked:
+            list(threads.map(cloud.admin.post, [path] * size.slices, objects))
+
+
+def pool(number: int) -> Json:
+    spec = {"interConnectivity": True}
+    kind = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
+    return {**kind, "metadata": {"name": f"pool-{number}"}, "spec": spec}
+
+
+def node(number: int, size: Size) -> Json:
+    labels = {POOL_LABEL: f"pool-{number % size.pools}"}
+    address = f"10.{number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
+    return {
+        "metadata": {"name": f"node-{number}", "labels": labels},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def service(number: int) -> Json:
+    annotations = {TOPOLOGY: POOL_TOPOLOGY} if number % 2 else {}
+    return {
+        "metadata": {"name": f"service-{number}", "annotations": annotations},
+        "spec": {"ports": [{"port": 80}], "clusterIP": "None"},
+    }
+
+
+def endpoint_slice(number: int, size: Size) -> Json:
+    of = f"service-{number % size.services}"
+    # The pool of a node is its number modulo the pools: half of these are in one pool, half in the next.
+    nodes = [(number + each % 2 + each // 2 * size.pools) % size.nodes for each in range(ENDPOINTS)]
+    return {
+        "metadata": {"name": f"slice-{number}", "labels": {"kubernetes.io/service-name": of}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {"addresses": [f"10.{number % 200}.{number // 200}.{each + 1}"], "nodeName": f"node-{on}"}
+            for each, on in enumerate(nodes)
+        ],
+    }
+
+
+def kubeconfig(cloud: RealCloud) -> Path:
+    """With the rights that the manifests give."""
+    return write_kubeconfig(
+        cloud.folder / "account.kubeconfig",
+        cloud.url,
+        authority=cloud.authority.certificate,
+        token=cloud.token("kube-system", "edgehub-manager"),
+    )
+
+
+def steady(manager: ManagerProcess) -> float:
+    """When the last controller had nothing to do any more."""
+    manager.wait_until_leading()
+    began = since = time.perf_counter()
+    while time.perf_counter() - since < QUIET:
+        if manager.metric("edgehub_manager_busy") or not manager.leads():
+            since = time.perf_counter()
+        if since - began > PATIENCE:
+            raise TimeoutError("the manager does not come to rest")
+        time.sleep(0.05)
+    return since
+
+
+def writes(cloud: RealCloud, mark: int) -> int:
+    """Of the manager since a mark of the audit log, but for its Lease."""
+    return sum(
+        1
+        for event in cloud.audit(mark)
+        if event.user == ACCOUNT
+        and event.stage == "RequestReceived"
+        and event.verb in WRITES
+        and "/leases" not in event.uri
+    )
+
+
+def heartbeats(cloud: RealCloud, size: Size) -> int:
+    """Writes while nothing happens but that every node reports."""
+    mark, began = cloud.audit_mark(), time.perf_counter()
+    for number in range(size.nodes):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": now}
+        cloud.admin.patch(f"{NODES}/node-{number}/status", {"status": {"conditions": [ready]}})
+        time.sleep(max(0.0, HEARTBEATS * (number + 1) / size.nodes - (time.perf_counter() - began)))
+    return writes(cloud, mark)
+
+
+def relabel(cloud: RealCloud, size: Size) -> list[float]:
+    """Seconds from a node's new label until its new pool says so, one node after the other."""
+    watching = Watching(cloud)
+    watching.start()
+    seconds = []
+    for number in range(size.relabels):
+        name, pool = f"node-{number}", f"pool-{(number + 1) % size.pools}"
+        began = time.perf_counter()
+        cloud.admin.patch(f"{NODES}/{name}", {"metadata": {"labels": {POOL_LABEL: pool}}})
+        watching.wait_for(pool, name)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def away(cloud: RealCloud, manager: ManagerProcess, found: Figures) -> None:
+    """The API server dies, and comes back to a cluster in which nothing has changed."""
+    cloud.stop_apiserver(crash=True)
+    time.sleep(AWAY)
+    found.away = manager.resident
+    mark, began = cloud.audit_mark(), time.perf_counter()
+    cloud.start_apiserver()
+    found.back = steady(manager) - began
+    found.back_writes = writes(cloud, mark)
+    found.peak = resident_megabytes(manager.process.pid, "VmHWM")
+
+
+def report(found: Figures, size: Size) -> None:
+    p50, p99 = statistics.median(found.relabels), statistics.quantiles(found.relabels, n=100)[98]
+    print(
+        f"{size.nodes} nodes, {size.pools} pools, {size.services} services, {size.slices} slices; "
+        f"{size.relabels} nodes relabelled"
+    )
+    for name, value in (
+        ("start to steady, nothing counted before, s", found.start),
+        ("CPU for that, s", found.start_cpu),
+        ("writes for that", found.start_writes),
+        ("node relabelled to NodePool status, p50 ms", p50 * 1e3),
+        ("node relabelled to NodePool status, p99 ms", p99 * 1e3),
+        ("writes while only heartbeats come", found.steady_writes),
+        ("resident after that, MB", found.resident),
+        (f"resident after {AWAY:.0f} s without API server, MB", found.away),
+        ("resident at most, MB", found.peak),
+        ("API server started again to steady, s", found.back),
+        ("writes for that", found.back_writes),
+        ("another leads after SIGTERM, s", found.after_term),
+        ("another leads after kill -9, s", found.after_kill),
+    ):
+        print(f"{name:52}{value:10.2f}" if isinstance(value, float) else f"{name:52}{value:10}")
