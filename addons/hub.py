@@ -1,6 +1,7 @@
 """The list of the hub's addons, in order, each with the reason for its place."""
 
 from addons.connections import Connections
+from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.lifecycle import Lifecycle
@@ -17,6 +18,7 @@ _egress = Egress(_connections)
 
 addons = [
     _options,  # first: the others read its settings when they are configured
+    Console(),  # no request passes through it: its marks join behind all others, and only beside an interface
     _connections,  # before any request: it makes room for many watches on a new connection
     _resolve,  # makes the exchange that all others need, and refuses what cannot be read
     _identity,  # after resolve, which knows the listener; before routing, which asks who calls

@@ -17,6 +17,7 @@ from mitmproxy.test import taddons, tflow, tutils
 from addons import hub
 from addons.caller import Lending
 from addons.connections import Connections
+from addons.console import Console
 from addons.egress import Egress
 from addons.exchange import exchange_of
 from addons.filter_inputs import FilterInputs
@@ -36,6 +37,7 @@ from kube.kubeconfig import NO_CREDENTIALS
 WIRING = {
     Options: set[str](),
     Connections: {"cut"},
+    Console: set(),
     Resolve: {"listen"},
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
