@@ -85,8 +85,7 @@ def test_what_holds_a_loop_is_found(hold: Callable[[], None], what: str) -> None
     with blocking.held() as found:
         asyncio.run(body())
     assert any(what in each for each in found), found
-    if hold is not compute:
-        assert all("test_blocking.py" in each for each in found)
+    assert all("test_blocking.py" in each for each in found), "the place is not told"
 
 
 def test_a_callback_that_nobody_of_ours_is_behind_is_found() -> None:
