@@ -156,7 +156,7 @@ async def test_an_edit_of_the_rules_reaches_views(tmp_path: Path, cloud: Scripta
             edited = cloud.store.get("configmaps", "yurt-hub-cfg", "kube-system")
             edited["data"]["filter_discardcloudservice"] = "cached/services"
             cloud.store.update(edited)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(10):
                 assert b'"DELETED"' in await watch.content.readline()
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.process import Hub
+from tests.hub.process import SLACK, Hub
 from tests.hub.streams import listed
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
@@ -65,7 +65,6 @@ async def offline(hub: Hub, link_to_cloud: Link) -> AsyncIterator[Callable[[], A
     """Takes the cloud away; it comes back after the test."""
 
     async def go() -> None:
-        await asyncio.sleep(0.3)  # the disk is written behind the client's back
         await asyncio.to_thread(link_to_cloud.refuse)
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 10)
 
@@ -134,7 +133,7 @@ async def test_what_was_never_seen_is_503_at_once_and_not_retried(
         answer = await get(hub, path)
         assert (answer.status, b'"ServiceUnavailable"' in answer.body) == (503, True), path
         assert "Retry-After" not in answer.headers
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < SLACK, "it waited for something"
 
 
 async def test_known_empty_is_empty(hub: Hub, offline: Callable[[], Awaitable[None]]) -> None:
@@ -155,9 +154,8 @@ async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, path, service("one"))
     assert (await get(hub, path)).status == 200
-    await asyncio.sleep(0.3)
     await asyncio.to_thread(link_to_cloud.black_hole)
     began = time.monotonic()
     answer = await get(hub, f"{path}?timeout=10s")
     assert answer.status == 200
-    assert time.monotonic() - began < NOTICE + 0.5
+    assert time.monotonic() - began < NOTICE + SLACK
