@@ -1,6 +1,7 @@
-"""The list of the hub's addons, in order, each with the reason for its place."""
+"""The list of the hub's addons, in order: each with what it stands behind and the reason for its place."""
 
 from addons.connections import Connections
+from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.lifecycle import Lifecycle
@@ -15,12 +16,28 @@ _identity = Identity(_options)
 _router = Router(_options, _connections)
 _egress = Egress(_connections)
 
-addons = [
-    _options,  # first: the others read its settings when they are configured
-    _connections,  # before any request: it makes room for many watches on a new connection
-    _resolve,  # makes the exchange that all others need, and refuses what cannot be read
-    _identity,  # after resolve, which knows the listener; before routing, which asks who calls
-    _router,  # after identity; before egress, which sends only what is routed to the cloud
-    _egress,  # after routing; nothing that failed before it has a server to go to
-    Lifecycle(_options, _resolve, _identity, _router, _egress),  # last: starts the parts when all are loaded
-]
+# Each addon, those that must come before it, and why it stands where it does.
+places = (
+    (_options, (), "the others read its settings when they are configured"),
+    (
+        Console(),
+        (),
+        "no request passes through it: its marks join behind all others, and only beside an interface",
+    ),
+    (_connections, (), "acts on a connection before its first request: it makes room for many watches"),
+    (_resolve, (), "makes the exchange that the others need, and refuses what cannot be read"),
+    (_identity, (_resolve,), "lends by the listener, which resolve has noted"),
+    (_router, (_resolve, _identity), "decides by what is asked, and by who asks"),
+    (
+        _egress,
+        (_resolve, _router),
+        "sends what is routed to the cloud; what failed before it has no server to go to",
+    ),
+    (
+        Lifecycle(_options, _resolve, _identity, _router, _egress),
+        (_options,),
+        "hands on the settings that options has just read, and starts the parts when all are loaded",
+    ),
+)
+
+addons = [addon for addon, _, _ in places]

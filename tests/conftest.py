@@ -1,13 +1,15 @@
-"""What holds for every test: `--quick`, and that an asynchronous test leaves no task behind."""
+"""What holds for every test: `--quick`, no task is left behind, and nothing holds an event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import blocking
 
 # No example is timed: what a busy machine does to one says nothing of the code.
 settings.register_profile("edgehub", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    blocking.install()
     # looptime asks for the current loop in synchronous tests too; unless told that there is none, asyncio
     # makes one, with a warning, that nobody closes.
     asyncio.set_event_loop(None)
@@ -31,6 +34,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("real")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("real")]
+
+
+@pytest.fixture(autouse=True)
+def loops_are_free() -> Iterator[None]:
+    """Fails when something held an event loop in the test, or in its fixtures."""
+    with blocking.held() as found:
+        yield
+    assert not found, "\n".join(found)
 
 
 @pytest.fixture(autouse=True)

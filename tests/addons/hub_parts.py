@@ -32,7 +32,7 @@ from tests.addons.samples import HUB, Json
 from tests.cloud.scriptable import ScriptableCloud
 
 NODE = "n1"
-WAIT = 2.0
+WAIT = 10.0
 """Seconds a request waits for a first copy."""
 HUB_TOKEN = "hub"
 """The bearer token that stands for the hub's own identity at the cloud."""
@@ -140,7 +140,7 @@ class Watching:
         self._reader: FrameReader = codec_for(encoding).frames()
         self._ready: list[WatchFrame] = []
 
-    async def next(self, seconds: float = 2.0) -> WatchFrame:
+    async def next(self, seconds: float = 10.0) -> WatchFrame:
         """The next event; EOFError at the end of the stream, TimeoutError when nothing comes."""
         async with asyncio.timeout(seconds):
             while not self._ready:

@@ -12,7 +12,7 @@ STEP = 0.005
 """Seconds between two looks at something that nobody tells of."""
 
 
-async def until(true: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
     """Return once this is true; TimeoutError when it does not become so."""
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 - what is waited for tells nobody

@@ -138,7 +138,7 @@ async def test_rules_and_what_is_wrong_with_them(pages: Pages, cloud: Scriptable
     assert (await pages.json("/debug/rules"))["known"] is False
     cloud.store.create(config_map({"filter_endpoints": "kubelet/nodes"}))
     await known(pages)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         while not (found := await pages.json("/debug/rules"))["problems"]:
             pass
     assert found["known"] is True

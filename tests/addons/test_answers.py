@@ -25,8 +25,9 @@ async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
 
 
 async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: Copies) -> None:
-    Answers(copies).keep("name", {"content-type": "text/plain", "date": "today"}, b"line\nline")
-    await asyncio.sleep(0.05)
+    before = Answers(copies)
+    before.keep("name", {"content-type": "text/plain", "date": "today"}, b"line\nline")
+    await asyncio.gather(*before._tasks)
     again = Answers(copies)
     await again.open()
     kept = await again.get("name")

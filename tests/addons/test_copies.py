@@ -19,6 +19,7 @@ from kube.reflector import Question
 from kube.request import ResourceType
 from kube.status import forbidden, not_found
 from kube.store import Store
+from tests.addons.observed import until
 
 PODS = Question(ResourceType("", "v1", "pods"), encoding=Encoding.JSON)
 CODEC = codec_for(Encoding.JSON)
@@ -141,7 +142,7 @@ async def test_a_disk_that_fails_is_counted_and_used_again(
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    await asyncio.sleep(0.05)
+    await until(lambda: caplog.records)  # the disk has failed
     failing[0] = False
     store.apply("ADDED", pod("b", 6))
     await settled(copy)

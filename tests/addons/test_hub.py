@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mitmproxy import command, hooks, http
@@ -17,11 +18,13 @@ from mitmproxy.test import taddons, tflow, tutils
 from addons import hub
 from addons.caller import Lending
 from addons.connections import Connections
+from addons.console import Console
 from addons.egress import Egress
 from addons.exchange import exchange_of
 from addons.filter_inputs import FilterInputs
+from addons.filters.inputs import HubAddress
 from addons.health import Cloud, ServerHealth
-from addons.hub import addons
+from addons.hub import addons, places
 from addons.identity import Identity
 from addons.lifecycle import Lifecycle
 from addons.options import OPTIONS, Options
@@ -36,6 +39,7 @@ from kube.kubeconfig import NO_CREDENTIALS
 WIRING = {
     Options: set[str](),
     Connections: {"cut"},
+    Console: set(),
     Resolve: {"listen"},
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
@@ -110,6 +114,7 @@ def test_commands_have_valid_types() -> None:
 # -- the order -----------------------------------------------------------------------------------------------------
 
 ORDER = [type(addon) for addon in addons]
+DEPENDENT = [(type(before), type(addon)) for addon, needed, _ in places for before in needed]
 SPEC = "reverse:http://127.0.0.1:1@10261"
 
 
@@ -172,26 +177,33 @@ async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[typ
     assert exchange.caller.lending is Lending.HUB
 
 
-@pytest.mark.parametrize(
-    ("one", "other"), [(Resolve, Identity), (Resolve, Router), (Resolve, Egress), (Router, Egress)]
-)
-async def test_two_that_change_places_break_the_chain_and_send_nothing(
-    chain: dict[type, Any], one: type, other: type
+def test_each_place_has_a_reason_of_its_own() -> None:
+    reasons = [reason for _, _, reason in places]
+    assert all(re.fullmatch(r"[a-z].{30,}[^.]", reason) for reason in reasons)
+    assert len(set(reasons)) == len(reasons)
+
+
+def test_each_addon_stands_behind_what_it_needs() -> None:
+    for at, (_, needed, _) in enumerate(places):
+        assert all(addons.index(each) < at for each in needed)
+
+
+@pytest.mark.parametrize(("one", "other"), DEPENDENT, ids=lambda kind: kind.name)
+async def test_two_that_depend_on_each_other_cannot_change_places(
+    one: type, other: type, chain: dict[type, Any]
 ) -> None:
     order = swapped(one, other)
+    if (one, other) in BREAKS:
+        await BREAKS[one, other](chain, order)
+        return
     flow = await send(chain, order)
     assert flow.response is not None
     assert flow.response.status_code == 500
     assert str(flow.request.host) != "cloud"
 
 
-async def test_a_router_before_identity_takes_everybody_for_a_stranger(chain: dict[type, Any]) -> None:
-    """The decision would be that of an anonymous caller: no component of this node would get a view."""
-    for path in (ORDER, swapped(Identity, Router)):
-        chain_flow = await send_list(chain, path)
-        exchange = exchange_of(chain_flow)
-        views = exchange is not None and exchange.route is not None and exchange.route.kind == "view"
-        assert views is (path is ORDER)
+def test_each_special_break_is_of_two_that_depend_on_each_other() -> None:
+    assert set(BREAKS) <= set(DEPENDENT)
 
 
 async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
@@ -206,6 +218,41 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
             if kind in (Resolve, Identity, Router):
                 await context.master.addons.invoke_addon(chain[kind], HttpRequestHeadersHook(flow))
     return flow
+
+
+async def takes_everybody_for_a_stranger(chain: dict[type, Any], order: list[type]) -> None:
+    """A router before identity decides for an anonymous caller: no component of this node gets a view."""
+    for path in (ORDER, order):
+        exchange = exchange_of(await send_list(chain, path))
+        views = exchange is not None and exchange.route is not None and exchange.route.kind == "view"
+        assert views is (path is ORDER)
+
+
+async def hands_on_old_settings(_chain: dict[type, Any], order: list[type]) -> None:
+    """A lifecycle before options moves the hub to the address that it had."""
+    assert await moved_to(ORDER) == ("169.254.2.9",)
+    assert await moved_to(order) == ("169.254.2.1",)
+
+
+async def moved_to(order: list[type]) -> tuple[str, ...]:
+    """The pods' address that open watches hear of when it is set in the interface."""
+    moved: list[HubAddress] = []
+    options, none = Options(), cast(Any, None)
+    lifecycle = Lifecycle(options, none, none, none, none)
+    made = {Options: options, Lifecycle: lifecycle}
+    with taddons.context(*(made[kind] for kind in order if kind in made)) as context:
+        context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
+        lifecycle._inputs = cast(FilterInputs, type("Inputs", (), {"move_hub": staticmethod(moved.append)}))
+        context.options.update(hub_pod_address="169.254.2.9")
+        lifecycle._inputs = None
+    return moved[0].hosts
+
+
+BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitable[None]]] = {
+    (Identity, Router): takes_everybody_for_a_stranger,
+    (Options, Lifecycle): hands_on_old_settings,
+}
+"""What breaks, where it is not every request."""
 
 
 def swapped(one: type, other: type) -> list[type]:

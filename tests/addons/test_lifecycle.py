@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
@@ -29,7 +28,7 @@ from addons.route import Router
 from addons.rule_table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
 from kube.encoding import Encoding
-from tests.addons.observed import ended, until
+from tests.addons.observed import STEP, ended, until
 from tests.addons.samples import SERVICES, cloud_service, config_map, service
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
@@ -157,7 +156,7 @@ async def test_an_edit_of_the_rules_reaches_views(tmp_path: Path, cloud: Scripta
             edited = cloud.store.get("configmaps", "yurt-hub-cfg", "kube-system")
             edited["data"]["filter_discardcloudservice"] = "cached/services"
             cloud.store.update(edited)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(10):
                 assert b'"DELETED"' in await watch.content.readline()
 
 
@@ -165,14 +164,24 @@ async def test_an_edit_of_the_rules_reaches_views(tmp_path: Path, cloud: Scripta
 async def test_port_zero_switches_a_listener_off(tmp_path: Path, cloud: ScriptableCloud, off: str) -> None:
     async with running(tmp_path, server=cloud.url, **{off: 0}) as hub:
         open_ports = [hub.given[name] for name in ("port", "tls_port", "admin_port") if hub.given[name]]
-        await until(lambda: [each.condition for each in hub.egress.cloud.servers] == ["up"])
-        assert all(is_open(port) for port in open_ports)
+        for port in open_ports:
+            await opened(port)
+        await until(lambda: hub.egress.cloud.servers)  # the key is made before
         assert (tmp_path / "state" / "pki").exists() is (off != "tls_port"), "no key is made for nobody"
 
 
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex((LOOPBACK, port)) == 0
+async def opened(port: int) -> None:
+    """Return once somebody listens there."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(LOOPBACK, port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(STEP)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
 
 
 async def test_a_listener_that_cannot_be_opened_ends_the_process(
@@ -217,7 +226,7 @@ def lifecycle_alone(monkeypatch: pytest.MonkeyPatch, given: Settings, *, opens: 
 async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: ScriptableCloud) -> None:
     silence = cloud.faults.add(Silence(), times=None)
     async with running(tmp_path, server=cloud.url, wait=1) as hub:
-        await until(lambda: is_open(hub.given["admin_port"]))
+        await opened(hub.given["admin_port"])
         assert (await hub.get(f"{hub.admin}/readyz"))[0] == 503
         code, found = await hub.get(hub.url + SERVICES, headers={"User-Agent": "kubelet/1"})
         assert (code, found["reason"]) == (503, "ServiceUnavailable")

@@ -212,11 +212,11 @@ def test_too_many_entries_are_cut_with_one_problem() -> None:
 
 def test_the_largest_config_map_is_read_and_asked_quickly() -> None:
     data = {"endpoints": ",".join(f"component-{number}" for number in range(MAX_ENTRIES))}
-    start = time.perf_counter()
+    start = time.process_time()
     rules = parse_rules(data)
     for number in range(MAX_ENTRIES):
         rules.chain(f"component-{number}", "", "endpoints", "list")
-    assert time.perf_counter() - start < 5, "a quadratic reader would take a minute"
+    assert time.process_time() - start < 5, "a quadratic reader would take a minute"
 
 
 def test_invented_components_are_not_remembered() -> None:

@@ -18,6 +18,8 @@ TIMEOUT = 10.0
 """Seconds; for what takes milliseconds."""
 QUIET = 0.15
 """Seconds in which nothing may come: many times what a byte takes through a link that passes."""
+SENT = 50
+"""Bytes that are sent one after the other: were each delayed by itself, a busy machine would be no excuse."""
 
 
 @pytest.fixture
@@ -52,9 +54,9 @@ def receive(end: socket.socket, size: int) -> bytes:
     return data
 
 
-def is_quiet(end: socket.socket) -> bool:
+def is_quiet(end: socket.socket, seconds: float = QUIET) -> bool:
     """Whether nothing comes, no byte, FIN or RST, for a while."""
-    end.settimeout(QUIET)
+    end.settimeout(seconds)
     try:
         end.recv(1)
     except TimeoutError:
@@ -204,23 +206,25 @@ def test_delay_is_each_way_and_does_not_add_up(wire: Link, server: socket.socket
     wire.carry(delay=delay)
     with connected(wire, server) as (client, served):
         start = time.monotonic()
-        for number in range(5):  # one after the other, all under way together
+        for number in range(SENT):  # one after the other, all under way together
             client.sendall(bytes([number]))
-        assert receive(served, 5) == bytes(range(5))
+        assert receive(served, SENT) == bytes(range(SENT))
         there = time.monotonic() - start
         served.sendall(b"x")
         assert receive(client, 1) == b"x"
         both = time.monotonic() - start
-    assert delay <= there < 4 * delay
+    assert delay <= there < SENT * delay / 2
     assert both >= 2 * delay
 
 
 def test_delay_keeps_what_a_black_hole_held(wire: Link, server: socket.socket) -> None:
-    wire.carry(delay=QUIET / 3)
+    # The hole must open while the byte is under way, however late a busy machine lets it.
+    delay = 0.5
+    wire.carry(delay=delay)
     with connected(wire, server) as (client, served):
         client.sendall(b"x")
         wire.black_hole()
-        assert is_quiet(served)
+        assert is_quiet(served, delay + QUIET)
         wire.carry()
         assert receive(served, 1) == b"x"
 
@@ -238,7 +242,7 @@ def test_bandwidth_is_shared_by_all_connections_one_way(wire: Link, server: sock
         assert len(receive(served_two, 10_000)) == 10_000
         up = time.monotonic() - start
     assert down >= 0.09
-    assert 0.19 <= up < 1.0
+    assert 0.19 <= up < TIMEOUT
 
 
 def test_a_limit_can_be_lifted_while_bytes_are_under_way(wire: Link, server: socket.socket) -> None:

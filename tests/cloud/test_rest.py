@@ -134,7 +134,7 @@ def test_wait_for_what_does_not_come(real_cloud: RealCloud, maps: str) -> None:
         real_cloud.admin.wait_for(maps, "a", bool, timeout=0.05)
     real_cloud.admin.post(maps, config_map("a", x="1"))
     with pytest.raises(TimeoutError, match=r'last seen: .*"x": "1"'):
-        real_cloud.admin.wait_for(maps, "a", lambda _: False, timeout=0.05)
+        real_cloud.admin.wait_for(maps, "a", lambda _: False, timeout=1.0)
 
 
 def test_a_server_that_is_not_there() -> None:

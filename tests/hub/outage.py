@@ -19,8 +19,6 @@ NOTICE = 6.0
 """Seconds in which DESIGN wants a black hole noticed."""
 STARTED = 60.0
 """Seconds that components may take on loaded cores; they need two."""
-WRITTEN = 0.3
-"""Seconds after which what passed is on disk: it is written behind the client's back, and nothing tells when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,6 @@ class Outage:
 
     async def begin(self) -> None:
         """Refuse connections, and return when the hub has noticed."""
-        await asyncio.sleep(WRITTEN)
         await asyncio.to_thread(self.link.refuse)
         await self.noticed(0)
 

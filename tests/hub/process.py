@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -15,6 +17,8 @@ from tests.cloud.processes import Process, ProcessFailedError
 
 START_TIMEOUT = 30.0
 """Seconds to readiness; 1.5 on idle cores."""
+SLACK = 4.0
+"""Seconds that a busy machine may add to what is to happen at once. What goes wrong takes ten, or never happens."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -121,6 +125,20 @@ class Hub:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{name} is {found:g} after {timeout:g} s, not {wanted:g}")
             time.sleep(0.05)
+
+    def wait_until_kept(self, text: str, count: int, timeout: float = 10.0) -> None:
+        """Return when so many values on the disk hold this text; another process cannot tell when they do."""
+        deadline = time.monotonic() + timeout
+        while (found := self._kept(text)) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{found} values hold {text} after {timeout:g} s, not {count}")
+            time.sleep(0.02)
+
+    def _kept(self, text: str) -> int:
+        database = (self.state / "cache" / "cache.db").as_uri()
+        with contextlib.closing(sqlite3.connect(f"{database}?mode=ro", uri=True)) as disk:
+            values = disk.execute("SELECT count(*) FROM Cache WHERE instr(value, ?)", (text.encode(),))
+            return int(values.fetchone()[0])
 
     def _answers(self, path: str) -> bool:
         try:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.cloud.real import RealCloud
-from tests.hub.outage import JSON, NOTICE, PROTOBUF, WRITTEN, Outage
+from tests.hub.outage import JSON, NOTICE, PROTOBUF, Outage
+from tests.hub.process import SLACK
 from tests.hub.streams import listed
 
 
@@ -71,7 +72,7 @@ async def test_what_was_never_seen_is_503_at_once_and_not_retried(
         answer = await outage.ask(path)
         assert (answer.status, b'"ServiceUnavailable"' in answer.body) == (503, True), path
         assert "Retry-After" not in answer.headers
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < SLACK, "it waited for something"
 
 
 async def test_known_empty_is_empty(outage: Outage, offline: Callable[[], Awaitable[None]]) -> None:
@@ -91,12 +92,11 @@ async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, path, service("one"))
     assert (await outage.ask(path)).status == 200
-    await asyncio.sleep(WRITTEN)
     await asyncio.to_thread(outage.link.black_hole)
     began = time.monotonic()
     answer = await outage.ask(f"{path}?timeout=10s")
     assert answer.status == 200
-    assert time.monotonic() - began < NOTICE + 0.5
+    assert time.monotonic() - began < NOTICE + SLACK
 
 
 async def test_single_objects_in_flight_when_a_black_hole_opens_get_the_nodes_answer(
@@ -106,9 +106,8 @@ async def test_single_objects_in_flight_when_a_black_hole_opens_get_the_nodes_an
     await asyncio.to_thread(real_cloud.admin.post, path.rpartition("/")[0], service("one"))
     known = await outage.ask(path)
     assert known.status == 200
-    await asyncio.sleep(WRITTEN)
     await asyncio.to_thread(outage.link.black_hole)
     began = time.monotonic()
     answers = await asyncio.gather(*(outage.ask(path) for _ in range(20)))
     assert [(each.status, each.body) for each in answers] == [(200, known.body)] * 20
-    assert time.monotonic() - began < NOTICE + 0.5
+    assert time.monotonic() - began < NOTICE + SLACK

@@ -24,7 +24,7 @@ from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import Json, RestClient
-from tests.hub.process import ROOT, Hub
+from tests.hub.process import ROOT, SLACK, Hub
 from tests.hub.streams import Events, Seen, listed, watching
 from tests.hub.test_views import endpoint_slice, nodes_of, services, set_rules, slices
 
@@ -46,8 +46,6 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
 """What a hub reads of NodePools needs no more than this."""
-SOON = 1.0
-"""Seconds within which a change shows in open watches."""
 NEAR, FAR = "topology-near", "topology-far"
 """Two other nodes, made anew for each test."""
 
@@ -151,7 +149,7 @@ class Watches:
         await asyncio.to_thread(change)
         changed = {name.replace("_", "-"): nodes for name, nodes in expected.items()}
         for events, mark in zip(self._opened, marks, strict=True):
-            await events.until(lambda seen, mark=mark: changed.keys() <= _names(seen[mark:]).keys(), 5.0)  # type: ignore[misc]  # the default binds the loop's value
+            await events.until(lambda seen, mark=mark: changed.keys() <= _names(seen[mark:]).keys(), SLACK)  # type: ignore[misc]  # the default binds the loop's value
         # What came too late or too often shows before the fence, which is written after it.
         self._fences += 1
         fence = f"fence-{self._fences}"
@@ -163,7 +161,7 @@ class Watches:
             for each in news:
                 assert each.type == "MODIFIED"
                 assert nodes_of(each.object) == changed[each.name]
-                assert each.at - began < SOON
+                assert each.at - began < SLACK
 
 
 def _names(seen: list[Seen]) -> Counter[str]:
@@ -320,7 +318,7 @@ async def test_local_health_also_while_the_cloud_is_away(
                 say(*unhealthy)
                 for events in opened:
                     # A slice each: it is the same for services with a topology and without.
-                    await events.until(lambda seen, total=2 * count: len(seen) >= total, 5.0)  # type: ignore[misc]  # the default binds the loop's value
+                    await events.until(lambda seen, total=2 * count: len(seen) >= total)  # type: ignore[misc]  # the default binds the loop's value
                     last = events.seen[-2:]
                     assert {each.name: nodes_of(each.object) for each in last} == {
                         "web-1": left,

@@ -12,7 +12,7 @@ from kube.objects import ApiObject
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import Json, RestClient, RestError
 from tests.hub.conftest import CONFIG
-from tests.hub.process import Hub
+from tests.hub.process import SLACK, Hub
 from tests.hub.streams import listed, watching
 
 BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], ids=["json", "protobuf"])
@@ -120,7 +120,7 @@ async def test_a_consistent_list_sees_what_was_written_just_before(
     assert "fresh-0" not in await listed(hub.url, slices(web), component="kube-proxy")
 
 
-async def test_an_edit_of_the_rules_reaches_open_watches_within_a_second(
+async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
     hub: Hub, real_cloud: RealCloud, web: str
 ) -> None:
     await asyncio.to_thread(set_rules, real_cloud)
@@ -138,7 +138,7 @@ async def test_an_edit_of_the_rules_reaches_open_watches_within_a_second(
         rule = "flanneld/endpointslices#list;watch,ingress/endpointslices"
         await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
         changed = await viewed.first("MODIFIED", "web-1")
-        assert changed.at - began < 1.0
+        assert changed.at - began < SLACK
         assert nodes_of(changed.object) == [hub.node]
         # This one was never the hub's: it is ended, so that its client comes back to a filtered one.
         await relayed.until(lambda _: relayed.ended)

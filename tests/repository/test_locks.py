@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,15 +26,27 @@ def packages(requirements: list[str]) -> set[str]:
     return {re.split(r"[^\w.-]", text)[0].lower().replace("_", "-") for text in requirements}
 
 
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def _all(text: dict[str, Any]) -> list[str]:
+    """Every requirement but Go's."""
+    project, groups = text["project"], text["dependency-groups"]
+    manager: list[str] = project["optional-dependencies"]["manager"]
+    return [*project["dependencies"], *manager, *groups["build"], *groups["test"]]
+
+
 @pytest.fixture(scope="module")
 def wanted() -> dict[str, set[str]]:
     """The packages that pyproject.toml asks for, by the lock that holds them."""
-    text = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    text = pyproject()
     project, groups = text["project"], text["dependency-groups"]
     return {
         "hub": packages(project["dependencies"] + groups["build"]),
         "test": packages(groups["test"]),
         "go": packages(groups["go"]),
+        "lowest": packages(_all(text)),
     }
 
 
@@ -57,3 +70,21 @@ def test_what_the_project_wants_is_locked(wanted: dict[str, set[str]]) -> None:
 
 def test_the_project_never_wants_itself(wanted: dict[str, set[str]]) -> None:
     assert "edgehub" not in set().union(*wanted.values())
+
+
+def test_the_lowest_lock_holds_the_lowest_versions() -> None:
+    bounds = {
+        re.split(r"[^\w.-]", text)[0].lower(): found[1]
+        for text in _all(pyproject())
+        if (found := re.search(r">=([\d.]+)", text))
+    }
+    locked = dict(
+        re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "requirements/lowest.lock").read_text(), re.MULTILINE)
+    )
+    assert len(bounds) > 10
+    higher = {
+        name: (bound, locked[name])
+        for name, bound in bounds.items()
+        if not f"{locked[name]}.".startswith(f"{bound}.")
+    }
+    assert higher == {}, "raise the bound to what is really the lowest"

@@ -19,6 +19,9 @@ EXAMPLES = ROOT / "tests" / "repository" / "test_documents.py"
 LEFT_OUT = {"__pycache__", "build", "dist"}
 """Folders that programs make. Folders whose name begins with a dot are left out too, but for `.ci`."""
 
+LOCAL_FILES = {".venv.lock", ".git"}
+"""Files that belong to one checkout; a worktree's `.git` is a file that names a folder of the machine."""
+
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -34,7 +37,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             hidden = path.name.startswith(".") and path.name != ".ci"
             if not hidden and path.name not in LEFT_OUT and not path.name.endswith(".egg-info"):
                 yield from _walk(path)
-        elif path.name != ".venv.lock":
+        elif path.name not in LOCAL_FILES:
             yield path
 
 

@@ -23,14 +23,22 @@ THINGS = Resource(
 
 
 @pytest.fixture(params=["scriptable", pytest.param("real", marks=pytest.mark.real)])
-async def cloud(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cloud]:
+def real(request: pytest.FixtureRequest) -> RealCloud | None:
+    """The real cloud, or None for the scriptable one. It is started here, and not in the loop of a test."""
     if request.param == "scriptable":
+        return None
+    found: RealCloud = request.getfixturevalue("real_cloud")
+    return found
+
+
+@pytest.fixture
+async def cloud(real: RealCloud | None, tmp_path: Path) -> AsyncIterator[Cloud]:
+    if real is None:
         async with ScriptableCloud() as scriptable, Caller(scriptable.url) as caller:
             kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", scriptable.url)
             scriptable.resources.add(THINGS)
             yield Cloud(caller, kubeconfig)
         return
-    real: RealCloud = request.getfixturevalue("real_cloud")
     context = ssl.create_default_context(cadata=real.authority.certificate.decode())
     context.load_cert_chain(*real.authority.issue_admin().write(tmp_path, "admin"))
     async with Caller(real.url, context=context) as caller:

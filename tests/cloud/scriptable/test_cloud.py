@@ -30,7 +30,7 @@ async def test_it_starts_in_no_time() -> None:
     async with ScriptableCloud() as cloud, aiohttp.ClientSession() as session:
         async with session.get(f"{cloud.url}/readyz") as response:
             assert await response.text() == "ok"
-        assert time.process_time() - began < 0.2
+        assert time.process_time() - began < 1.0
 
 
 async def test_objects_of_a_test_are_served_and_writes_are_seen(

@@ -1,0 +1,139 @@
+"""What mitmproxy's own interfaces show of Kubernetes: bodies decoded, and the way that each request went.
+
+Without an interface nothing here runs: only interfaces ask content views, and the marks join the chain beside one.
+No body is kept for a person's sake: a streamed one has passed, unless mitmproxy's store_streamed_bodies is set.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mitmproxy import contentviews, ctx, http
+from mitmproxy.addonmanager import Loader
+from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
+
+from addons.caller import Listener
+from addons.exchange import Exchange, exchange_of
+from addons.readable import readable_body, readable_watch
+from addons.routing import Kind
+from kube.encoding import Encoding
+from kube.protobuf_codec import MAGIC
+
+PRIORITY = 2.0
+"""Above mitmproxy's own view of JSON, which says 1."""
+NEVER = -1.0
+
+STREAMED = "the body was streamed and not kept (see store_streamed_bodies)"
+
+_TYPED = re.compile(rb'\s*\{[^{}\[]{0,200}"apiVersion"\s*:')
+"""How an object or a list begins. Where another field comes first, mitmproxy's own view of JSON shows it."""
+_EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)"')
+
+
+class ObjectView(Contentview):
+    """Objects, lists and Statuses."""
+
+    @property
+    def name(self) -> str:
+        return "Kubernetes"
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        return "yaml"
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        return readable_body(Encoding.PROTOBUF if data.startswith(MAGIC) else Encoding.JSON, data)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        match metadata.content_type:
+            case Encoding.PROTOBUF:
+                return PRIORITY if data.startswith(MAGIC) else NEVER
+            case Encoding.JSON:
+                return PRIORITY if _TYPED.match(data) else NEVER
+        return NEVER
+
+
+class WatchView(Contentview):
+    """Watches, an event after the other."""
+
+    @property
+    def name(self) -> str:
+        return "Kubernetes watch"
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        return "yaml"
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        return readable_watch(Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF, data)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        match metadata.content_type:
+            case Encoding.PROTOBUF:
+                return NEVER if data.startswith(MAGIC) or not data else PRIORITY
+            case Encoding.JSON:
+                return PRIORITY if _EVENT.match(data) else NEVER
+        return NEVER
+
+
+class Marks:
+    """Says at each flow which way it went, and why its body is not there."""
+
+    name = "edgehub-marks"
+
+    def __init__(self) -> None:
+        self._kept = False
+
+    def configure(self, updated: set[str]) -> None:
+        self._kept = ctx.options.store_streamed_bodies
+
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        exchange = exchange_of(flow)
+        flow.marked = mark_of(exchange, refused=flow.response is not None)
+        if exchange is not None and exchange.route is not None and exchange.route.filters:
+            _add(flow, "filters " + ", ".join(each.name for each in exchange.route.filters))
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        if flow.response is not None and flow.response.stream and not self._kept:
+            _add(flow, STREAMED)
+
+
+MARKS = {Kind.RELAY: ":cloud:", Kind.VIEW: ":house:", Kind.BACKED: ":floppy_disk:"}
+OWN = ":gear:"
+"""A request of the hub itself."""
+REFUSED = ":no_entry:"
+
+
+def mark_of(exchange: Exchange | None, *, refused: bool) -> str:
+    """The mark of a flow, by its route."""
+    if refused or exchange is None or exchange.route is None:
+        return REFUSED
+    return OWN if exchange.listener is Listener.INTERNAL else MARKS[exchange.route.kind]
+
+
+def _add(flow: http.HTTPFlow, remark: str) -> None:
+    flow.comment = f"{flow.comment}; {remark}" if flow.comment else remark
+
+
+class Console:
+    """Brings the content views, and beside an interface the marks; takes them away again."""
+
+    name = "edgehub-console"
+
+    def __init__(self) -> None:
+        self._views: tuple[Contentview, ...] = (ObjectView(), WatchView())
+        self._marks = Marks()
+
+    def load(self, loader: Loader) -> None:
+        for view in self._views:
+            contentviews.add(view)
+        # Both interfaces, and nothing else, bring mitmproxy's list of flows.
+        if ctx.master.addons.get("view") is not None:
+            ctx.master.addons.add(self._marks)
+
+    def done(self) -> None:
+        for view in self._views:
+            # mitmproxy has no way to take a view back.
+            contentviews.registry._by_name.pop(view.name.lower(), None)
+        if ctx.master.addons.get(self._marks.name) is not None:
+            ctx.master.addons.remove(self._marks)

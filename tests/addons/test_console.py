@@ -1,0 +1,174 @@
+"""Content views as mitmproxy asks them, and marks that are there beside an interface only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from mitmproxy import contentviews, http
+from mitmproxy.addons.view import View
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
+from mitmproxy.test import taddons, tflow
+
+from addons.caller import Listener
+from addons.console import MARKS, OWN, REFUSED, STREAMED, Console, mark_of
+from addons.exchange import exchange_of
+from addons.routing import Kind, Route
+from kube.codec import codec_for
+from kube.encoding import Encoding
+from tests.addons.routed import Routed, flow_of
+from tests.addons.samples import SERVICES, exchange
+from tests.kube import recorded
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@pytest.fixture
+def context() -> Iterator[taddons.context]:
+    """A mitmproxy without an interface, with the addon."""
+    with taddons.context(Console()) as made:
+        yield made
+        made.master.addons.clear()
+
+
+@pytest.fixture
+def ui() -> Iterator[taddons.context]:
+    """A mitmproxy with the list of flows that both interfaces have."""
+    with taddons.context(View(), Console()) as made:
+        made.options.add_option("store_streamed_bodies", bool, False, "")
+        made.options.update(store_streamed_bodies=False)
+        yield made
+        made.master.addons.clear()
+
+
+def shown(content_type: str, body: bytes, view: str = "auto") -> contentviews.ContentviewResult:
+    flow = tflow.tflow(resp=True)
+    flow.response = http.Response.make(200, body, {"Content-Type": content_type})
+    return contentviews.prettify_message(flow.response, flow, view)
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize("name", ["services.single", "services.list", "services.missing", "pods.list"])
+@pytest.mark.parametrize("encoding", Encoding)
+def test_bodies_are_shown_decoded(name: str, encoding: Encoding) -> None:
+    result = shown(f"{encoding};charset=utf-8", recorded.body(name, encoding))
+    assert (result.view_name, result.syntax_highlight) == ("Kubernetes", "yaml")
+    assert "kind: " in result.text
+    assert "failed" not in result.description
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
+@pytest.mark.parametrize("encoding", Encoding)
+def test_watches_are_shown_event_by_event(name: str, encoding: Encoding) -> None:
+    body = recorded.body(name, encoding)
+    result = shown(codec_for(encoding).watch_content_type, body)
+    assert (result.view_name, result.syntax_highlight) == ("Kubernetes watch", "yaml")
+    assert len(list(yaml.safe_load_all(result.text))) == len(codec_for(encoding).frames().feed(body))
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b'{"openapi":"3.0"}'),
+        ("application/json", b""),
+        ("application/json", b"[1]"),
+        (PROTOBUF, b""),
+        ("text/plain", b'{"kind":"Service","apiVersion":"v1"}'),
+        ("application/json", b'{"metadata":{"name":"late"},"apiVersion":"v1"}'),
+    ],
+)
+def test_other_bodies_are_left_to_mitmproxy(content_type: str, body: bytes) -> None:
+    assert "Kubernetes" not in str(shown(content_type, body).view_name)
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize("body", [b"k8s\x00\xff\xff", b"no frame", b"\x00\x00\x00\x02\xff\xff"])
+def test_a_body_that_is_malformed_is_shown_as_it_is(body: bytes) -> None:
+    result = shown(PROTOBUF, body)
+    assert "Traceback" not in result.text
+
+
+@pytest.mark.usefixtures("context")
+def test_a_person_may_choose_a_view() -> None:
+    body = b'{"metadata":{"name":"late"},"kind":"Service","apiVersion":"v1"}'
+    assert "name: late" in shown("text/plain", body, "kubernetes").text
+
+
+def test_the_views_come_and_go_with_the_addon() -> None:
+    ours = {"kubernetes", "kubernetes watch"}
+    with taddons.context(Console()) as context:
+        assert ours <= set(contentviews.registry)
+        context.master.addons.clear()
+    assert ours.isdisjoint(contentviews.registry)
+
+
+def test_without_an_interface_no_hook_is_added(context: taddons.context) -> None:
+    assert context.master.addons.get("edgehub-marks") is None
+
+
+def test_the_marks_go_with_the_addon(ui: taddons.context) -> None:
+    assert ui.master.addons.get("edgehub-marks") is not None
+    ui.master.addons.remove(ui.master.addons.get("edgehub-console"))
+    assert ui.master.addons.get("edgehub-marks") is None
+
+
+async def marked(ui: taddons.context, flow: http.HTTPFlow) -> http.HTTPFlow:
+    marks = ui.master.addons.get("edgehub-marks")
+    await ui.master.addons.invoke_addon(marks, HttpRequestHeadersHook(flow))
+    return flow
+
+
+async def answered(ui: taddons.context, flow: http.HTTPFlow, *, stream: bool) -> http.HTTPFlow:
+    flow.response = http.Response.make(200, b"")
+    flow.response.stream = stream
+    await ui.master.addons.invoke_addon(ui.master.addons.get("edgehub-marks"), HttpResponseHeadersHook(flow))
+    return flow
+
+
+async def test_a_flow_says_its_route_and_its_filters(ui: taddons.context) -> None:
+    flow = await marked(ui, await Routed().request(f"{SERVICES}?resourceVersion=0"))
+    made = exchange_of(flow)
+    assert made is not None
+    assert made.route is not None
+    assert flow.marked == MARKS[Kind.VIEW]
+    assert flow.comment == f"reader: view, {made.route.reason}; filters discardcloudservice"
+
+
+async def test_a_flow_says_why_its_body_is_not_there(ui: taddons.context) -> None:
+    flow = await marked(ui, await Routed().request("/api/v1/pods", "other"))
+    said = flow.comment
+    assert (await answered(ui, flow, stream=False)).comment == said
+    assert (await answered(ui, flow, stream=True)).comment == f"{said}; {STREAMED}"
+
+
+async def test_a_body_that_is_kept_needs_no_excuse(ui: taddons.context) -> None:
+    ui.options.update(store_streamed_bodies=True)
+    flow = await answered(ui, flow_of(SERVICES), stream=True)
+    assert flow.comment == ""
+
+
+async def test_what_was_refused_is_marked(ui: taddons.context) -> None:
+    assert (await marked(ui, tflow.tflow(resp=True))).marked == REFUSED
+    routed = await Routed().request("/api/v1/pods", "other")
+    routed.response = http.Response.make(503)
+    assert (await marked(ui, routed)).marked == REFUSED
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_route_has_a_mark(kind: Kind) -> None:
+    made = exchange()
+    made.route = Route(kind, "because")
+    assert mark_of(made, refused=False) == MARKS[kind]
+    made.listener = Listener.INTERNAL
+    assert mark_of(made, refused=False) == OWN
+
+
+def test_the_marks_are_mitmproxys() -> None:
+    flow = tflow.tflow()
+    with taddons.context(View()) as context:
+        for mark in (*MARKS.values(), OWN, REFUSED):
+            context.master.commands.call("flow.mark", [flow], mark)
+            assert flow.marked == mark

@@ -1,0 +1,128 @@
+"""Finds what holds an event loop during tests: a callback that computes for long, and calls that wait for the world.
+
+A callback's time is its thread's CPU time, so that a busy machine does not matter. Calls that wait cost none: Python's
+audit events tell of them. Those are looked at only while a callback runs, in its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+LIMIT = 0.5
+"""Seconds of CPU in one callback. The longest of ours takes a tenth; ten watchers of a node would notice this."""
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = tuple(f"{ROOT / room}/" for room in ("kube", "addons", "controllers"))
+OURS = (*PRODUCT, f"{ROOT / 'tests'}/", f"{ROOT / 'scripts'}/")
+
+WAITS = {
+    "time.sleep": "sleeps",
+    "socket.connect": "connects and waits",
+    "socket.getaddrinfo": "asks for an address and waits",
+    "subprocess.Popen": "starts a process",
+}
+"""Audit events of calls that nobody may make in a loop."""
+
+FILES = {"open": "opens a file", "sqlite3.connect": "opens a database", "os.rename": "renames a file"}
+"""Audit events of calls that the product may not make in a loop; a test prepares its files where it likes."""
+
+ELSEWHERE = ("importlib", "linecache", "tokenize", "traceback", "asyncio.unix_events")
+"""Modules that open files, or start processes, for a caller who has no say in it: imports, tracebacks, subprocesses."""
+
+AT_START = {(f"{ROOT / 'addons'}/lifecycle.py", "_start"): "nobody is served before the certificate is read"}
+"""Functions that may wait, by file and name, with the reason."""
+
+
+class _State(threading.local):
+    """Whether this thread runs a callback of a loop."""
+
+    inside: bool = False
+
+
+_state = _State()
+_found: list[str] = []
+
+
+@contextmanager
+def held() -> Iterator[list[str]]:
+    """What holds a loop within the block, each with the place."""
+    before = _found[:]
+    _found.clear()
+    seen: list[str] = []
+    try:
+        yield seen
+    finally:
+        seen += _found
+        _found[:] = before
+
+
+def install() -> None:
+    """Begin to look, for as long as the process lasts: an audit hook cannot be taken away."""
+    original = asyncio.Handle._run
+
+    def run(handle: asyncio.Handle) -> None:
+        _state.inside = True
+        begin = time.thread_time()
+        try:
+            original(handle)
+        finally:
+            _state.inside = False
+            spent = time.thread_time() - begin
+            if spent > LIMIT:
+                # A task's step is a method of the task, which says more of itself than the step does.
+                held_by = getattr(getattr(handle, "_callback", None), "__self__", handle)
+                _found.append(f"{spent:.2f} s of CPU in one callback: {held_by!r}")
+
+    asyncio.Handle._run = run  # type: ignore[assignment]  # the one place that every callback passes
+    sys.addaudithook(_audit)
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _state.inside and (event in WAITS or event in FILES) and _waits(event, arguments):
+        _state.inside = False  # what is done to describe the place is not looked at
+        try:
+            _blame(event, sys._getframe(1))
+        finally:
+            _state.inside = True
+
+
+def _waits(event: str, arguments: tuple[Any, ...]) -> bool:
+    match event, arguments:
+        case "time.sleep", (seconds, *_):
+            return bool(seconds)
+        case "socket.connect", (socket.socket() as connecting, *_):
+            return connecting.gettimeout() != 0
+        case "open", (path, *_):
+            return not isinstance(path, int)  # a descriptor that is open already
+    return True
+
+
+def _blame(event: str, frame: FrameType | None) -> None:
+    """Note the nearest caller that is ours; of calls that nobody may make, also one that nobody of ours is behind."""
+    callers = list(_callers(frame))
+    ours = next((each for each in callers if each.f_code.co_filename.startswith(OURS)), None)
+    between = callers[: callers.index(ours)] if ours is not None else callers
+    if any(each.f_globals.get("__name__", "").startswith(ELSEWHERE) for each in between):
+        return
+    if any((each.f_code.co_filename, each.f_code.co_name) in AT_START for each in callers):
+        return
+    if event in WAITS or (ours is not None and ours.f_code.co_filename.startswith(PRODUCT)):
+        place = "".join(traceback.format_stack(ours or frame, limit=3))
+        _found.append(f"{(WAITS | FILES)[event]} in a loop:\n{place}")
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """From a call outwards, as far as the loop."""
+    while frame is not None and frame.f_code.co_filename != __file__:
+        yield frame
+        frame = frame.f_back

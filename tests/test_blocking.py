@@ -1,0 +1,222 @@
+"""The detector finds each way to hold a loop, tells the place, and leaves alone what holds none."""
+
+from __future__ import annotations
+
+import asyncio
+import colorsys
+import importlib
+import linecache
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from mitmproxy import http
+from mitmproxy.test import tflow
+
+from addons.guard import guarded
+from addons.serving_certificate import own_certificate
+from tests import blocking
+from tests.cloud.ports import LOOPBACK
+
+pytest_plugins = ["pytester"]
+
+
+class Addon:
+    """One that fails, and is logged by the product."""
+
+    name = "failing"
+
+    @guarded
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        raise RuntimeError("broken")
+
+
+def listener() -> socket.socket:
+    return socket.create_server((LOOPBACK, 0))
+
+
+def compute() -> None:
+    begin = time.thread_time()
+    while time.thread_time() < begin + blocking.LIMIT * 1.1:
+        pass
+
+
+def connect() -> None:
+    with listener() as server, socket.create_connection(server.getsockname()):
+        pass
+
+
+def resolve() -> None:
+    socket.getaddrinfo(LOOPBACK, 80)
+
+
+def start() -> None:
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+
+def sleep() -> None:
+    time.sleep(0.001)
+
+
+def give_way() -> None:
+    time.sleep(0)
+
+
+HOLDS: list[tuple[Callable[[], None], str]] = [
+    (compute, "s of CPU in one callback"),
+    (sleep, "sleeps"),
+    (connect, "connects and waits"),
+    (resolve, "asks for an address"),
+    (start, "starts a process"),
+]
+
+
+@pytest.mark.parametrize(("hold", "what"), HOLDS)
+def test_what_holds_a_loop_is_found(hold: Callable[[], None], what: str) -> None:
+    async def body() -> None:
+        hold()
+
+    with blocking.held() as found:
+        asyncio.run(body())
+    assert any(what in each for each in found), found
+    assert all("test_blocking.py" in each for each in found), "the place is not told"
+
+
+def test_a_callback_that_nobody_of_ours_is_behind_is_found() -> None:
+    async def body() -> None:
+        asyncio.get_running_loop().call_soon(time.sleep, 0.001)
+        await asyncio.sleep(0.01)
+
+    with blocking.held() as found:
+        asyncio.run(body())
+    assert len(found) == 1
+    assert "sleeps" in found[0]
+
+
+def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
+    async def body() -> None:
+        own_certificate(tmp_path, {LOOPBACK})
+
+    with blocking.held() as found:
+        asyncio.run(body())
+    assert any(each.startswith("opens a file") and "serving_certificate.py" in each for each in found)
+    assert any(each.startswith("renames a file") for each in found)
+
+
+async def read_in_a_thread(path: Path) -> None:
+    await asyncio.to_thread(sleep)
+    await asyncio.to_thread(own_certificate, path, {LOOPBACK})
+
+
+async def wait_well(path: Path) -> None:
+    await asyncio.sleep(0.001)
+    give_way()
+
+
+async def connect_well(path: Path) -> None:
+    with listener() as server:
+        host, port = server.getsockname()
+        _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+        await writer.wait_closed()
+
+
+async def start_well(path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await process.wait()
+
+
+async def prepare_files(path: Path) -> None:
+    """A test's own files are its own affair."""
+    (path / "x").write_text("x")
+    sqlite3.connect(path / "db").close()
+
+
+async def import_a_module(path: Path) -> None:
+    importlib.reload(colorsys)
+
+
+async def fail_in_the_product(path: Path) -> None:
+    """A traceback reads the sources that it quotes."""
+    linecache.clearcache()
+    Addon().requestheaders(tflow.tflow())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        read_in_a_thread,
+        wait_well,
+        connect_well,
+        start_well,
+        prepare_files,
+        import_a_module,
+        fail_in_the_product,
+    ],
+)
+def test_what_holds_no_loop_is_left_alone(body: Callable[[Path], Awaitable[None]], tmp_path: Path) -> None:
+    async def run() -> None:
+        await body(tmp_path)
+
+    with blocking.held() as found:
+        asyncio.run(run())
+    assert found == []
+
+
+def test_other_threads_may_wait() -> None:
+    thread = threading.Thread(target=sleep)
+    with blocking.held() as found:
+        thread.start()
+        thread.join()
+        sleep()
+    assert found == []
+
+
+def test_what_was_found_before_is_kept() -> None:
+    async def body() -> None:
+        sleep()
+
+    with blocking.held() as outer:
+        asyncio.run(body())
+        with blocking.held() as inner:
+            pass
+    assert inner == []
+    assert len(outer) == 1
+
+
+def test_each_exception_is_still_there() -> None:
+    for file, function in blocking.AT_START:
+        assert f"def {function}(" in Path(file).read_text()
+
+
+def test_a_test_that_holds_its_loop_fails(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        from tests.conftest import loops_are_free
+        """
+    )
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.makepyfile(
+        """
+        import asyncio, time
+
+        def test_holds():
+            async def body():
+                time.sleep(0.001)
+            asyncio.run(body())
+
+        def test_holds_not():
+            async def body():
+                await asyncio.sleep(0.001)
+            asyncio.run(body())
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*sleeps in a loop*"])
