@@ -76,6 +76,18 @@ UPSTREAM_CUT = Counter(
 CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )
+GARBAGE = Counter(
+    "edgehub_garbage",
+    "Copies taken from the disk: unused for long, or of no pod on this node any more.",
+    ["reason"],
+    registry=REGISTRY,
+)
+MALFORMED = Counter(
+    "edgehub_upstream_malformed",
+    "Answers of the cloud that made no sense; the copy stayed as it was, and was fetched anew.",
+    ["resource"],
+    registry=REGISTRY,
+)
 
 COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""

@@ -196,13 +196,18 @@ class Disk:
 
     def put(self, table: str, changes: Mapping[str, bytes | None]) -> None:
         """Set named values, None to take one away, in one transaction."""
+        self.put_all({table: changes})
+
+    def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        """As `put`, of several tables."""
 
         def work(cache: diskcache.Cache) -> None:
-            for name, value in changes.items():
-                if value is None:
-                    cache.delete(_join(_VALUE, table, name))
-                else:
-                    _set(cache, _join(_VALUE, table, name), value)
+            for table, changes in tables.items():
+                for name, value in changes.items():
+                    if value is None:
+                        cache.delete(_join(_VALUE, table, name))
+                    else:
+                        _set(cache, _join(_VALUE, table, name), value)
 
         self._transact(work)
 
@@ -279,7 +284,7 @@ class Disk:
             if _is_unreadable(told):
                 self._set_aside(told)
             if self._cache is not None:
-                # A commit that failed leaves its transaction open; it ends with the connection, which comes back by itself.
+                # A commit that failed leaves its transaction open; it ends with the connection, which comes back.
                 self._cache.close()
             raise DiskError(f"{self.folder}: {told}") from error
 
