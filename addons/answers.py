@@ -58,6 +58,7 @@ class Answers:
         self._copies = copies
         self._index: OrderedDict[str, Entry] = OrderedDict()
         self._bytes = 0
+        self._lost = copies.disk.lost
         self._unwritten: dict[str, KeptAnswer] = {}
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -84,6 +85,7 @@ class Answers:
         """Copy an answer, behind the client's back."""
         if len(body) > MAX_BODY:
             return
+        self._forget_lost()
         digest = hashlib.sha256(body).hexdigest()
         known = self._index.get(name)
         if known is not None and known.digest == digest:
@@ -100,6 +102,7 @@ class Answers:
         self._begin(self._write(name, changes))
 
     async def get(self, name: str) -> KeptAnswer | None:
+        self._forget_lost()
         if name not in self._index:
             return None
         self._use(name)
@@ -132,6 +135,13 @@ class Answers:
         task = asyncio.create_task(work, name="copy of an answer")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _forget_lost(self) -> None:
+        """What was in a store that had to be set aside must be written again when it passes."""
+        if self._lost != self._copies.disk.lost:
+            self._lost = self._copies.disk.lost
+            self._index.clear()
+            self._bytes = 0
 
     def _use(self, name: str) -> None:
         """Somebody asks for it."""

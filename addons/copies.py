@@ -46,6 +46,7 @@ class Copies:
         self.writer = writer
         self.clock = clock
         self._copies: set[Copy] = set()
+        self._lost = 0
         self._failing = False
 
     async def open(self) -> None:
@@ -117,6 +118,8 @@ class Copies:
             # A bug of ours: what was to be written is not, and must not be taken for written.
             metrics.CACHE_WRITE_ERRORS.inc()
             logger.exception("work on the disk failed")
+        finally:
+            self._look_for_losses()
         return None
 
     async def write(self, work: Callable[[], None]) -> bool:
@@ -132,6 +135,12 @@ class Copies:
             logger.info("the disk can be used again")
         self._failing = False
         return True
+
+    def _look_for_losses(self) -> None:
+        if self._lost != self.disk.lost:
+            self._lost = self.disk.lost
+            for copy in self._copies:
+                copy.lost()
 
     async def drop(self, names: Collection[str]) -> None:
         """Keep these copies, which nobody follows, no longer."""
@@ -172,7 +181,7 @@ class Copy:
 
     async def restore(self) -> StatusError | None:
         """Fill the store from disk if a copy is there; the refusal when the cloud had nothing of the kind."""
-        name = self.name
+        name, losses = self.name, self._copies.disk.lost
         read = await self._copies.guard(lambda: self._copies.disk.read(name))
         if read is None or self._store.complete:
             return None
@@ -190,9 +199,15 @@ class Copy:
         if self._store.complete:
             return None  # the cloud was faster
         self._store.take(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
-        self._whole, self._version = False, self._store.version
+        # The store may have been set aside since.
+        self._whole, self._version = self._copies.disk.lost != losses, self._store.version
         self._pending.clear()
         return None
+
+    def lost(self) -> None:
+        """What was written is no more. A source that is quiet must not wait for its next change."""
+        self._rewrite()
+        self._changed()
 
     def use(self) -> None:
         """Somebody asks, or still watches."""

@@ -128,6 +128,8 @@ class Disk:
         self._cache: diskcache.Cache | None = None
         self._keys: dict[str, set[Key]] = {}
         self._metas: dict[str, Meta] = {}
+        self.lost = 0
+        """How many stores were set aside: what was written to them is not kept."""
         self._doubtful = False
         """A transaction failed, maybe after it was written: look what is there before the next one."""
 
@@ -293,6 +295,7 @@ class Disk:
         aside = self.folder.with_name(self.folder.name + ".unreadable")
         logger.error("the store %s cannot be read (%s); it is now %s", self.folder, error, aside)
         self._keys, self._metas, self._doubtful = {}, {}, True
+        self.lost += 1
         try:
             shutil.rmtree(aside, ignore_errors=True)
             self.folder.rename(aside)

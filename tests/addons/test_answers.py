@@ -139,3 +139,19 @@ async def test_answers_that_are_dropped_are_gone_from_disk(copies: Copies) -> No
     await again.open()
     assert list(again.index) == ["other"]
     assert (await copies.guard(lambda: copies.disk.values("answers")) or {}).keys() == {"other"}
+
+
+async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
+    copies: Copies, tmp_path: Path
+) -> None:
+    answers = Answers(copies)
+    answers.keep("name", {}, b"body")
+    await settled(copies)
+    await copies.guard(copies.disk.close)
+    (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
+    assert await answers.get("name") is None
+    answers.keep("name", {}, b"body")
+    await settled(copies)
+    again = Answers(copies)
+    await again.open()
+    assert await again.get("name") is not None

@@ -272,3 +272,17 @@ async def test_who_waits_does_not_wait_for_a_slow_disk(
     assert await copies.ask(released.wait) is None
     released.set()
     assert await copies.guard(lambda: "in its order, later") == "in its order, later"
+
+
+async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
+    copies: Copies, tmp_path: Path
+) -> None:
+    quiet = Store()
+    copy = copies.copy("", PODS, quiet)
+    quiet.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await settled(copy)
+    await copies.guard(copies.disk.close)
+    (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
+    assert await copies.guard(lambda: copies.disk.read("another")) is None
+    await settled(copy)
+    assert shown(await restored(copies)) == {"a": 3}
