@@ -82,10 +82,10 @@ GARBAGE = Counter(
     ["reason"],
     registry=REGISTRY,
 )
-MALFORMED = Counter(
-    "edgehub_upstream_malformed",
-    "Answers of the cloud that made no sense; the copy stayed as it was, and was fetched anew.",
-    ["resource"],
+SOURCE_ERRORS = Counter(
+    "edgehub_source_errors",
+    "Lists and watches of the cloud that failed: broken off, malformed, or answered with an error. The copy stayed.",
+    ["resource", "reason"],
     registry=REGISTRY,
 )
 

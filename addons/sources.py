@@ -16,12 +16,12 @@ from addons import metrics
 from addons.copies import Copies, Copy
 from addons.filters.filter import Filter
 from addons.restoring import Restoring
-from kube.client import Client
+from kube.client import Client, Unreachable
 from kube.projection import Chain, InputKey, Projection
 from kube.pulse import Pulse
 from kube.reflector import Malformed, Question, Reflector, State
 from kube.request import RequestInfo
-from kube.status import unavailable
+from kube.status import StatusError, unavailable
 from kube.store import Store
 from kube.view import Form, Scope, View
 
@@ -29,6 +29,9 @@ BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
 SWEEP_INTERVAL = 10.0
 """Seconds between looks for what is no longer used."""
+
+REASONS = {Unreachable: "broken off", Malformed: "malformed", StatusError: "error"}
+"""Of what stands between a source and the cloud, as a metric's label."""
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 """The chain of some filters, for objects of a resource (a metric's label); None without filters."""
@@ -215,12 +218,13 @@ class Source:
 
     async def _follow_errors(self) -> None:
         """What the cloud no longer lets this identity see is shown to nobody: watches end with the cloud's words."""
-        malformed, counted = metrics.MALFORMED.labels(self._what), None
+        counters = {kind: metrics.SOURCE_ERRORS.labels(self._what, text) for kind, text in REASONS.items()}
+        counted = None
         while True:
             await self.reflector.changed.wait()
             error = self.reflector.error
-            if isinstance(error, Malformed) and error is not counted:
-                malformed.inc()
+            if error is not None and error is not counted:
+                counters[type(error)].inc()
                 counted = error
             if self.reflector.refusal is not None:
                 if self.copy is not None:
