@@ -122,6 +122,9 @@ async def test_the_copy_stays_and_catches_up(
             kinds = [(each.type, each.name) for each in events.seen[before:] if each.type != "BOOKMARK"]
             assert sorted(kinds) == [("ADDED", new), ("ADDED", newer), ("DELETED", old)]
             assert await _errors(hub, reason) > counted, fault
+            async with asyncio.timeout(30):
+                while not await asyncio.to_thread(_is_watching, hub):
+                    await shown()
     await asyncio.to_thread(hub.stop)
     version, objects = copied(hub, encoding)
     assert objects == had(cloud, version)
@@ -150,6 +153,12 @@ async def test_a_crash_in_the_middle_leaves_the_last_good_copy(
 
 async def _errors(hub: Hub, reason: str) -> float:
     return await asyncio.to_thread(hub.metric, ERRORS, resource="services", reason=reason)
+
+
+def _is_watching(hub: Hub) -> bool:
+    sources = hub.debug("sources")
+    assert isinstance(sources, list)
+    return all(each["state"] == "watching" for each in sources if each["path"] == SERVICES)
 
 
 def befall(cloud: ScriptableCloud, fault: Fault, times: int | None = 2) -> Rule:
