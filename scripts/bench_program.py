@@ -18,7 +18,7 @@ from pathlib import Path
 
 import urllib3
 
-from scripts import bench_topology
+from scripts import bench_offline, bench_topology
 from scripts.bench_load import SLICES, Spent, fill, gets, lists, resident_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
@@ -135,7 +135,13 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--topology", action="store_true", help="Only what changes of filters' inputs cost.")
     parser.add_argument("--slices", type=int, default=5000, help="With --topology.")
+    parser.add_argument(
+        "--offline", action="store_true", help="Only the disk, and the node without its cloud."
+    )
     asked = parser.parse_args()
+    if asked.offline:
+        bench_offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)
+        return
     if asked.topology:
         measure_topology(asked.slices)
         return
