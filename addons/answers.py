@@ -1,6 +1,7 @@
 """Copies of single answers as they passed, for when the cloud is gone: objects, consistent lists, discovery.
 
-Bounded in number and bytes; what was not needed for longest goes first. Kept in memory as an index, on disk in full.
+Bounded in number and bytes; what was not needed for longest goes first. On disk in full, with an index that is also
+kept in memory.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import gzip
 import hashlib
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
 import orjson
@@ -26,7 +27,7 @@ MAX_BYTES = 64 * 1024 * 1024
 """Bytes of all answers."""
 MAX_ANSWERS = 5000
 
-TABLE = "answers"
+TABLE, INDEX = "answers", "answers.index"
 ABOUT_THE_REQUEST = frozenset(
     {"resourceVersion", "resourceVersionMatch", "timeout", "timeoutSeconds", "limit"}
 )
@@ -68,66 +69,127 @@ class KeptAnswer:
             raise ValueError(f"it cannot be unpacked: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the index knows of an answer. `asked` is wall time, the last question's, within ASKED_STEP."""
+
+    digest: str
+    size: int
+    asked: int
+
+    def encode(self) -> bytes:
+        return orjson.dumps((self.digest, self.size, self.asked))
+
+
 class Answers:
     """The copies, by whose they are, what was asked and in which form."""
 
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
-        self._index: OrderedDict[str, tuple[str, int]] = OrderedDict()
+        self._index: OrderedDict[str, Entry] = OrderedDict()
         self._bytes = 0
+        self._lost = copies.disk.lost
         self._unwritten: dict[str, KeptAnswer] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     async def open(self) -> None:
         """Learn what is kept."""
         disk = self._copies.disk
-        found = await self._copies.guard(lambda: {n: len(v) for n, v in disk.values(TABLE).items()})
-        for name, size in (found or {}).items():
-            self._note(name, "", size)
+        found = await self._copies.ask(lambda: disk.values(INDEX))
+        entries = {name: Entry(*orjson.loads(value)) for name, value in (found or {}).items()}
+        for name, entry in sorted(entries.items(), key=lambda each: each[1].asked):
+            self._note(name, entry)
+
+    @property
+    def index(self) -> Mapping[str, Entry]:
+        """What is kept."""
+        return self._index
+
+    async def drop(self, names: Collection[str]) -> None:
+        """Keep these answers no longer."""
+        changes: dict[str, bytes | None] = {name: None for name in names if self._forget(name)}
+        if changes:
+            await self._put(changes, {})
 
     def keep(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         """Copy an answer, behind the client's back."""
         if len(body) > MAX_BODY:
             return
+        self._forget_lost()
         digest = hashlib.sha256(body).hexdigest()
-        if self._index.get(name, ("", 0))[0] == digest:
-            self._index.move_to_end(name)
+        known = self._index.get(name)
+        if known is not None and known.digest == digest:
+            self._use(name)
             return
         kept = {header: headers[header] for header in KEPT_HEADERS if header in headers}
-        self._note(name, digest, len(body))
+        self._note(name, Entry(digest, len(body), int(self._copies.clock())))
         changes: dict[str, bytes | None] = {name: orjson.dumps(kept) + b"\n" + body}
         while len(self._index) > 1 and (self._bytes > MAX_BYTES or len(self._index) > MAX_ANSWERS):
-            gone, (_, size) = self._index.popitem(last=False)
-            self._bytes -= size
-            changes[gone] = None
+            oldest = next(iter(self._index))
+            self._forget(oldest)
+            changes[oldest] = None
         self._unwritten[name] = KeptAnswer(kept, body)
-        task = asyncio.create_task(self._write(name, changes), name="copy of an answer")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _write(self, name: str, changes: dict[str, bytes | None]) -> None:
-        answer, disk = self._unwritten[name], self._copies.disk
-        await self._copies.guard(lambda: disk.put(TABLE, changes))
-        if self._unwritten.get(name) is answer:
-            del self._unwritten[name]
+        self._begin(self._write(name, changes))
 
     async def get(self, name: str) -> KeptAnswer | None:
+        self._forget_lost()
         if name not in self._index:
             return None
-        self._index.move_to_end(name)
+        self._use(name)
         if name in self._unwritten:
             return self._unwritten[name]
         disk = self._copies.disk
-        value = await self._copies.guard(lambda: disk.value(TABLE, name))
+        value = await self._copies.ask(lambda: disk.value(TABLE, name))
         if value is None:
             return None
         head, _, body = value.partition(b"\n")
         return KeptAnswer(orjson.loads(head), body)
 
-    def _note(self, name: str, digest: str, size: int) -> None:
-        self._bytes += size - self._index.get(name, ("", 0))[1]
-        self._index[name] = (digest, size)
+    async def _write(self, name: str, changes: dict[str, bytes | None]) -> None:
+        answer, entry = self._unwritten[name], self._index[name]
+        written = await self._put(changes, {name: entry.encode()})
+        if self._unwritten.get(name) is answer:
+            del self._unwritten[name]
+            if not written and self._index.get(name) is entry:
+                # What was on disk before is old by now; the next answer that passes is written again.
+                self._forget(name)
+
+    async def _put(self, changes: Mapping[str, bytes | None], index: Mapping[str, bytes | None]) -> bool:
+        """Write answers, and the index with them: neither is of use without the other."""
+        disk = self._copies.disk
+        gone: dict[str, bytes | None] = {name: None for name, value in changes.items() if value is None}
+        tables = {TABLE: changes, INDEX: {**index, **gone}}
+        return await self._copies.write(lambda: disk.put_all(tables))
+
+    def _begin(self, work: Coroutine[None, None, object]) -> None:
+        task = asyncio.create_task(work, name="copy of an answer")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _forget_lost(self) -> None:
+        """What was in a store that had to be set aside must be written again when it passes."""
+        if self._lost != self._copies.disk.lost:
+            self._lost = self._copies.disk.lost
+            self._index.clear()
+            self._bytes = 0
+
+    def _use(self, name: str) -> None:
+        """Somebody asks for it."""
         self._index.move_to_end(name)
+        entry = self._index[name]
+        if name not in self._unwritten and not self._copies.is_recent(entry.asked):
+            used = self._index[name] = replace(entry, asked=int(self._copies.clock()))
+            self._begin(self._put({}, {name: used.encode()}))
+
+    def _note(self, name: str, entry: Entry) -> None:
+        self._forget(name)
+        self._bytes += entry.size
+        self._index[name] = entry
+
+    def _forget(self, name: str) -> bool:
+        entry = self._index.pop(name, None)
+        self._bytes -= entry.size if entry is not None else 0
+        return entry is not None
 
 
 def is_too_large(headers: Mapping[str, str]) -> bool:

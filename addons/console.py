@@ -98,7 +98,7 @@ class Marks:
             _add(flow, STREAMED)
 
 
-MARKS = {Kind.RELAY: ":cloud:", Kind.VIEW: ":house:", Kind.BACKED: ":floppy_disk:"}
+MARKS = {Kind.RELAY: ":cloud:", Kind.VIEW: ":house:", Kind.BACKED: ":floppy_disk:", Kind.LOCAL: ":heartbeat:"}
 OWN = ":gear:"
 """A request of the hub itself."""
 REFUSED = ":no_entry:"

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +22,7 @@ from kube.codec import codec_for
 from kube.disk import Batch, Disk, DiskError, Key, Meta, NotKept
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
-from kube.reflector import Question
+from kube.reflector import Question, read_items
 from kube.request import ResourceType
 from kube.status import StatusError
 from kube.store import Change, Store
@@ -31,6 +31,10 @@ MAX_PENDING = 10_000
 """Changes of one source that wait for the disk; past them the source is written whole when the disk is back."""
 RETRY = 5.0
 """Seconds until a failed write is tried again."""
+PATIENCE = 1.0
+"""Seconds that a client, or the hub's start, waits for a slow disk; then it is as if nothing were there."""
+ASKED_STEP = 3600
+"""Seconds by which the time of the last question on disk may be behind: each write of it costs the disk."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +42,20 @@ logger = logging.getLogger(__name__)
 class Copies:
     """The disk as sources see it."""
 
-    def __init__(self, disk: Disk, writer: DiskWriter) -> None:
+    def __init__(self, disk: Disk, writer: DiskWriter, clock: Callable[[], float] = time.time) -> None:
+        """`clock` is wall time, which outlives a restart and may be set: see `addons.garbage`."""
         self.disk = disk
         self.writer = writer
+        self.clock = clock
         self._copies: set[Copy] = set()
+        self.on_loss: list[Callable[[], None]] = []
+        """Told when what was written is no more, because the store had to be set aside."""
+        self._lost = 0
         self._failing = False
 
     async def open(self) -> None:
-        """Find out what is kept; without a disk the hub goes on."""
-        await self.guard(self.disk.open)
+        """Find out what is kept; without a disk, or with a slow one, the hub goes on."""
+        await self.ask(self.disk.open)
 
     def copy(self, identity: str, question: Question, store: Store) -> Copy:
         """The copy of a source's store, followed from now on."""
@@ -83,20 +92,71 @@ class Copies:
 
         self.writer.close(last)
 
+    def running(self) -> set[str]:
+        """The names of the copies that are followed now."""
+        return {copy.name for copy in self._copies}
+
+    def is_recent(self, asked: int) -> bool:
+        """Whether a time of a last question may stay on disk. One of the future is of a clock that was wrong."""
+        return 0 <= self.clock() - asked < ASKED_STEP
+
+    async def ask[T](self, work: Callable[[], T]) -> T | None:
+        """As `guard`, for somebody who waits: None as well when the disk takes longer than PATIENCE."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self.guard(work)
+        except TimeoutError:
+            metrics.CACHE_WRITE_ERRORS.inc()
+            logger.warning("the disk has not answered for %g s", PATIENCE)
+            return None
+
     async def guard[T](self, work: Callable[[], T]) -> T | None:
         """The result of blocking work on the disk; None, counted and told once, when the disk failed."""
         try:
-            result = await self.writer.do(work)
+            return await self.writer.do(work)
+        except NotKept:
+            raise
         except DiskError as error:
             metrics.CACHE_WRITE_ERRORS.inc()
             if not self._failing:
                 logger.error("the disk cannot be used, the hub goes on without: %s", error)
             self._failing = True
-            return None
+        except Exception:
+            # A bug of ours: what was to be written is not, and must not be taken for written.
+            metrics.CACHE_WRITE_ERRORS.inc()
+            logger.exception("work on the disk failed")
+        finally:
+            self._look_for_losses()
+        return None
+
+    async def write(self, work: Callable[[], None]) -> bool:
+        """Whether blocking work that writes was done. That a disk can be read again says nothing of this."""
+
+        def whole() -> bool:
+            work()
+            return True
+
+        if not await self.guard(whole):
+            return False
         if self._failing:
             logger.info("the disk can be used again")
         self._failing = False
-        return result
+        return True
+
+    def _look_for_losses(self) -> None:
+        if self._lost != self.disk.lost:
+            self._lost = self.disk.lost
+            for tell in (*(copy.lost for copy in self._copies), *self.on_loss):
+                tell()
+
+    async def drop(self, names: Collection[str]) -> None:
+        """Keep these copies, which nobody follows, no longer."""
+
+        def work() -> None:
+            for name in names:
+                self.disk.drop(name)
+
+        await self.write(work)
 
 
 class Copy:
@@ -112,34 +172,56 @@ class Copy:
         self._whole = True
         self._version = -1
         self._refused = 0
+        self._asked = int(copies.clock())
+        self._stamped = False
+        """The time of the last question is on disk, or near enough to what is."""
+        self._closed = False
         self._writing: asyncio.Task[None] | None = None
         store.listen(self)
 
     def close(self) -> None:
-        """Follow the store no longer; what waits is written."""
+        """Follow the store no longer; what waits is written, once."""
+        self._closed = True
         self._store.forget(self)
         self._changed()
         self._copies.forget(self)
 
     async def restore(self) -> StatusError | None:
         """Fill the store from disk if a copy is there; the refusal when the cloud had nothing of the kind."""
-        name = self.name
+        name, losses = self.name, self._copies.disk.lost
         read = await self._copies.guard(lambda: self._copies.disk.read(name))
         if read is None or self._store.complete:
             return None
         meta, raws = read
+        self._stamped = self._copies.is_recent(meta.get("asked", 0))
         if "refused" in meta:
             missing = "the server could not find the requested resource"
             return StatusError(404, "NotFound", missing) if meta["refused"] == 404 else None
         try:
             codec = codec_for(Encoding(meta["encoding"]))
-            self._store.replace(codec, meta["apiVersion"], meta["kind"], meta["version"], raws)
+            items = await read_items(self._store, codec, raws)
         except (KeyError, TypeError, ValueError) as error:
             logger.error("the copy of %s cannot be read (%s); it is fetched anew", self._question.path, error)
             return None
-        self._whole, self._version = False, self._store.version
+        if self._store.complete:
+            return None  # the cloud was faster
+        self._store.take(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
+        # The store may have been set aside since.
+        self._whole, self._version = self._copies.disk.lost != losses, self._store.version
         self._pending.clear()
         return None
+
+    def lost(self) -> None:
+        """What was written is no more. A source that is quiet must not wait for its next change."""
+        self._rewrite()
+        self._changed()
+
+    def use(self) -> None:
+        """Somebody asks, or still watches."""
+        if not self._copies.is_recent(self._asked):
+            self._asked, self._stamped = int(self._copies.clock()), False
+        if not self._stamped:
+            self._changed()
 
     def refused(self, refusal: StatusError) -> None:
         """What the cloud no longer shows is kept no longer; that it has no such kind is remembered."""
@@ -168,11 +250,13 @@ class Copy:
         """What has changed since the last batch; None when nothing has."""
         store = self._store
         if self._refused:
-            if store.version == self._version and not self._whole:
+            if store.version == self._version and not self._whole and self._stamped:
                 return None
-            self._whole, self._version = False, store.version
+            self._whole, self._version, self._stamped = False, store.version, True
             return Batch(self.name, {**self._meta(), "refused": self._refused}, {}, whole=True)
-        if not store.complete or (not self._whole and not self._pending and store.version == self._version):
+        if not store.complete:
+            return None
+        if not self._whole and not self._pending and self._stamped and store.version == self._version:
             return None
         if self._whole:
             batch = Batch(self.name, self._meta(), {item.key: item.raw for item in store}, whole=True)
@@ -180,7 +264,7 @@ class Copy:
             puts = {key: raw for key, raw in self._pending.items() if raw is not None}
             deletes = [key for key, raw in self._pending.items() if raw is None]
             batch = Batch(self.name, self._meta(), puts, deletes)
-        self._whole, self._version = False, store.version
+        self._whole, self._version, self._stamped = False, store.version, True
         self._pending = {}
         return batch
 
@@ -204,18 +288,15 @@ class Copy:
             if batch is None:
                 return
             if not await self._written(batch):
+                if self._closed:
+                    return  # by now another copy of the same name may be followed, and this one would spoil it
                 self._rewrite()
                 await asyncio.sleep(RETRY)
 
     async def _written(self, batch: Batch) -> bool:
         disk = self._copies.disk
-
-        def work() -> bool:
-            disk.write(batch)
-            return True
-
         try:
-            return await self._copies.guard(work) is True
+            return await self._copies.write(lambda: disk.write(batch))
         except NotKept:
             return False
 
@@ -224,7 +305,7 @@ class Copy:
         return {
             "identity": self._identity,
             "question": _described(self._question),
-            "asked": int(time.time()),
+            "asked": self._asked,
             "version": store.version,
             "apiVersion": store.api_version,
             "kind": store.kind,

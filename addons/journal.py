@@ -83,11 +83,12 @@ class Journal:
         self._unwritten: dict[str, bytes | None] = {}
         self._written = Pulse()
         self._writing: asyncio.Task[None] | None = None
+        copies.on_loss.append(self._write_anew)
 
     async def open(self) -> None:
         """Take up what an earlier process left."""
         disk = self._copies.disk
-        kept = await self._copies.guard(lambda: disk.values(TABLE))
+        kept = await self._copies.ask(lambda: disk.values(TABLE))
         for name, value in sorted((kept or {}).items()):
             try:
                 self._restore(value)
@@ -184,18 +185,19 @@ class Journal:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="journal")
 
+    def _write_anew(self) -> None:
+        entries: list[StatusEntry | EventEntry] = [*self.statuses.values(), *self.events.values()]
+        for entry in entries:
+            self._write(entry.name, entry.dump())
+
     async def _write_all(self) -> None:
         """What came while an earlier batch was written is the next one."""
         while self._unwritten:
             batch = dict(self._unwritten)
-            if await self._copies.guard(partial(self._put, batch)) is not True:
+            if not await self._copies.write(partial(self._copies.disk.put, TABLE, batch)):
                 await asyncio.sleep(RETRY)
                 continue
             for name, value in batch.items():
                 if self._unwritten.get(name, b"") is value:
                     del self._unwritten[name]
             self._written.beat()
-
-    def _put(self, batch: dict[str, bytes | None]) -> bool:
-        self._copies.disk.put(TABLE, batch)
-        return True

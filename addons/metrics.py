@@ -76,6 +76,18 @@ UPSTREAM_CUT = Counter(
 CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )
+GARBAGE = Counter(
+    "edgehub_garbage",
+    "Copies taken from the disk: unused for long, or of no pod on this node any more.",
+    ["reason"],
+    registry=REGISTRY,
+)
+SOURCE_ERRORS = Counter(
+    "edgehub_source_errors",
+    "Lists and watches of the cloud that failed: broken off, malformed, or answered with an error. The copy stayed.",
+    ["resource", "reason"],
+    registry=REGISTRY,
+)
 
 JOURNAL_ENTRIES = Gauge(
     "edgehub_journal_entries", "Writes that wait for the cloud.", ["kind"], registry=REGISTRY

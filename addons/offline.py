@@ -9,6 +9,7 @@ from typing import Any
 from addons.answers import Answers
 from addons.backed import Backed
 from addons.copies import Copies
+from addons.garbage import Garbage
 from addons.health import Cloud
 from addons.journal import TABLE, Journal
 from addons.kept_objects import KeptObjects
@@ -62,9 +63,13 @@ class Offline:
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
         self.backed = Backed(settings.node, relaying, cloud, reviews, objects, self._answers, writes)
         self._lease = NodeLease(settings.node, own, self._answers, lambda: cloud.is_up, changed)
+        garbage = Garbage(
+            self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
+        )
         self._tasks = [
             asyncio.create_task(replay.run(), name="replay of the journal"),
             asyncio.create_task(self._lease.run(), name="renewal of the lease"),
+            asyncio.create_task(garbage.run(), name="garbage on disk"),
         ]
 
     @property

@@ -67,6 +67,7 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
     ),
     ("wait", int, 10, "Seconds a request waits for rules or a first copy before it gets a 503."),
     ("idle", int, 300, "Seconds after its last user when a source stops."),
+    ("keep_days", int, 14, "Days after the last question when a copy goes from disk; never without a cloud."),
 )
 """Name without `hub_`, type, default, help; the command line's flags are made of the same table."""
 

@@ -59,6 +59,7 @@ class Settings:
     local_health_interval: int
     wait: int
     idle: int
+    keep_days: int
 
 
 def parse_server(text: str) -> Server:
@@ -100,6 +101,8 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         raise ValueError("hub_tls_cert and hub_tls_key belong together")
     if values["wait"] <= 0 or values["idle"] <= 0:
         raise ValueError("hub_wait and hub_idle are seconds above 0")
+    if values["keep_days"] <= 0:
+        raise ValueError("hub_keep_days is days above 0")
     if values["local_health_interval"] <= 0:
         raise ValueError("hub_local_health_interval is seconds above 0")
     return Settings(
@@ -125,6 +128,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         local_health_interval=values["local_health_interval"],
         wait=values["wait"],
         idle=values["idle"],
+        keep_days=values["keep_days"],
         **ports,
     )
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from addons import metrics
 from addons.copies import Copies, Copy
 from addons.filters.filter import Filter
-from kube.client import Client
+from addons.restoring import Restoring
+from kube.client import Client, Unreachable
 from kube.projection import Chain, InputKey, Projection
 from kube.pulse import Pulse
-from kube.reflector import Question, Reflector, State
+from kube.reflector import Malformed, Question, Reflector, State
 from kube.request import RequestInfo
-from kube.status import unavailable
+from kube.status import StatusError, unavailable
 from kube.store import Store
 from kube.view import Form, Scope, View
 
@@ -29,10 +30,8 @@ BOOKMARK_INTERVAL = 60.0
 SWEEP_INTERVAL = 10.0
 """Seconds between looks for what is no longer used."""
 
-CONFIRM = 1.0
-"""Seconds that clients of a copy from disk wait for the cloud to go on from it; then they get it as it is."""
-SETTLE = 0.1
-"""Seconds in which a cloud tells what happened since a version, once the watch from there is open."""
+REASONS = {Unreachable: "broken off", Malformed: "malformed", StatusError: "error"}
+"""Of what stands between a source and the cloud, as a metric's label."""
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 """The chain of some filters, for objects of a resource (a metric's label); None without filters."""
@@ -84,30 +83,31 @@ class Source:
         self.users = 0
         self.used = time.monotonic()
         self.copy: Copy | None = None
-        self.restoring = False
-        """The store is being read from disk, or the cloud has not yet said what happened since."""
+        self._restoring: Restoring | None = None
         self._chain_of = chain_of
         self._judged = Pulse()
 
     def start(self, copies: Copies | None, trusts: Callable[[int], bool]) -> Source:
         """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
-        question = self.question
-        self._trusts = trusts
+        path, run = self.question.path, self.reflector.run
         if copies is not None:
-            self.keep(copies)
-            self.restoring = True
-        self._task = asyncio.create_task(self._run(), name=f"reflector {question.path}")
-        self._refused = asyncio.create_task(self._end_when_refused(), name=f"refusals {question.path}")
+            copy = self.keep(copies)
+            self._restoring = Restoring(copy, self.store, self.reflector, trusts, path)
+            run = self._restoring.run
+        self._task = asyncio.create_task(run(), name=f"source {path}")
+        self._errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
         return self
 
-    def keep(self, copies: Copies) -> None:
+    def keep(self, copies: Copies) -> Copy:
         """Keep the source on disk from now on."""
         if self.copy is None:
             self.copy = copies.copy(self.identity, self.question, self.store)
+        self.copy.use()
+        return self.copy
 
     def close(self) -> None:
         self._task.cancel()
-        self._refused.cancel()
+        self._errors.cancel()
         if self.copy is not None:
             self.copy.close()
         for viewing in self.views.values():
@@ -137,7 +137,7 @@ class Source:
                     refusal = self.reflector.refusal
                     if refusal is not None and refusal is not asked:
                         raise refusal
-                    if not self.restoring and not self.store.complete and not self.is_up():
+                    if not self._is_restoring and not self.store.complete and not self.is_up():
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
                     await self._moved()
         except TimeoutError:
@@ -184,6 +184,8 @@ class Source:
     def sweep(self, idle: float) -> bool:
         """Close views that nobody used for `idle` seconds; True when nobody has used the source for as long."""
         now = time.monotonic()
+        if self.users and self.copy is not None:
+            self.copy.use()
         for key, viewing in list(self.views.items()):
             if viewing.view.watchers:
                 viewing.used = now
@@ -197,41 +199,12 @@ class Source:
     def _what(self) -> str:
         return self.question.type.group_resource
 
-    async def _run(self) -> None:
-        if self.restoring and self.copy is not None:
-            refusal = await self.copy.restore()
-            if refusal is not None:
-                self.reflector.remember_refusal(refusal)
-            reflecting = asyncio.create_task(self.reflector.run(), name=f"reflector {self.question.path}")
-            try:
-                if not self._trusts(self.store.version):
-                    await asyncio.sleep(0)
-                    self.reflector.distrust()
-                await self._confirm()
-                await reflecting
-            finally:
-                reflecting.cancel()
-        else:
-            await self.reflector.run()
-
-    async def _confirm(self) -> None:
-        """Wait until the cloud goes on from the copy, or is known not to; then show it."""
-        reflector = self.reflector
-        try:
-            async with asyncio.timeout(CONFIRM):
-                while (
-                    not reflector.lists and reflector.state is not State.WATCHING and reflector.error is None
-                ):
-                    await reflector.changed.wait()
-                if not reflector.lists and reflector.state is State.WATCHING:
-                    await asyncio.sleep(SETTLE)
-        except TimeoutError:
-            pass
-        self.restoring = False
-        reflector.changed.beat()
+    @property
+    def _is_restoring(self) -> bool:
+        return self._restoring is not None and self._restoring.pending
 
     def _is_ready(self, version: int) -> bool:
-        known = self.store.complete and not self.restoring
+        known = self.store.complete and not self._is_restoring
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _moved(self) -> None:
@@ -243,10 +216,16 @@ class Source:
             moved.cancel()
             changed.cancel()
 
-    async def _end_when_refused(self) -> None:
+    async def _follow_errors(self) -> None:
         """What the cloud no longer lets this identity see is shown to nobody: watches end with the cloud's words."""
+        counters = {kind: metrics.SOURCE_ERRORS.labels(self._what, text) for kind, text in REASONS.items()}
+        counted = None
         while True:
             await self.reflector.changed.wait()
+            error = self.reflector.error
+            if error is not None and error is not counted:
+                counters[type(error)].inc()
+                counted = error
             if self.reflector.refusal is not None:
                 if self.copy is not None:
                     self.copy.refused(self.reflector.refusal)

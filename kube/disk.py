@@ -1,7 +1,8 @@
 """What outlives a restart: copies of sources and other named values, in one diskcache store (SQLite, WAL).
 
 All calls block and belong to one thread, `kube.disk_writer`'s. A list and the version it is of are written in one
-transaction, so that a crash leaves a copy that the cloud really had.
+transaction, so that a crash leaves a copy that the cloud really had. Each value carries its checksum, because SQLite
+does not notice that a disk has changed what is in a row.
 """
 
 from __future__ import annotations
@@ -11,20 +12,33 @@ import logging
 import os
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import diskcache
 import orjson
 
-FORMAT = b"1"
+FORMAT = b"2"
 """Of the keys and values below. A store of another format is set aside, not guessed at."""
 SIZE_LIMIT = 1 << 62
 """Bytes: none. With eviction off diskcache must never think that it is full."""
 BUSY_TIMEOUT = 1.0
 """Seconds to wait for SQLite's lock, which nobody else should hold."""
+PAGE_CACHE = 512
+"""Pages (of 4 KB) that SQLite keeps in memory: a copy is written as a whole and read once."""
+LOG_LIMIT = 16 * 1024 * 1024
+"""Bytes that SQLite's log keeps once a large list went through it."""
+UNREADABLE = frozenset(
+    {
+        *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA),
+        *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_RANGE),
+    }
+)
+"""What SQLite says of a file that it does not understand. All else (full, locked, read-only) may pass."""
+_CHECKSUM_SIZE = 4
 
 _FORMAT_KEY = "format"
 _META, _OBJECT, _VALUE = "m", "o", "v"
@@ -45,6 +59,10 @@ class DiskError(Exception):
     """The store cannot be read or written now: full, read-only, broken. What was there before is as it was."""
 
 
+class SetAside(DiskError):
+    """The store could not be understood, and there is an empty one in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What changed in one source's copy. `whole`: `puts` are all its objects, what else is there goes."""
@@ -56,11 +74,37 @@ class Batch:
     whole: bool = False
 
 
-def open_cache(folder: Path) -> diskcache.Cache:
+class Values(diskcache.Disk):  # type: ignore[misc]  # the package ships no types
+    """Values are bytes in the database: a damaged row that claims to be a pickle or a file is not followed."""
+
+    def get(self, key: object, raw: int) -> str:
+        if not raw or not isinstance(key, str):
+            raise ValueError("a key is no text")
+        return key
+
+    def fetch(self, mode: int, filename: str | None, value: object, read: bool) -> object:
+        if mode != diskcache.core.MODE_RAW or filename is not None:
+            raise ValueError(f"a value is of mode {mode}")
+        return super().fetch(mode, filename, value, read)
+
+
+class Cache(diskcache.Cache):  # type: ignore[misc]  # the package ships no types
+    """A diskcache that leaves no connection open when it cannot be opened."""
+
+    def __init__(self, folder: Path, **settings: object) -> None:
+        try:
+            super().__init__(str(folder), **settings)
+        except BaseException:
+            self.close()
+            raise
+
+
+def open_cache(folder: Path) -> Cache:
     """A diskcache that keeps what it is given: no eviction, no culling, and no file beside the database."""
-    return diskcache.Cache(
-        str(folder),
+    return Cache(
+        folder,
         timeout=BUSY_TIMEOUT,
+        disk=Values,
         eviction_policy="none",
         cull_limit=0,
         size_limit=SIZE_LIMIT,
@@ -68,11 +112,15 @@ def open_cache(folder: Path) -> diskcache.Cache:
         statistics=0,
         sqlite_journal_mode="wal",
         sqlite_synchronous=1,
+        sqlite_cache_size=PAGE_CACHE,
+        sqlite_journal_size_limit=LOG_LIMIT,
+        # A bad sector under a mapped page would be a SIGBUS, at each start.
+        sqlite_mmap_size=0,
     )
 
 
 class Disk:
-    """The store in `folder`. `open` before anything else; a failed one may be tried again."""
+    """The store in `folder`. Opened by its first use; a failed one is tried again by the next."""
 
     def __init__(self, folder: Path, opener: Callable[[Path], diskcache.Cache] = open_cache) -> None:
         self.folder = folder
@@ -80,19 +128,19 @@ class Disk:
         self._cache: diskcache.Cache | None = None
         self._keys: dict[str, set[Key]] = {}
         self._metas: dict[str, Meta] = {}
+        self.lost = 0
+        """How many stores were set aside: what was written to them is not kept."""
+        self._doubtful = False
+        """A transaction failed, maybe after it was written: look what is there before the next one."""
 
     def open(self) -> None:
         """Find out what is kept. A store that cannot be understood is set aside. DiskError when there is no disk."""
-        try:
-            self._open()
-        except (sqlite3.OperationalError, OSError, diskcache.Timeout) as error:
-            self._close()
-            raise DiskError(f"{self.folder}: {error}") from error
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-            self._set_aside(error)
+        self._asked(lambda _: None)
 
     def close(self) -> None:
-        self._close()
+        cache, self._cache = self._cache, None
+        if cache is not None:
+            cache.close()
 
     @property
     def metas(self) -> Mapping[str, Meta]:
@@ -101,33 +149,31 @@ class Disk:
 
     def read(self, source: str) -> tuple[Meta, list[bytes]] | None:
         """A kept source and its objects; None when nothing is kept, or not all of it can be read."""
-        meta = self._metas.get(source)
-        if meta is None:
-            return None
-        raws = [self._get(_object_key(source, key)) for key in self._keys.get(source, ())]
-        found = [raw for raw in raws if raw is not None]
-        return (meta, found) if len(found) == len(raws) else None
+        return self._asked(lambda cache: self._read(cache, source))
 
     def write(self, batch: Batch) -> None:
         """One transaction. DiskError when it failed, NotKept when there is no base for it: the copy is as before."""
+        self.open()
         if not batch.whole and batch.source not in self._metas:
             raise NotKept(batch.source)
         known = self._keys.get(batch.source, set())
         deletes = known - batch.puts.keys() if batch.whole else set(batch.deletes) & known
+        keys = (known - deletes) | batch.puts.keys()
 
         def work(cache: diskcache.Cache) -> None:
             for key in deletes:
                 cache.delete(_object_key(batch.source, key))
             for key, raw in batch.puts.items():
-                cache.set(_object_key(batch.source, key), raw)
-            cache.set(_join(_META, batch.source), orjson.dumps(batch.meta))
+                _set(cache, _object_key(batch.source, key), raw)
+            _set(cache, _join(_META, batch.source), orjson.dumps([len(keys), batch.meta]))
 
         self._transact(work)
-        self._keys[batch.source] = (known - deletes) | batch.puts.keys()
+        self._keys[batch.source] = keys
         self._metas[batch.source] = batch.meta
 
     def drop(self, source: str) -> None:
         """Keep a source no longer."""
+        self.open()
         keys = self._keys.get(source, set())
 
         def work(cache: diskcache.Cache) -> None:
@@ -140,92 +186,135 @@ class Disk:
         self._metas.pop(source, None)
 
     def values(self, table: str) -> dict[str, bytes]:
-        """All named values of a table."""
-        cache = self._opened()
+        """All named values of a table; those that cannot be read are not there."""
         prefix = _join(_VALUE, table) + _END
-        names = [key[len(prefix) :] for key in cache.iterkeys() if key.startswith(prefix)]
-        found = {name: self._get(prefix + name) for name in names}
-        return {name: value for name, value in found.items() if value is not None}
+
+        def work(cache: diskcache.Cache) -> dict[str, bytes]:
+            names = [key for key in cache.iterkeys() if key.startswith(prefix)]
+            found = {name[len(prefix) :]: _get(cache, name) for name in names}
+            return {name: value for name, value in found.items() if value is not None}
+
+        return self._asked(work)
 
     def put(self, table: str, changes: Mapping[str, bytes | None]) -> None:
         """Set named values, None to take one away, in one transaction."""
+        self.put_all({table: changes})
+
+    def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]]) -> None:
+        """As `put`, of several tables."""
 
         def work(cache: diskcache.Cache) -> None:
-            for name, value in changes.items():
-                if value is None:
-                    cache.delete(_join(_VALUE, table, name))
-                else:
-                    cache.set(_join(_VALUE, table, name), value)
+            for table, changes in tables.items():
+                for name, value in changes.items():
+                    if value is None:
+                        cache.delete(_join(_VALUE, table, name))
+                    else:
+                        _set(cache, _join(_VALUE, table, name), value)
 
         self._transact(work)
 
     def value(self, table: str, name: str) -> bytes | None:
-        return self._get(_join(_VALUE, table, name))
+        """A named value; None when there is none, or it cannot be read."""
+        return self._asked(lambda cache: _get(cache, _join(_VALUE, table, name)))
 
-    def _open(self) -> None:
-        _make_private(self.folder)
-        _check(self.folder / diskcache.core.DBNAME)
-        cache = self._cache = self._opener(self.folder)
-        found = cache.get(_FORMAT_KEY)
+    def _open(self, cache: diskcache.Cache) -> None:
+        """Read which sources and objects there are. What was known stays until that has worked."""
+        found = _get(cache, _FORMAT_KEY)
         if found is None and len(cache) == 0:
-            cache.set(_FORMAT_KEY, FORMAT)
+            _set(cache, _FORMAT_KEY, FORMAT)
         elif found != FORMAT:
             raise ValueError(f"its format is {found!r}, this hub's is {FORMAT!r}")
-        self._keys, self._metas = {}, {}
+        keys: dict[str, set[Key]] = {}
+        metas: dict[str, Meta] = {}
         for key in cache.iterkeys():
             kind, *rest = key.split(_END)
             if kind == _META:
-                self._metas[rest[0]] = _meta(cache.get(key))
+                metas[rest[0]] = {}
             elif kind == _OBJECT:
-                self._keys.setdefault(rest[0], set()).add((rest[1], rest[2]))
+                keys.setdefault(rest[0], set()).add((rest[1], rest[2]))
+        for source in list(metas):
+            meta = _meta(_get(cache, _join(_META, source)), len(keys.get(source, ())))
+            if meta is None:
+                logger.error("the copy %s in %s is damaged; it is fetched anew", source, self.folder)
+                del metas[source]
+            else:
+                metas[source] = meta
+        self._keys, self._metas, self._doubtful = keys, metas, False
 
-    def _set_aside(self, error: Exception) -> None:
-        self._close()
+    def _read(self, cache: diskcache.Cache, source: str) -> tuple[Meta, list[bytes]] | None:
+        meta = self._metas.get(source)
+        if meta is None:
+            return None
+        raws = [_get(cache, _object_key(source, key)) for key in self._keys.get(source, ())]
+        found = [raw for raw in raws if raw is not None]
+        if len(found) < len(raws):
+            logger.error("the copy of %s in %s is damaged; it is fetched anew", source, self.folder)
+            del self._metas[source]
+            return None
+        return meta, found
+
+    def _transact(self, work: Callable[[diskcache.Cache], None]) -> None:
+        def transaction(cache: diskcache.Cache) -> None:
+            self._doubtful = True
+            with cache.transact():
+                work(cache)
+            self._doubtful = False
+
+        self._guarded(transaction)
+
+    def _asked[T](self, work: Callable[[diskcache.Cache], T]) -> T:
+        """The result of work that only reads: of a new store when this one had to be set aside."""
+        with contextlib.suppress(SetAside):
+            return self._guarded(work)
+        return self._guarded(work)
+
+    def _guarded[T](self, work: Callable[[diskcache.Cache], T]) -> T:
+        """The result of work on the open store. DiskError when it failed; an unreadable store is set aside."""
+        try:
+            if self._cache is None:
+                _make_private(self.folder)
+                _check(self.folder / diskcache.core.DBNAME)
+                self._cache = self._opener(self.folder)
+                self._doubtful = True
+            if self._doubtful:
+                self._open(self._cache)
+            return work(self._cache)
+        except Exception as error:
+            # Any: what diskcache makes of damaged tables of its own is no error of one kind.
+            # diskcache raises its own error, or a failed ROLLBACK's, over the one that says what happened.
+            told = _first(error)
+            if _is_unreadable(told):
+                self._set_aside(told)
+            if self._cache is not None:
+                # A commit that failed leaves its transaction open; it ends with the connection, which comes back.
+                self._cache.close()
+            raise DiskError(f"{self.folder}: {told}") from error
+
+    def _set_aside(self, error: BaseException) -> NoReturn:
+        self.close()
         aside = self.folder.with_name(self.folder.name + ".unreadable")
         logger.error("the store %s cannot be read (%s); it is now %s", self.folder, error, aside)
+        self._keys, self._metas, self._doubtful = {}, {}, True
+        self.lost += 1
         try:
             shutil.rmtree(aside, ignore_errors=True)
             self.folder.rename(aside)
-            self._open()
-        except (sqlite3.Error, OSError, ValueError, diskcache.Timeout) as again:
-            self._close()
+        except OSError as again:
             raise DiskError(f"{self.folder}: {again}") from again
+        raise SetAside(f"{self.folder}: {error}") from error
 
-    def _transact(self, work: Callable[[diskcache.Cache], None]) -> None:
-        if self._cache is None:
-            self.open()
-        cache = self._opened()
-        try:
-            with cache.transact():
-                work(cache)
-        except (sqlite3.OperationalError, OSError, diskcache.Timeout) as error:
-            # A commit that failed leaves its transaction open; it ends with the connection, which comes back by itself.
-            cache.close()
-            raise DiskError(f"{self.folder}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            self._set_aside(error)
-            raise DiskError(f"{self.folder}: {error}") from error
 
-    def _get(self, key: str) -> bytes | None:
-        try:
-            value = self._opened().get(key)
-        except (sqlite3.OperationalError, OSError, diskcache.Timeout) as error:
-            raise DiskError(f"{self.folder}: {error}") from error
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-            self._set_aside(error)
-            return None
-        return value if isinstance(value, bytes) else None
+def _first(error: BaseException) -> BaseException:
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
-    def _opened(self) -> diskcache.Cache:
-        if self._cache is None:
-            raise DiskError(f"{self.folder} is not open")
-        return self._cache
 
-    def _close(self) -> None:
-        cache, self._cache = self._cache, None
-        self._keys, self._metas = {}, {}
-        if cache is not None:
-            cache.close()
+def _is_unreadable(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        # The low byte: the rest tells kinds of one error apart. Errors of the Python module itself have no code.
+        return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in UNREADABLE
+    return not isinstance(error, OSError | diskcache.Timeout | MemoryError)
 
 
 def _make_private(folder: Path) -> None:
@@ -238,16 +327,39 @@ def _make_private(folder: Path) -> None:
 
 
 def _check(database: Path) -> None:
-    """DatabaseError when the file is none; found out here, as diskcache would leave its connection open."""
-    with contextlib.closing(sqlite3.connect(database)) as connection:
+    """sqlite3's error when the file is no database, or locked: diskcache would wait a minute for the lock."""
+    with contextlib.closing(
+        sqlite3.connect(database, timeout=BUSY_TIMEOUT, isolation_level=None)
+    ) as connection:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
 
 
-def _meta(value: object) -> Meta:
-    meta = orjson.loads(value) if isinstance(value, bytes) else None
-    if not isinstance(meta, dict):
-        raise ValueError("what it says of a source is no object")
-    return meta
+def _meta(value: bytes | None, objects: int) -> Meta | None:
+    """What is known of a source; None when that is damaged, or is of another number of objects."""
+    if value is None:
+        return None
+    count, meta = orjson.loads(value)
+    return meta if isinstance(meta, dict) and count == objects else None
+
+
+def _set(cache: diskcache.Cache, key: str, value: bytes) -> None:
+    cache.set(key, _checksum(key, value) + value)
+
+
+def _get(cache: diskcache.Cache, key: str) -> bytes | None:
+    """The value; None when there is none, or another than was written."""
+    found = cache.get(key)
+    if not isinstance(found, bytes):
+        return None
+    checksum, value = found[:_CHECKSUM_SIZE], found[_CHECKSUM_SIZE:]
+    return value if checksum == _checksum(key, value) else None
+
+
+def _checksum(key: str, value: bytes) -> bytes:
+    """Of key and value: a row that turns up under another key is damaged as well."""
+    return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(_CHECKSUM_SIZE)
 
 
 def _object_key(source: str, key: Key) -> str:

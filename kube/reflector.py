@@ -20,7 +20,7 @@ from kube.encoding import Encoding
 from kube.pulse import Pulse
 from kube.request import ResourceType
 from kube.status import StatusError
-from kube.store import Store
+from kube.store import Item, Key, Store
 
 PAGE = 500
 """Objects a page, client-go's pager's: bounds the memory that one answer takes."""
@@ -34,6 +34,8 @@ EARLY = 30.0
 """Seconds before the asked end from which on a watch's end says nothing of the server."""
 THREAD_THRESHOLD = 256 * 1024
 """Bytes from which a list is split in a thread, so that the event loop keeps serving."""
+LONG_LIST = 1000
+"""Objects from which they are looked at in a thread: some milliseconds of the event loop's time."""
 
 logger = logging.getLogger(__name__)
 
@@ -232,11 +234,12 @@ class Reflector:
                 break
             query = {**query, "continue": pages[-1].continue_token}
         first = pages[0]
-        raws = (raw for page in pages for raw in page.items)
+        raws = [raw for page in pages for raw in page.items]
         try:
-            self._store.replace(codec, first.api_version, first.kind, pages[-1].version, raws)
+            items = await read_items(self._store, codec, raws)
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
+        self._store.take(codec, first.api_version, first.kind, pages[-1].version, items)
 
     async def _current_version(self) -> int:
         """The version that the cloud is at, from the smallest list there is."""
@@ -288,6 +291,13 @@ class Reflector:
                 raise frame.status
             case _:
                 raise ValueError(f"unknown event type {frame.type!r}")
+
+
+async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:
+    """What a store takes of a list; ValueError when an object cannot be read."""
+    if len(raws) < LONG_LIST:
+        return store.items(codec, raws)
+    return await asyncio.to_thread(store.items, codec, raws)
 
 
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})

@@ -137,12 +137,19 @@ class Store:
         self._listeners.remove(listener)
 
     def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:
+        """Take a whole list. ValueError when an object cannot be read: then nothing has changed."""
+        self.take(codec, api_version, kind, version, self.items(codec, raws))
+
+    def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+        """What `take` takes. It changes nothing, so that a thread may do it for a long list. ValueError as above."""
+        return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
+
+    def take(self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]) -> None:
         """Take a whole list. What it changes is told as single changes, so that a list is no event to a client.
 
         A change carries the object's own version; an object that is gone went at the list's version, the only
-        one that is known. ValueError when an object cannot be read: then nothing has changed.
+        one that is known.
         """
-        items = {item.key: item for item in (self._item(raw, codec) for raw in raws)}
         known = self.complete
         restarted = known and (version < self.version or codec.encoding is not self.codec.encoding)
         follows = known and not restarted

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import urllib3
 
-from scripts import bench_manager, bench_topology
+from scripts import bench_manager, bench_offline, bench_topology
 from scripts.bench_load import SLICES, Spent, fill, gets, lists, resident_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
@@ -138,7 +138,13 @@ def main() -> None:
     parser.add_argument(
         "--manager", action="store_true", help="Only the manager, in a cluster of 1,000 nodes."
     )
+    parser.add_argument(
+        "--offline", action="store_true", help="Only the disk, and the node without its cloud."
+    )
     asked = parser.parse_args()
+    if asked.offline:
+        bench_offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)
+        return
     if asked.manager:
         size = bench_manager.Size(slices=asked.slices)
         bench_manager.report(bench_manager.measure(size), size)

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import diskcache
 import pytest
 
 from addons.answers import Answers, answer_name
 from addons.copies import Copies
-from kube.disk import Disk
+from kube.disk import Disk, open_cache
 from kube.disk_writer import DiskWriter
 
 NODE = "/api/v1/nodes/n"
@@ -73,3 +74,89 @@ Question = tuple[str, str, str, str]
 )
 def test_what_is_the_same_question(one: Question, other: Question, same: bool) -> None:
     assert (answer_name(*one) == answer_name(*other)) is same
+
+
+async def settled(copies: Copies) -> None:
+    """Return when the disk has done what was begun: it does all in its order."""
+    await asyncio.sleep(0)
+    await copies.guard(lambda: None)
+
+
+async def test_what_a_full_disk_did_not_take_is_written_when_it_passes_again(tmp_path: Path) -> None:
+    full = [False]
+
+    def opener(folder: Path) -> diskcache.Cache:
+        if full[0]:
+            raise OSError(28, "No space left on device")
+        return open_cache(folder)
+
+    copies = Copies(Disk(tmp_path / "cache", opener), DiskWriter())
+    full[0] = True
+    answers = Answers(copies)
+    await answers.open()
+    answers.keep("name", {}, b"body")
+    await settled(copies)
+    assert await answers.get("name") is None
+    full[0] = False
+    answers.keep("name", {}, b"body")
+    await settled(copies)
+    again = Answers(copies)
+    await again.open()
+    kept = await again.get("name")
+    assert kept is not None
+    assert kept.body == b"body"
+    copies.close()
+
+
+async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    copies = Copies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
+
+    async def asked() -> int:
+        await settled(copies)
+        again = Answers(copies)
+        await again.open()
+        return again.index["name"].asked
+
+    answers = Answers(copies)
+    answers.keep("name", {}, b"body")
+    assert await asked() == 1_000_000
+    now[0] += 3000
+    answers.keep("name", {}, b"body")
+    assert await asked() == 1_000_000
+    now[0] += 3000
+    answers.keep("name", {}, b"body")
+    assert await asked() == 1_006_000
+    # A clock that was set back: what it says now is nearer to the truth than a time to come.
+    now[0] -= 5000
+    assert await answers.get("name") is not None
+    assert await asked() == 1_001_000
+    copies.close()
+
+
+async def test_answers_that_are_dropped_are_gone_from_disk(copies: Copies) -> None:
+    answers = Answers(copies)
+    answers.keep("name", {}, b"body")
+    answers.keep("other", {}, b"body")
+    await settled(copies)
+    await answers.drop(["name", "unknown"])
+    again = Answers(copies)
+    await again.open()
+    assert list(again.index) == ["other"]
+    assert (await copies.guard(lambda: copies.disk.values("answers")) or {}).keys() == {"other"}
+
+
+async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
+    copies: Copies, tmp_path: Path
+) -> None:
+    answers = Answers(copies)
+    answers.keep("name", {}, b"body")
+    await settled(copies)
+    await copies.guard(copies.disk.close)
+    (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
+    assert await answers.get("name") is None
+    answers.keep("name", {}, b"body")
+    await settled(copies)
+    again = Answers(copies)
+    await again.open()
+    assert await again.get("name") is not None

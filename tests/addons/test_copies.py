@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from addons.copies import Copies, Copy, source_name
 from kube.codec import codec_for
-from kube.disk import Disk, open_cache
+from kube.disk import Batch, Disk, open_cache
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
 from kube.reflector import Question
@@ -177,3 +178,112 @@ def test_names_differ_with_each_part_of_the_question() -> None:
     ]
     names = {source_name(identity, question) for identity in ("", "someone") for question in questions}
     assert len(names) == 2 * len(questions)
+
+
+async def test_a_bug_in_a_write_loses_no_change(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addons.copies.RETRY", 0.0)
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await settled(copy)
+    write = copies.disk.write
+    failed: list[Batch] = []
+
+    def fail_once(batch: Batch) -> None:
+        if not failed:
+            failed.append(batch)
+            raise LookupError("a bug")
+        write(batch)
+
+    monkeypatch.setattr(copies.disk, "write", fail_once)
+    store.apply("ADDED", pod("b", 6))
+    await settled(copy)
+    store.apply("ADDED", pod("c", 7))
+    await settled(copy)
+    assert failed
+    assert shown(await restored(copies)) == {"a": 3, "b": 6, "c": 7}
+
+
+async def test_a_copy_that_is_followed_no_longer_is_not_written_over_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.copies.RETRY", 0.01)
+    full = [True]
+
+    def opener(folder: Path) -> diskcache.Cache:
+        if full[0]:
+            raise OSError(28, "No space left on device")
+        return open_cache(folder)
+
+    copies = Copies(Disk(tmp_path / "cache", opener), DiskWriter())
+    old, new = Store(), Store()
+    copy = copies.copy("", PODS, old)
+    old.replace(CODEC, "v1", "Pod", 5, [pod("old", 3)])
+    copy.close()
+    await settled(copy)
+    full[0] = False
+    successor = copies.copy("", PODS, new)
+    new.replace(CODEC, "v1", "Pod", 9, [pod("new", 8)])
+    await settled(successor)
+    await asyncio.sleep(0.05)
+    assert shown(await restored(copies)) == {"new": 8}
+    copies.close()
+
+
+async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    copies = Copies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
+    store = Store()
+    copy = copies.copy("", PODS, store)
+
+    async def asked() -> int:
+        await settled(copy)
+        found: int = copies.disk.metas[copy.name]["asked"]
+        return found
+
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    assert await asked() == 1_000_000
+    now[0] += 3000
+    copy.use()
+    assert await asked() == 1_000_000
+    now[0] += 3000
+    store.apply("ADDED", pod("b", 6))
+    assert await asked() == 1_000_000  # that the cloud changes something is no question
+    copy.use()
+    assert await asked() == 1_006_000
+    # A clock that was set back: what it says now is nearer to the truth than a time to come.
+    now[0] -= 5000
+    copy.use()
+    assert await asked() == 1_001_000
+    copy.close()
+    now[0] += 7200
+    back = copies.copy("", PODS, Store())
+    await back.restore()
+    back.use()
+    await settled(back)
+    assert copies.disk.metas[back.name]["asked"] == 1_008_200
+    copies.close()
+
+
+async def test_who_waits_does_not_wait_for_a_slow_disk(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.copies.PATIENCE", 0.01)
+    released = threading.Event()
+    assert await copies.ask(released.wait) is None
+    released.set()
+    assert await copies.guard(lambda: "in its order, later") == "in its order, later"
+
+
+async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
+    copies: Copies, tmp_path: Path
+) -> None:
+    quiet = Store()
+    copy = copies.copy("", PODS, quiet)
+    quiet.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await settled(copy)
+    await copies.guard(copies.disk.close)
+    (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
+    assert await copies.guard(lambda: copies.disk.read("another")) is None
+    await settled(copy)
+    assert shown(await restored(copies)) == {"a": 3}

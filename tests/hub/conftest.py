@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
@@ -64,3 +65,15 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
     """A small cloud of the test's own."""
     async with ScriptableCloud() as made:
         yield made
+
+
+@pytest.fixture
+def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> Iterator[tuple[Hub, Link]]:
+    """A hub of the test's own that is not started yet, behind a link; it ends after the test."""
+    real_cloud.apply(HUB_RBAC)
+    opened = link(real_cloud.host, real_cloud.port)
+    server = f"https://{opened.host}:{opened.port}"
+    kubeconfig = real_cloud.node_kubeconfig(node)
+    hub = Hub(tmp_path, server, node=node, kubeconfig=kubeconfig, flags=("--wait", "4"))
+    yield hub, opened
+    hub.stop()

@@ -56,7 +56,7 @@ class Events:
                     await self._news.wait()
         except TimeoutError:
             what = [f"{each.type} {each.name}" for each in self.seen]
-            raise TimeoutError(f"only {what} came, ended: {self.ended}") from None
+            raise TimeoutError(f"only {what[-6:]} came, ended: {self.ended}") from None
         return self.seen
 
     async def first(self, event_type: str, name: str, timeout: float = WAIT) -> Seen:

@@ -1,0 +1,243 @@
+"""The load of `scripts/bench --offline`: what the disk costs, a node that restarts without its cloud, an idle link."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from addons.copies import Copies
+from kube.codec import codec_for
+from kube.disk import Batch, Disk
+from kube.disk_writer import DiskWriter
+from kube.encoding import Encoding
+from kube.reflector import Question, read_items
+from kube.request import ResourceType
+from kube.store import Store
+from scripts.bench_load import HEADERS, SLICES, fill, session, watches
+from tests.cloud.build import ensure_binaries
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK
+from tests.cloud.real import RealCloud
+from tests.hub.process import Hub
+
+SERVICES = "/api/v1/services"
+ROUNDS = 5
+"""Repetitions of what is short; the median counts."""
+QUIET = 2.0
+"""Seconds after the last answer in which what was begun ends."""
+IDLE = 30.0
+"""Seconds over which an idle link is counted."""
+
+
+@dataclass(slots=True)
+class Lateness:
+    """How late a task that sleeps a millisecond wakes, in seconds."""
+
+    worst: float = 0.0
+    wakes: list[float] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def lateness() -> AsyncIterator[Lateness]:
+    """Watches the event loop while the block runs."""
+    found = Lateness()
+
+    async def watch() -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            found.wakes.append(time.perf_counter() - began - 0.001)
+            found.worst = max(found.worst, found.wakes[-1])
+
+    task = asyncio.create_task(watch(), name="lateness")
+    await asyncio.sleep(0.05)
+    found.worst = 0.0
+    try:
+        yield found
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class TimedDisk(Disk):
+    """A disk that tells when it has written, and how long that took."""
+
+    spent = 0.0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.written = threading.Event()
+
+    def write(self, batch: Batch) -> None:
+        began = time.perf_counter()
+        super().write(batch)
+        self.spent += time.perf_counter() - began
+        self.written.set()
+
+
+async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
+    """Seconds of the writer for a list as the cloud sends it, and the longest pause of the loop from list to disk."""
+    question = Question(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
+    codec = codec_for(Encoding.PROTOBUF)
+    disk = TimedDisk(folder)
+    copies = Copies(disk, DiskWriter())
+    await copies.open()
+    store = Store()
+    copies.copy("", question, store)
+    async with lateness() as pauses:
+        page = await asyncio.to_thread(codec.decode_list, body)
+        items = await read_items(store, codec, page.items)
+        store.take(codec, page.api_version, page.kind, page.version, items)
+        await asyncio.to_thread(disk.written.wait)
+    copies.close()
+    return disk.spent, pauses.worst
+
+
+async def listed(http: aiohttp.ClientSession, url: str, count: int) -> bool:
+    """Whether the hub has the right answer: all services and all slices."""
+    with contextlib.suppress(aiohttp.ClientError):
+        for path in (SERVICES, SLICES):
+            async with http.get(f"{url}{path}?resourceVersion=0", headers=HEADERS) as answer:
+                body = await answer.read()
+                if answer.status != 200:
+                    return False
+                found = len(codec_for(Encoding(answer.content_type)).decode_list(body).items)
+                if found < count:
+                    return False
+        return True
+    return False
+
+
+async def until_listed(url: str, count: int, timeout: float = 60.0) -> None:
+    async with asyncio.timeout(timeout), session() as http:
+        while True:
+            if await listed(http, url, count):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def slices(url: str) -> bytes:
+    """The cloud's list of slices in protobuf, as the hub passes it."""
+    async with session() as http, http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
+        body: bytes = await answer.read()
+        assert answer.status == 200, body[:300]
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What the link carried: all bytes, those of bodies, and the connections, each with a TLS handshake of 5.5 KB."""
+
+    bytes: int = 0
+    bodies: int = 0
+    connections: int = 0
+
+
+@dataclass(slots=True)
+class Offline:
+    """What was measured; seconds, bytes and bytes a second."""
+
+    writer: float = 0.0
+    pause: float = 0.0
+    with_disk: list[float] = field(default_factory=list)
+    without_disk: list[float] = field(default_factory=list)
+    restart: list[float] = field(default_factory=list)
+    first: Carried = field(default_factory=Carried)
+    again: Carried = field(default_factory=Carried)
+    idle: float = 0.0
+
+
+async def measure_link(hub: Hub, link: Link, count: int, found: Offline) -> None:
+    """Bytes of a first start and of a restart online, seconds of restarts offline, and what idleness costs."""
+
+    def moved() -> int:
+        return link.traffic.up + link.traffic.down
+
+    async def start() -> Carried:
+        before, connections = moved(), link.traffic.accepted
+        await asyncio.to_thread(hub.start)
+        await until_listed(hub.url, count)
+        await asyncio.sleep(QUIET)
+        bodies = int(await asyncio.to_thread(hub.metric, "edgehub_upstream_bytes_total"))
+        return Carried(moved() - before, bodies, link.traffic.accepted - connections)
+
+    found.first = await start()
+    await asyncio.to_thread(hub.stop)
+    found.again = await start()
+    await asyncio.to_thread(hub.stop)
+    link.refuse()
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        starting = asyncio.create_task(asyncio.to_thread(hub.start))
+        await until_listed(hub.url, count)
+        found.restart.append(time.perf_counter() - began)
+        await starting
+        await asyncio.to_thread(hub.stop)
+    link.carry()
+    await asyncio.to_thread(hub.start)
+    await asyncio.sleep(5 * QUIET)
+    before = moved()
+    await asyncio.sleep(IDLE)
+    found.idle = (moved() - before) / IDLE
+    await asyncio.to_thread(hub.stop)
+
+
+def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
+    """Measure all, and print it."""
+    found = Offline()
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        folder = Path(place)
+        cloud.apply(HUB_RBAC)
+        fill(cloud, services, endpoints)
+        kubeconfig = cloud.node_kubeconfig("node-1")
+        for number in range(3):
+            for mode, seconds in (("edge", found.with_disk), ("cloud", found.without_disk)):
+                flags = ("--mode", mode)
+                place_of = folder / f"{mode}-{number}"
+                with Hub(place_of, cloud.url, kubeconfig=kubeconfig, flags=flags) as made:
+                    if not number and mode == "edge":
+                        body = asyncio.run(slices(made.url))
+                    spent = asyncio.run(watches(made.url, made.process.pid, cloud, watchers, updates))
+                    seconds.append(spent.p99)
+        written = [asyncio.run(write_list(body, folder / f"disk-{number}")) for number in range(ROUNDS)]
+        found.writer = statistics.median(each[0] for each in written)
+        found.pause = statistics.median(each[1] for each in written)
+        with Link(cloud.host, cloud.port) as link:
+            server = f"https://{LOOPBACK}:{link.port}"
+            # Unfiltered: what the clients get is all there is.
+            hub = Hub(folder / "link", server, kubeconfig=kubeconfig)
+            asyncio.run(measure_link(hub, link, services, found))
+    report(found)
+
+
+def report(found: Offline) -> None:
+    # The least disturbed round: the clients, the cloud and whatever else runs share the cores.
+    with_disk, without = min(found.with_disk), min(found.without_disk)
+    first, again = found.first, found.again
+    rows = [
+        ("a list of all slices to disk, writer s", f"{found.writer:.3f}", "1"),
+        ("  longest pause of the event loop, ms", f"{found.pause * 1e3:.1f}", "20"),
+        ("watch event p99 with disk, ms", f"{with_disk * 1e3:.1f}", ""),
+        ("  without disk, ms", f"{without * 1e3:.1f}", ""),
+        ("  with / without", f"{with_disk / without:.2f}", "1.1"),
+        ("offline restart to the first right answer, s", f"{statistics.median(found.restart):.2f}", "2"),
+        (f"bytes over the link, first start ({first.connections} connections)", f"{first.bytes}", ""),
+        (f"  online restart ({again.connections} connections)", f"{again.bytes}", ""),
+        ("  restart / first, %", f"{100 * again.bytes / first.bytes:.2f}", "2"),
+        ("  the same without TLS and headers, %", f"{100 * again.bodies / first.bodies:.2f}", ""),
+        ("idle link, bytes a second", f"{found.idle:.0f}", "150"),
+    ]
+    print(f"{'':54}{'measured':>12}{'wanted':>9}")
+    for name, value, wanted in rows:
+        print(f"{name:54}{value:>12}{wanted:>9}")

@@ -1,0 +1,134 @@
+"""kill -9 at random moments of a write storm: each copy on disk is one that the cloud really had at its version."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from addons.copies import question_of, source_name
+from kube.codec import codec_for
+from kube.disk import Disk
+from kube.encoding import Encoding
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.process import ROOT, Hub
+from tests.hub.storm import PODS, state_at
+from tests.hub.streams import listed
+
+STORMS, HUBS = 44, 6
+"""Kills of the parts that write, and of a whole hub."""
+
+
+def copied(disk: Disk, source: str) -> tuple[int, dict[str, int]] | None:
+    """Version of a copy, and its objects by name with their versions."""
+    read = disk.read(source)
+    if read is None:
+        return None
+    meta, raws = read
+    peeks = [codec_for(Encoding(meta["encoding"])).peek(raw) for raw in raws]
+    return meta["version"], {f"{peek.namespace}/{peek.name}": peek.version for peek in peeks}
+
+
+@pytest.mark.timeout(180)
+def test_the_disk_of_a_killed_writer(tmp_path: Path) -> None:
+    folder, random, last = tmp_path / "cache", Random(4), 0
+    source = source_name("", PODS)
+    for _ in range(STORMS):
+        command = [sys.executable, "-m", "tests.hub.storm", str(folder)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as storm:
+            assert storm.stdout is not None
+            assert storm.stdout.readline() == b"open\n"
+            time.sleep(random.uniform(0, 0.1))
+            storm.send_signal(signal.SIGKILL)
+        disk = Disk(folder)
+        disk.open()
+        copy = copied(disk, source)
+        disk.close()
+        if copy is not None:
+            version, objects = copy
+            assert version >= last
+            assert objects == {f"default/{name}": at for name, at in state_at(version).items()}
+            last = version
+    assert last > STORMS
+    assert not (tmp_path / "cache.unreadable").exists()
+
+
+class Writes(threading.Thread):
+    """Writes services of a namespace until told to stop."""
+
+    def __init__(self, cloud: RealCloud, namespace: str) -> None:
+        super().__init__(name="write storm")
+        self._cloud = cloud
+        self._path = f"/api/v1/namespaces/{namespace}/services"
+        self.ended = threading.Event()
+        self.error: Exception | None = None
+        self.made = 0
+
+    def run(self) -> None:
+        admin = self._cloud.admin
+        try:
+            while not self.ended.is_set():
+                name = f"s{self.made % 10}"
+                if self.made >= 10 and self.made % 3 == 0:
+                    admin.delete(f"{self._path}/{name}")
+                    admin.post(self._path, self._service(name))
+                elif self.made >= 10:
+                    admin.patch(f"{self._path}/{name}", {"metadata": {"labels": {"n": str(self.made)}}})
+                else:
+                    admin.post(self._path, self._service(name))
+                self.made += 1
+        except Exception as error:
+            self.error = error
+
+    def _service(self, name: str) -> object:
+        return {"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
+
+
+async def test_the_disk_of_a_killed_hub(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, _ = linked
+    random, seen = Random(5), set()
+    writes = Writes(real_cloud, namespace)
+    writes.start()
+    try:
+        for _ in range(HUBS):
+            await asyncio.to_thread(hub.start)
+            for path in ("/api/v1/services", f"/api/v1/namespaces/{namespace}/services"):
+                await listed(hub.url, path, component="kube-proxy", resourceVersion="0")
+            await asyncio.sleep(random.uniform(0, 0.5))
+            await asyncio.to_thread(hub.kill)
+            disk = Disk(hub.state / "cache")
+            disk.open()
+            for source, meta in disk.metas.items():
+                question = question_of(meta)
+                if question.type.resource != "services":
+                    continue
+                copy = copied(disk, source)
+                assert copy is not None
+                version, objects = copy
+                exact = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
+                path = question.path
+                then = await asyncio.to_thread(lambda: real_cloud.admin.get(path, **exact))  # noqa: B023 - awaited
+                assert objects == {
+                    f"{each['metadata']['namespace']}/{each['metadata']['name']}": int(
+                        each["metadata"]["resourceVersion"]
+                    )
+                    for each in then["items"]
+                }
+                seen.add(version)
+            disk.close()
+    finally:
+        writes.ended.set()
+        writes.join()
+    assert writes.error is None
+    assert len(seen) >= HUBS
+    assert not (hub.state / "cache.unreadable").exists()

@@ -1,0 +1,67 @@
+"""Fifty thousand objects of one kind: served, kept, served without a cloud, and other clients served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from kube.encoding import Encoding
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.process import Hub
+from tests.hub.streams import listed
+
+MANY = 50_000
+CONFIG_MAPS = "/api/v1/configmaps"
+
+
+def fill(cloud: ScriptableCloud) -> None:
+    """As `cloud.store.create`, but without what that makes of each object."""
+    for number in range(MANY):
+        metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
+        value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v" * 200}}
+        cloud.store.storage.write("configmaps", ("default", f"c{number}"), value)
+
+
+def kept(database: Path) -> None:
+    """Return when that many objects are on disk; the hub does it behind its clients' backs."""
+    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        for _ in range(600):
+            if connection.execute("SELECT count(*) FROM Cache").fetchone()[0] > MANY:
+                return
+            time.sleep(0.1)
+    raise TimeoutError("not on disk after a minute")
+
+
+@pytest.mark.timeout(240)
+async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    fill(cloud)
+    hub = Hub(tmp_path, cloud.url, flags=("--wait", "120"))
+    await asyncio.to_thread(hub.start)
+    try:
+
+        async def many() -> int:
+            how = Encoding.PROTOBUF
+            return len(
+                await listed(hub.url, CONFIG_MAPS, component="kubelet", encoding=how, resourceVersion="0")
+            )
+
+        listing = asyncio.create_task(many())
+        others = 0
+        while not listing.done():
+            got = await listed(hub.url, "/api/v1/services", component="kube-proxy", resourceVersion="0")
+            assert got == {}
+            others += 1
+        assert await listing == MANY
+        assert others > 10
+        await asyncio.to_thread(kept, hub.state / "cache" / "cache.db")
+        await asyncio.to_thread(hub.kill)
+        await cloud.stop()
+        await asyncio.to_thread(hub.start)
+        assert await many() == MANY
+    finally:
+        await asyncio.to_thread(hub.stop)

@@ -1,0 +1,83 @@
+"""A link that flaps: clients hardly notice, the cloud is not stormed, and in the end the copy is the cloud's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+
+import pytest
+
+from kube.encoding import Encoding
+from tests.cloud.audit import requests
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.process import Hub
+from tests.hub.streams import Events, listed, watching
+
+FLAPS = 100
+PHASE = 0.15
+"""Seconds up, and seconds down: a hundred flaps in half a minute."""
+SERVICES = "/api/v1/services"
+PER_SECOND = 1 / 0.8
+"""Tries of one source: its first backoff step, which nobody may shorten."""
+
+
+def state(events: Events) -> set[str]:
+    """What a client that follows a watch has."""
+    have: set[str] = set()
+    for each in events.seen:
+        if each.type == "DELETED":
+            have.discard(each.name)
+        elif each.type in ("ADDED", "MODIFIED"):
+            have.add(each.name)
+    return have
+
+
+@pytest.mark.timeout(240)
+async def test_a_hundred_flaps_in_half_a_minute(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, link = linked
+    path = f"/api/v1/namespaces/{namespace}/services"
+    body = {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
+    await asyncio.to_thread(real_cloud.admin.post, path, {**body, "metadata": {"name": "first"}})
+    await asyncio.to_thread(hub.start)
+    async with (
+        watching(hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF) as filtered,
+        watching(hub.url, path, component="kubelet") as plain,
+    ):
+        await filtered.first("ADDED", "first")
+        await plain.first("ADDED", "first")
+        mark, accepted = real_cloud.audit_mark(), link.traffic.accepted
+        answered = 0
+        for flap in range(FLAPS):
+            await asyncio.to_thread(link.refuse)
+            name = {"metadata": {"name": f"s{flap}"}}
+            await asyncio.to_thread(real_cloud.admin.post, path, {**body, **name})
+            if flap >= 5:
+                await asyncio.to_thread(real_cloud.admin.delete, f"{path}/s{flap - 5}")
+            # A copy answers, whatever the link does; a read of the cloud too, with what the node has.
+            got = await listed(hub.url, path, component="kube-proxy", resourceVersion="0")
+            assert "first" in got
+            got = await listed(hub.url, f"{path}", component="kubelet")
+            answered += "first" in got
+            await asyncio.sleep(PHASE)
+            await asyncio.to_thread(link.carry)
+            await asyncio.sleep(PHASE)
+        assert answered == FLAPS
+        seconds = FLAPS * PHASE * 2
+        wanted = {"first", *(f"s{number}" for number in range(FLAPS - 5, FLAPS))}
+        for events in (filtered, plain):
+            await events.until(lambda _, events=events: state(events) == wanted, 60)  # type: ignore[misc]  # bound
+            assert not events.ended
+        tried = Counter(
+            re.sub(r"resourceVersion=\d+|timeoutSeconds=\d+", "", each.uri)
+            for each in requests(real_cloud.audit(mark))
+            if each.user_agent == "edgehub" and each.verb in ("list", "watch")
+        )
+        assert sum(tried.values()) > 0
+        assert max(tried.values()) <= seconds * PER_SECOND, tried
+        # One probe a second, and the reads above.
+        assert link.traffic.accepted - accepted <= sum(tried.values()) + 4 * FLAPS
+    assert set(await listed(hub.url, path, component="kube-proxy", resourceVersion="0")) == wanted

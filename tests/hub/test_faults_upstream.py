@@ -1,0 +1,166 @@
+"""What the cloud sends is torn, cut short or malformed: the copy stays as it was, on disk too, and catches up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from addons.copies import source_name
+from kube.codec import codec_for
+from kube.disk import Disk
+from kube.encoding import Encoding
+from kube.reflector import Question
+from kube.request import ResourceType
+from tests.cloud.fixtures import OpenLink
+from tests.cloud.link import Link
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import (
+    Fault,
+    MalformedBody,
+    MalformedFrame,
+    Rule,
+    TornFrame,
+    TruncatedBody,
+    WatchFault,
+)
+from tests.cloud.scriptable.request_log import matching
+from tests.hub.process import Hub
+from tests.hub.streams import listed, watching
+
+SERVICES = "/api/v1/services"
+ERRORS = "edgehub_source_errors_total"
+FAULTS = {
+    "torn frame": (TornFrame(), "broken off"),
+    "torn second frame": (TornFrame(after=1), "broken off"),
+    "malformed frame": (MalformedFrame(), "malformed"),
+    "malformed second frame": (MalformedFrame(after=1), "malformed"),
+    "truncated list": (TruncatedBody(), "broken off"),
+    "malformed list": (MalformedBody(), "malformed"),
+}
+"""The fault, and the reason that is counted."""
+
+
+@pytest.fixture
+async def linked_to_script(
+    cloud: ScriptableCloud, link: OpenLink, tmp_path: Path
+) -> AsyncIterator[tuple[Hub, Link]]:
+    """A hub behind a link to the test's own cloud."""
+    url = urlsplit(cloud.url)
+    assert url.port is not None
+    opened = link(url.hostname or "", url.port)
+    made = Hub(tmp_path, f"http://{opened.host}:{opened.port}")
+    await asyncio.to_thread(made.start)
+    yield made, opened
+    await asyncio.to_thread(made.stop)
+
+
+def make(cloud: ScriptableCloud, name: str) -> None:
+    spec = {"ports": [{"port": 80}]}
+    cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+
+
+def had(cloud: ScriptableCloud, version: int) -> dict[str, int]:
+    """The cloud's services at a version."""
+    objects = cloud.store.storage.collection("services").at(version)
+    return {name: stored.version for (_, name), stored in objects.items()}
+
+
+def copied(hub: Hub, encoding: Encoding) -> tuple[int, dict[str, int]]:
+    """Version and services of the copy of a hub that is not running."""
+    disk = Disk(hub.state / "cache")
+    disk.open()
+    read = disk.read(source_name("", Question(ResourceType("", "v1", "services"), encoding=encoding)))
+    disk.close()
+    assert read is not None
+    peeks = [codec_for(encoding).peek(raw) for raw in read[1]]
+    return read[0]["version"], {peek.name: peek.version for peek in peeks}
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_the_copy_stays_and_catches_up(
+    cloud: ScriptableCloud, linked_to_script: tuple[Hub, Link], encoding: Encoding
+) -> None:
+    hub, link = linked_to_script
+
+    async def shown() -> set[str]:
+        got = await listed(hub.url, SERVICES, component="kube-proxy", encoding=encoding, resourceVersion="0")
+        return set(got)
+
+    expected: set[str] = set()
+    for name in FAULTS:
+        make(cloud, f"old {name}".replace(" ", "-"))
+        expected.add(f"old {name}".replace(" ", "-"))
+    assert await shown() == expected
+    async with watching(hub.url, SERVICES, component="kube-proxy", encoding=encoding) as events:
+        await events.until(lambda seen: len(seen) == len(FAULTS))
+        for fault, (broken, reason) in FAULTS.items():
+            before, counted = len(events.seen), await _errors(hub, reason)
+            old, new, newer = (f"{what} {fault}".replace(" ", "-") for what in ("old", "new", "newer"))
+            # The cloud lives in this loop: it serves nothing before the next await.
+            link.cut()
+            make(cloud, new)
+            make(cloud, newer)
+            cloud.store.delete("services", old, "default")
+            if not isinstance(broken, WatchFault):
+                cloud.store.compact()  # so that the source must list anew
+            rule = befall(cloud, broken)
+            before_it, after_it = expected, expected - {old} | {new, newer}
+            async with asyncio.timeout(30):
+                # Each question shortens the delay after the last failure. Half of it is never shown: all that was
+                # there is, until all that is there now is.
+                while (seen := await shown()) != after_it or not rule.met.is_set():
+                    assert before_it - {old} <= seen <= before_it | {new, newer}, fault
+            expected = after_it
+            rule.lift()
+            await events.first("DELETED", old)
+            await events.first("ADDED", newer)
+            assert not events.ended, fault
+            kinds = [(each.type, each.name) for each in events.seen[before:] if each.type != "BOOKMARK"]
+            assert sorted(kinds) == [("ADDED", new), ("ADDED", newer), ("DELETED", old)]
+            assert await _errors(hub, reason) > counted, fault
+            async with asyncio.timeout(30):
+                while not await asyncio.to_thread(_is_watching, hub):
+                    await shown()
+    await asyncio.to_thread(hub.stop)
+    version, objects = copied(hub, encoding)
+    assert objects == had(cloud, version)
+    assert set(objects) == expected
+
+
+async def test_a_crash_in_the_middle_leaves_the_last_good_copy(
+    cloud: ScriptableCloud, linked_to_script: tuple[Hub, Link]
+) -> None:
+    hub, link = linked_to_script
+    for number in range(3):
+        make(cloud, f"s{number}")
+    await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+    before = cloud.store.version
+    link.cut()
+    make(cloud, "new")
+    cloud.store.compact()
+    rule = befall(cloud, MalformedBody(), times=None)
+    await asyncio.wait_for(rule.met.wait(), 20)
+    assert "new" not in await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+    await asyncio.to_thread(hub.kill)
+    version, objects = copied(hub, Encoding.JSON)
+    assert version <= before
+    assert set(objects) == {"s0", "s1", "s2"}
+
+
+async def _errors(hub: Hub, reason: str) -> float:
+    return await asyncio.to_thread(hub.metric, ERRORS, resource="services", reason=reason)
+
+
+def _is_watching(hub: Hub) -> bool:
+    sources = hub.debug("sources")
+    assert isinstance(sources, list)
+    return all(each["state"] == "watching" for each in sources if each["path"] == SERVICES)
+
+
+def befall(cloud: ScriptableCloud, fault: Fault, times: int | None = 2) -> Rule:
+    verb = "watch" if isinstance(fault, WatchFault) else "list"
+    return cloud.faults.add(fault, times=times, when=matching(verb=verb, resource="services"))
