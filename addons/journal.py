@@ -90,8 +90,8 @@ class Journal:
         kept = await self._copies.guard(lambda: disk.values(TABLE))
         for name, value in sorted((kept or {}).items()):
             try:
-                self._restore(value)
-            except (ValueError, TypeError) as error:
+                self._restore(_parsed(value))
+            except ValueError as error:
                 logger.error("the journal's entry %s cannot be read (%s) and is dropped", name, error)
                 metrics.JOURNAL_DROPPED.labels(name.partition(" ")[0], "unreadable").inc()
                 self._forget(name)
@@ -150,16 +150,11 @@ class Journal:
             self._writing.cancel()
         return self._unwritten
 
-    def _restore(self, value: bytes) -> None:
-        head, _, body = value.partition(b"\n")
-        fields = orjson.loads(head)
-        if isinstance(fields[0], int):
-            sequence, method, target, content_type = fields
-            event = EventEntry(sequence, method, target, content_type, body)
-            self.events[event.sequence] = event
+    def _restore(self, entry: StatusEntry | EventEntry) -> None:
+        if isinstance(entry, StatusEntry):
+            self.statuses[entry.path] = entry
         else:
-            status = StatusEntry(*fields)
-            self.statuses[status.path] = status
+            self.events[entry.sequence] = entry
 
     def _trim(self) -> None:
         while len(self.events) > self._max_events:
@@ -199,3 +194,14 @@ class Journal:
     def _put(self, batch: dict[str, bytes | None]) -> bool:
         self._copies.disk.put(TABLE, batch)
         return True
+
+
+def _parsed(value: bytes) -> StatusEntry | EventEntry:
+    """What `dump` gave; ValueError for anything else."""
+    head, _, body = value.partition(b"\n")
+    match orjson.loads(head):
+        case [int(sequence), str(method), str(target), str(content_type)]:
+            return EventEntry(sequence, method, target, content_type, body)
+        case [str(path), str(kind), str(uid), dict(before), dict(after)]:
+            return StatusEntry(path, kind, uid, before, after)
+    raise ValueError("it is no entry")
