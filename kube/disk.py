@@ -141,9 +141,9 @@ class Disk:
 
     def values(self, table: str) -> dict[str, bytes]:
         """All named values of a table."""
-        cache = self._opened()
         prefix = _join(_VALUE, table) + _END
-        names = [key[len(prefix) :] for key in cache.iterkeys() if key.startswith(prefix)]
+        keys = self._look(lambda cache: [key for key in cache.iterkeys() if key.startswith(prefix)])
+        names = [key[len(prefix) :] for key in keys or ()]
         found = {name: self._get(prefix + name) for name in names}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -207,14 +207,18 @@ class Disk:
             raise DiskError(f"{self.folder}: {error}") from error
 
     def _get(self, key: str) -> bytes | None:
+        value = self._look(lambda cache: cache.get(key))
+        return value if isinstance(value, bytes) else None
+
+    def _look[T](self, work: Callable[[diskcache.Cache], T]) -> T | None:
+        """What is read; None when the store cannot be understood, and is set aside. DiskError as `write`."""
         try:
-            value = self._opened().get(key)
+            return work(self._opened())
         except (sqlite3.OperationalError, OSError, diskcache.Timeout) as error:
             raise DiskError(f"{self.folder}: {error}") from error
         except (sqlite3.DatabaseError, ValueError, TypeError) as error:
             self._set_aside(error)
             return None
-        return value if isinstance(value, bytes) else None
 
     def _opened(self) -> diskcache.Cache:
         if self._cache is None:
