@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import orjson
 
 from addons import metrics
-from addons.copies import RETRY, Copies
+from addons.copies import PATIENCE, RETRY, Copies
 from kube.pulse import Pulse
 
 TABLE = "journal"
@@ -79,32 +80,45 @@ class Journal:
         """By path."""
         self.events: OrderedDict[int, EventEntry] = OrderedDict()
         self.added = Pulse()
-        self._next = 0
+        # After whatever an earlier process left, also before that has been read.
+        self._next = time.time_ns()
         self._unwritten: dict[str, bytes | None] = {}
         self._written = Pulse()
         self._writing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
         copies.on_loss.append(self._write_anew)
 
     async def open(self) -> None:
-        """Take up what an earlier process left."""
+        """Take up what an earlier process left; where the disk is slow, as soon as it says so."""
+        self._opening = asyncio.create_task(self._read(), name="journal from disk")
+        await asyncio.wait([self._opening], timeout=PATIENCE)
+
+    async def _read(self) -> None:
         disk = self._copies.disk
-        kept = await self._copies.ask(lambda: disk.values(TABLE))
-        for name, value in sorted((kept or {}).items()):
+        kept = await self._copies.guard(lambda: disk.values(TABLE))
+        while kept is None:
+            await asyncio.sleep(RETRY)
+            kept = await self._copies.guard(lambda: disk.values(TABLE))
+        new = self.events
+        self.events = OrderedDict()
+        for name, value in sorted(kept.items()):
             try:
-                self._restore(value)
-            except (ValueError, TypeError) as error:
+                self._restore(_parsed(value))
+            except ValueError as error:
                 logger.error("the journal's entry %s cannot be read (%s) and is dropped", name, error)
                 metrics.JOURNAL_DROPPED.labels(name.partition(" ")[0], "unreadable").inc()
                 self._forget(name)
-        self._next = next(reversed(self.events), -1) + 1
+        self.events.update(new)
+        self._next = max(self._next, next(reversed(self.events), -1) + 1)
         self._trim()
         self._count()
+        self.added.beat()
 
     def put_status(self, entry: StatusEntry) -> StatusEntry:
         """Take the place of what waited for the object; the entry that waits now."""
         waiting = self.statuses.get(entry.path)
         if waiting is not None and waiting.uid == entry.uid:
-            entry = StatusEntry(entry.path, entry.kind, entry.uid, waiting.before, entry.after)
+            entry = replace(entry, before=waiting.before)
         self.statuses[entry.path] = entry
         self._keep(entry)
         return entry
@@ -147,20 +161,19 @@ class Journal:
 
     def take(self) -> dict[str, bytes | None]:
         """What is not on disk yet, for whoever writes it at the end."""
-        if self._writing is not None:
-            self._writing.cancel()
+        for task in (self._opening, self._writing):
+            if task is not None:
+                task.cancel()
         return self._unwritten
 
-    def _restore(self, value: bytes) -> None:
-        head, _, body = value.partition(b"\n")
-        fields = orjson.loads(head)
-        if isinstance(fields[0], int):
-            sequence, method, target, content_type = fields
-            event = EventEntry(sequence, method, target, content_type, body)
-            self.events[event.sequence] = event
-        else:
-            status = StatusEntry(*fields)
-            self.statuses[status.path] = status
+    def _restore(self, entry: StatusEntry | EventEntry) -> None:
+        if isinstance(entry, EventEntry):
+            self.events[entry.sequence] = entry
+            return
+        newer = self.statuses.setdefault(entry.path, entry)
+        if newer is not entry and newer.uid == entry.uid:
+            merged = self.statuses[entry.path] = replace(newer, before=entry.before)
+            self._keep(merged)
 
     def _trim(self) -> None:
         while len(self.events) > self._max_events:
@@ -201,3 +214,14 @@ class Journal:
                 if self._unwritten.get(name, b"") is value:
                     del self._unwritten[name]
             self._written.beat()
+
+
+def _parsed(value: bytes) -> StatusEntry | EventEntry:
+    """What `dump` gave; ValueError for anything else."""
+    head, _, body = value.partition(b"\n")
+    match orjson.loads(head):
+        case [int(sequence), str(method), str(target), str(content_type)]:
+            return EventEntry(sequence, method, target, content_type, body)
+        case [str(path), str(kind), str(uid), dict(before), dict(after)]:
+            return StatusEntry(path, kind, uid, before, after)
+    raise ValueError("it is no entry")

@@ -6,6 +6,7 @@ So a living kubelet is not taken for dead because of a link that flaps, and a de
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import logging
 import time
@@ -129,8 +130,11 @@ class NodeLease:
                 await asyncio.sleep(self._fresh / RENEWALS if done else RETRY_INTERVAL)
 
     async def _get(self, asked: Asked) -> web.Response:
+        encodings = asked.encodings()
+        if not encodings:
+            raise not_acceptable("a lease comes as JSON or protobuf, whole")
         held = self._held
-        if held is None or held.codec.encoding not in asked.encodings():
+        if held is None or held.codec.encoding not in encodings:
             held = await self._learn(asked)
         return _response(held, 200)
 
@@ -138,6 +142,7 @@ class NodeLease:
         codec, obj = asked.named("Lease")
         if obj.name != self._node:
             raise forbidden(f"a node creates only its own lease, not {obj.name}")
+        _check_taken(codec, asked)
         made = Held(codec, obj.api_version, obj.kind, obj.encode())
         if self._is_up():
             try:
@@ -156,8 +161,7 @@ class NodeLease:
         codec, obj = asked.decoded("Lease")
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
-        if codec.encoding not in asked.encodings():
-            raise not_acceptable(f"the lease is answered as {codec.encoding}, as it came")
+        _check_taken(codec, asked)
         held = Held(codec, obj.api_version, obj.kind, obj.encode())
         self._hear(held)
         return _response(held, 200)
@@ -178,7 +182,6 @@ class NodeLease:
 
     async def _learn(self, asked: Asked) -> Held:
         """The cloud's lease, or without a cloud the one that was kept. StatusError where there is none."""
-        encodings = asked.encodings()
         if self._is_up():
             try:
                 held = await self._ask("GET", self._path, asked, None)
@@ -187,27 +190,32 @@ class NodeLease:
             else:
                 self._held = self._held or held
                 return held
-        for encoding in encodings:
+        for encoding in asked.encodings():
             kept = await self._answers.get(self._copy_name(encoding))
             if kept is not None:
-                return Held(*kept.single())
+                with contextlib.suppress(ValueError):
+                    return _lease(*kept.single())
         raise unavailable("the cloud cannot be reached, and the node has not seen its lease")
 
     async def _ask(self, method: str, path: str, asked: Asked, body: bytes | None) -> Held:
-        accept, content_type = asked.accept or Encoding.JSON, asked.content_type or Encoding.JSON
+        # A Table that somebody asked for besides must not become the lease that kubelet gets.
+        accept, content_type = ",".join(asked.encodings()), asked.content_type or Encoding.JSON
         answer = await self._client.request(
             method, path, body=body, accept=accept, content_type=content_type, timeout=TIMEOUT
         )
-        codec = codec_for(Encoding(answer.content_type))
-        return Held(codec, *codec.decode_single(answer.body))
+        try:
+            codec = codec_for(Encoding(answer.content_type))
+            return _lease(codec, *codec.decode_single(answer.body))
+        except ValueError as error:
+            raise Unreachable(f"{method} {path}: the answer cannot be read: {error}") from error
 
     async def _renew(self) -> bool:
         assert self._held is not None
         try:
             if self._held.identity() != self._pushed:
                 await self._push(self._held)
-            else:
-                await self._touch(self._held)
+            # After a push too: its time is kubelet's, and may be earlier than what the cloud has seen.
+            await self._touch(self._held)
         except StatusError as error:
             if error.code == 404:
                 self._pushed = b""
@@ -215,6 +223,10 @@ class NodeLease:
             return False
         except (Unreachable, ValueError) as error:
             logger.info("the lease is not renewed: %s", error)
+            return False
+        except Exception:
+            # Without renewals the cloud would take a living node for dead.
+            logger.exception("the lease is not renewed")
             return False
         return True
 
@@ -264,6 +276,21 @@ class NodeLease:
 
     def _copy_name(self, encoding: Encoding) -> str:
         return answer_name("", self._path, f"the lease as {encoding}", "")
+
+
+def _lease(codec: Codec, api_version: str, kind: str, raw: bytes) -> Held:
+    """ValueError for what is no lease."""
+    if kind != "Lease":
+        raise ValueError(f"it is a {kind or 'nothing'}, not a Lease")
+    held = Held(codec, api_version, kind, raw)
+    held.decode()
+    return held
+
+
+def _check_taken(codec: Codec, asked: Asked) -> None:
+    """The client must take what it sent: nothing here translates."""
+    if codec.encoding not in asked.encodings():
+        raise not_acceptable(f"the lease is answered as {codec.encoding}, as it came")
 
 
 def _response(held: Held, status: int) -> web.Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import takewhile
 
 import orjson
 
@@ -68,7 +69,7 @@ class Replay:
                 await self._settle(entry)
 
     async def _moved(self) -> None:
-        waits = [asyncio.ensure_future(pulse.wait()) for pulse in (self._changed, self._journal.added)]
+        waits = [pulse.wait() for pulse in (self._changed, self._journal.added)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -94,6 +95,10 @@ class Replay:
             await work
         except Later as error:
             logger.info("the journal waits: %s", error)
+            return False
+        except Exception:
+            # Without the replay nothing of the journal would reach the cloud any more.
+            logger.exception("an entry of the journal could not be sent")
             return False
         return True
 
@@ -124,8 +129,15 @@ class Replay:
         if error is None or (error.code == 409 and entry.method == "POST"):
             metrics.JOURNAL_REPLAYED.labels(EVENT).inc()
             self._journal.done(entry)
+        elif error.code == 404 and self._awaits_creation(entry):
+            raise Later(f"{entry.target}: {error}")
         else:
             self._drop(entry, EVENT, error)
+
+    def _awaits_creation(self, entry: EventEntry) -> bool:
+        """Whether an event that came before may be the one that this patch is of."""
+        earlier = takewhile(lambda each: each is not entry, self._journal.events.values())
+        return any(each.method == "POST" for each in earlier)
 
     async def _ask(self, method: str, path: str, body: bytes, content_type: str) -> StatusError | None:
         """The cloud's refusal, None when it took the write; Later when it did neither."""

@@ -97,10 +97,14 @@ class StatusWrites:
         if items:
             return [_held(item) for item in items]
         kept = await self._answers.get(_name(asked))
-        try:
-            return [Held(*kept.single())] if kept is not None else []
-        except ValueError:
+        if kept is None:
             return []
+        try:
+            held = Held(*kept.single())
+            status_document(held.codec.encoding, held.api_version, held.kind, held.raw)
+        except (ValueError, LookupError):
+            return []  # a Table, say, or only its metadata
+        return [held]
 
     def _show(self, held: Held, asked: Asked) -> None:
         """From now on this is the object, for whoever watches or gets it."""

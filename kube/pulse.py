@@ -17,10 +17,9 @@ class Pulse:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait(self) -> None:
+    def wait(self) -> asyncio.Future[None]:
+        """Done with the next beat. It counts from the call on, not from when somebody first awaits it."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
+        waiter.add_done_callback(self._waiters.discard)
+        return waiter

@@ -6,6 +6,7 @@ listeners are told of each change once, in the order of versions.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -196,9 +197,9 @@ class Store:
                 listener.advanced()
         self._pulse.beat()
 
-    async def moved(self) -> None:
-        """Return after the next event, bookmark or list."""
-        await self._pulse.wait()
+    def moved(self) -> asyncio.Future[None]:
+        """Done after the next event, bookmark or list."""
+        return self._pulse.wait()
 
     def _item(self, raw: bytes, codec: Codec | None = None) -> Item:
         peek = (codec or self.codec).peek(raw)

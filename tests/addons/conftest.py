@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from addons.answers import Answers
+from tests.addons import lease_parts, replay_parts
 from tests.addons.cutting import Cut
 from tests.addons.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.offline_parts import Told, copies_in, journal_in
 from tests.addons.samples import cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -36,3 +40,30 @@ def web(cloud: ScriptableCloud) -> None:
     """Two Services, one of them of a type that some components must not see."""
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
+
+
+@pytest.fixture
+def lease_cloud() -> Told:
+    """Has a lease, whatever it is asked."""
+    made = Told()
+    made.usual = lease_parts.lease(version=3)
+    return made
+
+
+@pytest.fixture
+async def kubelet(tmp_path: Path, lease_cloud: Told) -> AsyncIterator[lease_parts.World]:
+    async with copies_in(tmp_path) as copies:
+        made = lease_parts.World(lease_cloud, Answers(copies))
+        yield made
+        await made.written()
+
+
+@pytest.fixture
+def cloud_says() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def replaying(tmp_path: Path, cloud_says: Told) -> AsyncIterator[replay_parts.World]:
+    async with journal_in(tmp_path) as journal:
+        yield replay_parts.World(journal, cloud_says)

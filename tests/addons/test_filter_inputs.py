@@ -107,7 +107,7 @@ async def test_an_answer_is_pending_until_its_source_is_complete(
 
 async def test_who_waits_is_woken_by_the_first_list(cluster: Cluster) -> None:
     cluster.inputs.ask().service(*WEB)
-    waiting = asyncio.create_task(cluster.inputs.learned.wait())
+    waiting = cluster.inputs.learned.wait()
     await asyncio.sleep(0)
     cluster.fill("services", service("web", 1))
     async with asyncio.timeout(10):

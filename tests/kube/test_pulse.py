@@ -9,11 +9,11 @@ from kube.pulse import Pulse
 
 async def test_a_beat_wakes_all_who_wait_now() -> None:
     pulse = Pulse()
-    waiting = [asyncio.create_task(pulse.wait()) for _ in range(3)]
+    waiting = [pulse.wait() for _ in range(3)]
     await asyncio.sleep(0)
     pulse.beat()
     await asyncio.wait_for(asyncio.gather(*waiting), 1)
-    late = asyncio.create_task(pulse.wait())
+    late = pulse.wait()
     await asyncio.sleep(0)
     assert not late.done()
     late.cancel()
@@ -21,9 +21,24 @@ async def test_a_beat_wakes_all_who_wait_now() -> None:
         await late
 
 
+async def test_a_beat_in_the_same_turn_is_not_missed() -> None:
+    """Who waits for several things makes a future of each, and awaits them a turn later."""
+    pulse = Pulse()
+    waiting = asyncio.ensure_future(pulse.wait())
+    pulse.beat()
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_who_has_left_is_forgotten() -> None:
+    pulse = Pulse()
+    pulse.wait().cancel()
+    await asyncio.sleep(0)
+    assert not pulse._waiters
+
+
 async def test_one_who_gives_up_does_not_disturb_the_others() -> None:
     pulse = Pulse()
-    patient, hasty = asyncio.create_task(pulse.wait()), asyncio.create_task(pulse.wait())
+    patient, hasty = pulse.wait(), pulse.wait()
     await asyncio.sleep(0)
     hasty.cancel()
     await asyncio.sleep(0)

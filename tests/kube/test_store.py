@@ -183,7 +183,7 @@ async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encodin
         lambda: fill(store, 12, Toy(version=11), encoding=encoding),
     ]
     for move in moves:
-        waiting = asyncio.create_task(store.moved())
+        waiting = store.moved()
         await asyncio.sleep(0)
         assert not waiting.done()
         move()

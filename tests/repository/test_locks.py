@@ -33,8 +33,7 @@ def pyproject() -> dict[str, Any]:
 def _all(text: dict[str, Any]) -> list[str]:
     """Every requirement but Go's."""
     project, groups = text["project"], text["dependency-groups"]
-    manager: list[str] = project["optional-dependencies"]["manager"]
-    return [*project["dependencies"], *manager, *groups["build"], *groups["test"]]
+    return [*project["dependencies"], *groups["build"], *groups["test"]]
 
 
 @pytest.fixture(scope="module")
