@@ -1,4 +1,9 @@
-"""Writes to the Kubernetes API, each behind a gate: who is not the leader writes nothing."""
+"""Writes to the Kubernetes API, each behind a gate: who is not the leader begins no write.
+
+The gate is looked at twice: before anything is done, and when the connection is there, so that a process that was put
+to sleep between the two sends nothing when it wakes. One that falls asleep in the very act sends that one write. It
+does no harm: it names the version or uid that it is about, or changes what the leader of then watches and puts right.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +29,16 @@ type Gate = Callable[[], float]
 
 class NotLeading(Exception):
     """This process has no Lease now, and so does not write."""
+
+
+def only_while(gate: Gate) -> Callable[[], None]:
+    """The second look, for `controllers.connection.open_session`; it raises NotLeading."""
+
+    def look() -> None:
+        if gate() <= 0:
+            raise NotLeading("the Lease ended before the write was sent")
+
+    return look
 
 
 class Api:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -54,8 +54,13 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def open_session(credentials: Credentials) -> aiohttp.ClientSession:
-    """A session for `connect`, to be closed by the caller."""
+def open_session(
+    credentials: Credentials, before_sending: Callable[[], None] = lambda: None
+) -> aiohttp.ClientSession:
+    """A session for `connect`, to be closed by the caller.
+
+    `before_sending` is called for each request when its connection is there; what it raises ends the request unsent.
+    """
 
     async def as_credentials_say(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
@@ -67,6 +72,12 @@ def open_session(credentials: Credentials) -> aiohttp.ClientSession:
             request.headers["Authorization"] = bearer
         return await send(request)
 
+    async def about_to_send(*_: object) -> None:
+        before_sending()
+
+    # In spite of its name this is aiohttp's last call before bytes are written.
+    sending = aiohttp.TraceConfig()
+    sending.on_request_headers_sent.append(about_to_send)
     secure = credentials.server.startswith("https:")
     connector = aiohttp.TCPConnector(
         limit=0, keepalive_timeout=30, ssl=tls_context(credentials) if secure else True
@@ -76,6 +87,7 @@ def open_session(credentials: Credentials) -> aiohttp.ClientSession:
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         middlewares=[as_credentials_say],
+        trace_configs=[sending],
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from controllers import metrics
 from controllers.admin import admin_server
-from controllers.api import Api, Gate
+from controllers.api import Api, Gate, only_while
 from controllers.connection import connect, find_credentials, open_session
 from controllers.controller import Context, Controller
 from controllers.crds import make_missing_kinds
@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 class Manager:
     """The controllers of one process and what they share."""
 
-    def __init__(self, client: Client, settings: Settings, gate: Gate) -> None:
-        self._api = Api(client, gate)
+    def __init__(self, client: Client, writer: Client, settings: Settings, gate: Gate) -> None:
+        self._api = Api(writer, gate)
         self._informers = Informers(client)
         context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings)
         self._controllers: list[Controller] = [
@@ -103,17 +103,19 @@ async def serve(settings: Settings, credentials: Credentials) -> None:
     async with open_session(credentials) as session:
         client = connect(session, credentials, identity)
         elector = Elector(client, settings.namespace, LEASE, identity)
-        manager = Manager(client, settings, elector.left if settings.leader_elect else lambda: float("inf"))
-        try:
-            async with (
-                admin_server(settings.listen, settings.admin_port, manager.trouble),
-                asyncio.TaskGroup() as tasks,
-            ):
-                tasks.create_task(manager.follow(), name="follow")
-                work = elector.run(manager.lead) if settings.leader_elect else manager.lead()
-                tasks.create_task(work, name="lead")
-        finally:
-            manager.close()
+        gate = elector.left if settings.leader_elect else lambda: float("inf")
+        async with open_session(credentials, only_while(gate)) as writing:
+            manager = Manager(client, connect(writing, credentials, identity), settings, gate)
+            try:
+                async with (
+                    admin_server(settings.listen, settings.admin_port, manager.trouble),
+                    asyncio.TaskGroup() as tasks,
+                ):
+                    tasks.create_task(manager.follow(), name="follow")
+                    work = elector.run(manager.lead) if settings.leader_elect else manager.lead()
+                    tasks.create_task(work, name="lead")
+            finally:
+                manager.close()
 
 
 async def run(settings: Settings, credentials: Credentials) -> None:

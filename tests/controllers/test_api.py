@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controllers.api import Api, NotLeading
+from controllers.api import Api, NotLeading, only_while
+from controllers.connection import connect, open_session
 from controllers.events import About, EventRecorder
 from kube.client import Client, new_session
+from kube.kubeconfig import Credentials, Piece
 from kube.request import ResourceType
 from kube.status import StatusError
 from tests.cloud.scriptable import ScriptableCloud
@@ -53,6 +55,25 @@ async def test_create_change_and_delete(api: Api) -> None:
     await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
     # Gone is gone, whoever did it.
     await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
+
+
+async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sent(
+    cloud: ScriptableCloud,
+) -> None:
+    none = Piece()
+    credentials = Credentials(cloud.url, "", False, none, none, none, none)
+    left = iter([5.0, 0.0, 5.0, 5.0])
+
+    def gate() -> float:
+        return next(left)
+
+    async with open_session(credentials, only_while(gate)) as session:
+        api = Api(connect(session, credentials, "me"), gate)
+        with pytest.raises(NotLeading):
+            await api.create(CONFIG_MAPS, OBJECT)
+        # Nothing came of the first: the name is free.
+        made = await api.create(CONFIG_MAPS, OBJECT)
+    assert made["data"] == {"x": "1"}
 
 
 async def test_who_does_not_lead_writes_nothing(client: Client) -> None:

@@ -99,7 +99,7 @@ def test_after_a_crash_another_takes_over(scene: Scene, start_manager: StartMana
     assert scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
 
 
-def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_manager: StartManager) -> None:
+def test_one_that_slept_through_its_lease_begins_no_write(scene: Scene, start_manager: StartManager) -> None:
     first = start_manager()
     first.wait_until_leading()
     second = start_manager()
@@ -122,8 +122,9 @@ def test_one_that_slept_through_its_lease_writes_nothing(scene: Scene, start_man
     other = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node, other])
     first.wait_until(lambda: not first.leads(), "a standby")
-    agents = {event.user_agent for event in scene.writes(mark)}
-    assert [second.identity in agent for agent in agents] == [True]
+    late = [each.uri for each in scene.writes(mark) if second.identity not in each.user_agent]
+    # One thread sends one write after the other: only one that it was sending as it fell asleep may come.
+    assert len(late) <= 1, late
 
 
 def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManager) -> None:
