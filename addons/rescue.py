@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import layer
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpStream
@@ -26,9 +27,13 @@ logger = logging.getLogger(__name__)
 class RescuedStream(HttpStream):
     """A flow's stream that turns to the exchange's `rescue` once before it gives up."""
 
+    _was_turned = False
+
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
+        if isinstance(event, ResponseProtocolError) and self._is_late:
+            return
         if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
             # As if the client had just ended its request.
             self.request_body_buf += self.flow.request.raw_content or b""
@@ -38,6 +43,11 @@ class RescuedStream(HttpStream):
             yield from self.client_state(RequestEndOfMessage(self.stream_id))
         else:
             yield from super().handle_protocol_error(event)
+
+    @property
+    def _is_late(self) -> bool:
+        """The connection that was given up fails once more; the one in its place is well."""
+        return self._was_turned and bool(self.flow.server_conn.state & ConnectionState.CAN_READ)
 
     @property
     def _is_whole(self) -> bool:
@@ -57,6 +67,7 @@ class RescuedStream(HttpStream):
             metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue").inc()
             return False
         self.flow.response = None
+        self._was_turned = True
         return True
 
 

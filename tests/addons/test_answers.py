@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import diskcache
 import pytest
+from mitmproxy import http
 
-from addons.answers import Answers, answer_name
+from addons.answers import MAX_BODY, Answers, KeptAnswer, answer_name, is_too_large
 from addons.copies import Copies
 from kube.disk import Disk, open_cache
 from kube.disk_writer import DiskWriter
+from kube.encoding import Encoding
+from tests.addons.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
+from tests.addons.samples import node, raw
 
 NODE = "/api/v1/nodes/n"
 
@@ -160,3 +165,55 @@ async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
     again = Answers(copies)
     await again.open()
     assert await again.get("name") is not None
+
+
+@pytest.mark.parametrize("packing", ["", "gzip"])
+@pytest.mark.parametrize("encoding", Encoding)
+def test_the_object_in_an_answer_is_read_in_either_encoding_packed_or_not(
+    encoding: Encoding, packing: str
+) -> None:
+    body = body_of(in_protobuf("v1", "Node", "n"))
+    if encoding is Encoding.JSON:
+        body = raw(node("n"))
+    headers = {"content-type": f"{encoding};charset=utf-8"} | (
+        {"content-encoding": packing} if packing else {}
+    )
+    codec, api_version, kind, found = KeptAnswer(headers, gzip.compress(body) if packing else body).single()
+    assert (codec.encoding, api_version, kind, codec.peek(found).name) == (encoding, "v1", "Node", "n")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({}, raw(node("n"))),
+        ({"content-type": "text/plain"}, raw(node("n"))),
+        ({"content-type": JSON}, b"{"),
+        ({"content-type": JSON}, b""),
+        ({"content-type": JSON, "content-encoding": "gzip"}, raw(node("n"))),
+        ({"content-type": JSON, "content-encoding": "gzip"}, b""),
+        ({"content-type": JSON, "content-encoding": "gzip"}, gzip.compress(raw(node("n")), mtime=0)[:-12]),
+        ({"content-type": JSON, "content-encoding": "br"}, gzip.compress(raw(node("n")), mtime=0)),
+        ({"content-type": PROTOBUF}, b"k8s\x00\xff"),
+    ],
+)
+def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
+    headers: dict[str, str], body: bytes
+) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each part says it in its own words
+        KeptAnswer(headers, body).single()
+
+
+@pytest.mark.parametrize(
+    ("length", "large"),
+    [
+        ("", False),
+        ("0", False),
+        (str(MAX_BODY), False),
+        (str(MAX_BODY + 1), True),
+        ("-1", False),
+        ("x", False),
+    ],
+)
+def test_an_answer_says_itself_whether_it_is_too_large(length: str, large: bool) -> None:
+    assert is_too_large(http.Headers(Content_Length=length)) is large
+    assert not is_too_large({})

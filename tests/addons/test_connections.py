@@ -15,12 +15,19 @@ from h2.connection import H2Connection
 from mitmproxy import connection
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy import server
+from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import taddons, tflow
 
 from addons.connections import STREAMS_PER_CLIENT, Connections
+from addons.rescue import RescuedStream
 
-CHANGED = ((_http1, "make_error_response"), (_http2, "format_error"), (_http2, "BufferedH2Connection"))
+CHANGED = (
+    (_http1, "make_error_response"),
+    (_http2, "format_error"),
+    (_http2, "BufferedH2Connection"),
+    (http_layers, "HttpStream"),
+)
 """What `load` puts its own in place of."""
 
 
@@ -138,6 +145,12 @@ def test_mitmproxys_own_errors_are_statuses(code: int, reason: str) -> None:
     assert b"Content-Type: application/json" in lines
     assert b"Content-Length: %d" % len(body) in lines
     assert json.loads(patched(_http2, "format_error")(code, "why"))["code"] == code
+
+
+@pytest.mark.usefixtures("restored")
+def test_streams_can_be_rescued() -> None:
+    Connections().load(None)
+    assert patched(http_layers, "HttpStream") is RescuedStream
 
 
 @pytest.mark.usefixtures("restored")

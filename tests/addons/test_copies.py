@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import diskcache
@@ -13,7 +13,7 @@ import pytest
 
 from addons.copies import Copies, Copy, source_name
 from kube.codec import codec_for
-from kube.disk import Batch, Disk, open_cache
+from kube.disk import Batch, Disk, DiskError, open_cache
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
 from kube.reflector import Question
@@ -159,6 +159,58 @@ async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
     copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
     copies.close()
+    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    await again.open()
+    assert shown(await restored(again)) == {"a": 3}
+    again.close()
+
+
+async def test_named_values_are_written_at_the_end_too_before_what_is_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path / "cache")
+    copies = Copies(disk, DiskWriter())
+    await copies.open()
+    await copies.guard(lambda: disk.put("t", {"gone": b"1", "stays": b"2"}))
+    store = Store()
+    copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    order: list[str] = []
+
+    def noting(name: str, work: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: object) -> None:
+            order.append(name)
+            work(*args)
+
+        return run
+
+    monkeypatch.setattr(disk, "put", noting("put", disk.put))
+    monkeypatch.setattr(disk, "write", noting("write", disk.write))
+    copies.close("t", {"gone": None, "new": b"3"})
+    assert order == ["put", "write"]
+    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    await again.open()
+    assert await again.guard(lambda: again.disk.values("t")) == {"stays": b"2", "new": b"3"}
+    assert shown(await restored(again)) == {"a": 3}
+    again.close()
+
+
+async def test_values_that_cannot_be_written_at_the_end_do_not_keep_back_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk(tmp_path / "cache")
+    copies = Copies(disk, DiskWriter())
+    await copies.open()
+    store = Store()
+    copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+
+    def full(*_: object) -> None:
+        raise DiskError("No space left on device")
+
+    monkeypatch.setattr(disk, "put", full)
+    copies.close("t", {"new": b"3"})
+    assert "not written at the end" in caplog.text
     again = Copies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()
     assert shown(await restored(again)) == {"a": 3}

@@ -14,8 +14,9 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
 from addons import metrics
-from addons.caller import Caller, Lending
-from addons.egress import Egress, ServerHost
+from addons.answers import MAX_BODY
+from addons.caller import Caller, Lending, Listener
+from addons.egress import ANSWERED_HEADER, Egress, ServerHost
 from addons.exchange import Exchange, begin, exchange_of
 from addons.filters.chain import FILTERS
 from addons.health import Cloud, Condition, ServerHealth
@@ -307,14 +308,81 @@ async def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None
     flow = flow_of()
     up, down = counted("up"), counted("down")
     egress.requestheaders(flow)
-    flow.response = http.Response.make(200)
+    egress.request(flow)
+    flow.response = http.Response.make(200, b"kept by somebody")
     egress.responseheaders(flow)
     assert callable(flow.request.stream)
     assert callable(flow.response.stream)
     assert flow.request.stream(b"abc") == b"abc"
     assert flow.response.stream(b"defgh") == b"defgh"
+    egress.response(flow)
     assert (counted("up") - up, counted("down") - down) == (3, 5)
     assert egress.cloud.servers[0].heard == pytest.approx(asyncio.get_running_loop().time(), abs=1)
+
+
+def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
+    """A request that the node can answer when its server fails, with the cloud's answer."""
+    flow = flow_of()
+    made = exchange_of(flow)
+    assert made is not None
+    made.rescue = lambda _: None
+    flow.request.content = b"abc"
+    egress.requestheaders(flow)
+    egress.request(flow)
+    flow.response = http.Response.make(200, b"defgh")
+    if length is not None:
+        flow.response.headers["Content-Length"] = str(length)
+    egress.responseheaders(flow)
+    return flow
+
+
+def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> None:
+    up, down = counted("up"), counted("down")
+    flow = rescuable(egress)
+    egress.response(flow)
+    assert flow.response is not None
+    assert (bool(flow.request.stream), bool(flow.response.stream)) == (False, False)
+    assert (counted("up") - up, counted("down") - down) == (3, 5)
+    assert exchange_of(flow).rescue is not None  # type: ignore[union-attr]  # flow_of made one
+
+
+def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its_place(
+    egress: Egress,
+) -> None:
+    down = counted("down")
+    flow = rescuable(egress, length=MAX_BODY + 1)
+    assert flow.response is not None
+    assert callable(flow.response.stream)
+    flow.response.stream(b"defgh")
+    egress.response(flow)
+    assert exchange_of(flow).rescue is None  # type: ignore[union-attr]  # flow_of made one
+    assert counted("down") - down == 5, "counted once"
+
+
+def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> None:
+    """Turned to the origin, the request passes the hook a second time."""
+    up, down = counted("up"), counted("down")
+    flow = rescuable(egress)
+    made = exchange_of(flow)
+    assert made is not None
+    made.ticket, made.rescue = "given", None
+    flow.request.data.host, flow.request.data.port = ORIGIN
+    egress.request(flow)
+    egress.responseheaders(flow)
+    egress.response(flow)
+    assert (counted("up") - up, counted("down") - down) == (3, 0)
+
+
+@pytest.mark.parametrize(("listener", "marked"), [(Listener.INTERNAL, True), (Listener.PLAIN, False)])
+def test_the_hub_knows_a_servers_answer_from_its_own_errors(
+    egress: Egress, listener: Listener, marked: bool
+) -> None:
+    flow = flow_of()
+    exchange_of(flow).listener = listener  # type: ignore[union-attr]  # flow_of made one
+    egress.requestheaders(flow)
+    flow.response = http.Response.make(200)
+    egress.responseheaders(flow)
+    assert (ANSWERED_HEADER in flow.response.headers) is marked
 
 
 def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> None:

@@ -74,6 +74,48 @@ def test_what_is_known_already_is_no_change(encoding: Encoding, event_type: str,
     assert contents(store) == {("a", "x"): 4}
 
 
+def test_what_the_node_made_of_an_object_is_told_at_its_own_version(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), Toy("y", version=7), encoding=encoding)
+    recorder = Recorder(store)
+    store.amend(Toy("x", version=4, app="ours").raw(encoding))
+    assert recorder.heard == [(4, ("a", "x"), 4, 4)]
+    assert contents(store) == {("a", "x"): 4, ("a", "y"): 7}
+    item = store.get(("a", "x"))
+    assert item is not None
+    assert (item.labels, store.version) == ({"app": "ours"}, 10)
+    # What the cloud says next takes its place.
+    tell(store, "MODIFIED", Toy("x", version=12, app="theirs"))
+    found = store.get(("a", "x"))
+    assert found is not None
+    assert found.labels == {"app": "theirs"}
+
+
+@pytest.mark.parametrize(
+    "toy",
+    [
+        Toy("x", version=4),
+        Toy("x", version=3, app="old"),
+        Toy("x", version=5, app="new"),
+        Toy("gone", version=4),
+    ],
+    ids=["the same", "an older one", "a newer one", "what is not there"],
+)
+def test_only_the_very_version_that_is_there_is_amended(encoding: Encoding, toy: Toy) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = Recorder(store)
+    store.amend(toy.raw(encoding))
+    assert recorder.heard == []
+    assert contents(store) == {("a", "x"): 4}
+
+
+def test_what_cannot_be_read_amends_nothing(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = Recorder(store)
+    with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words
+        store.amend(b"\xff{")
+    assert recorder.heard == []
+
+
 def test_a_bookmark_moves_the_version_forward_only(encoding: Encoding) -> None:
     store = filled(10, encoding=encoding)
     recorder = Recorder(store)
@@ -181,6 +223,7 @@ async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encodin
         lambda: tell(store, "ADDED", Toy(version=11)),
         lambda: store.advance(12),
         lambda: fill(store, 12, Toy(version=11), encoding=encoding),
+        lambda: store.amend(Toy(version=11, app="ours").raw(encoding)),
     ]
     for move in moves:
         waiting = store.moved()

@@ -1,0 +1,119 @@
+"""A real mitmproxy in this process, on a socket: the server behind it misbehaves, and the node may answer instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from mitmproxy import http
+from mitmproxy.options import Options
+from mitmproxy.proxy import commands, mode_specs
+from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
+from mitmproxy.proxy.server import LiveConnectionHandler
+
+from addons.exchange import begin, exchange_of
+from tests.addons.samples import exchange
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserver"
+FROM_NODE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode"
+
+
+class Raw:
+    """A server that says these bytes to each request, or closes the connection without, and remembers what it got."""
+
+    def __init__(self, says: bytes) -> None:
+        self.says = says
+        self.got: list[bytes] = []
+        self.port = 0
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = [line.partition(b":") for line in head.lower().split(b"\r\n")]
+        lengths = [int(value) for name, _, value in lines if name == b"content-length"]
+        self.got.append(head + await reader.readexactly(sum(lengths)))
+        writer.write(self.says)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+class Handler(LiveConnectionHandler):
+    """One client connection; hooks are plain functions of the test's."""
+
+    def __init__(
+        self, proxy: Proxy, is_h2: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        super().__init__(reader, writer, proxy.options, mode_specs.ProxyMode.parse("regular"))
+        self._proxy = proxy
+        context = self.layer.context
+        context.client.alpn = b"h2" if is_h2 else b"http/1.1"
+        self.layer = HttpLayer(context, HTTPMode.regular)
+
+    async def handle_hook(self, hook: commands.StartHook) -> None:
+        self._proxy.hook(hook)
+
+
+class Proxy:
+    """Sends each request to `server`, and a rescued one to `node`."""
+
+    def __init__(self, options: Options, server: Raw, node: Raw) -> None:
+        self.server, self.node = server, node
+        self.hooks: list[str] = []
+        """The names of the flow's hooks, in their order."""
+        self.rescue: Callable[[http.HTTPFlow], None] | None = self.turn
+        self.is_streamed = False
+        self.port = 0
+        self.options = options
+
+    def turn(self, flow: http.HTTPFlow) -> None:
+        flow.request.host, flow.request.port = "127.0.0.1", self.node.port
+
+    def hook(self, hook: commands.StartHook) -> None:
+        (found,) = hook.args()
+        if not isinstance(found, http.HTTPFlow):
+            return
+        self.hooks.append(hook.name)
+        if hook.name == "requestheaders":
+            made = exchange(found.request.path, method=found.request.method)
+            made.rescue = self.rescue
+            begin(found, made)
+            found.request.scheme = "http"
+            found.request.host, found.request.port = "127.0.0.1", self.server.port
+        elif hook.name == "responseheaders" and self.is_streamed and found.response is not None:
+            found.response.stream = True
+        elif hook.name == "error":
+            assert exchange_of(found) is not None
+
+    @asynccontextmanager
+    async def serve(self, *, is_h2: bool = False) -> AsyncIterator[None]:
+        tasks: list[asyncio.Task[None]] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # this is one
+            await Handler(self, is_h2, reader, writer).handle_client()
+
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.server.serve())
+            await stack.enter_async_context(self.node.serve())
+            server = await asyncio.start_server(accept, "127.0.0.1", 0)
+            self.port = server.sockets[0].getsockname()[1]
+            async with server:
+                yield
+            await asyncio.gather(*tasks)
+
+    async def ask(self, request: bytes) -> bytes:
+        """All that comes until the connection is closed."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
