@@ -39,7 +39,8 @@ class Scene:
         self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
 
     def name(self, kind: str) -> str:
-        return f"{kind}-{next(_numbers)}"
+        # Padded: the manager sorts names, and tests name things in the order of their making.
+        return f"{kind}-{next(_numbers):04}"
 
     @property
     def services(self) -> str:
