@@ -39,8 +39,12 @@ FILES = {"open": "opens a file", "sqlite3.connect": "opens a database", "os.rena
 ELSEWHERE = ("importlib", "linecache", "tokenize", "traceback", "asyncio.unix_events")
 """Modules that open files, or start processes, for a caller who has no say in it: imports, tracebacks, subprocesses."""
 
-AT_START = {(f"{ROOT / 'addons'}/lifecycle.py", "_start"): "nobody is served before the certificate is read"}
-"""Functions that may wait, by file and name, with the reason."""
+MAY_WAIT = {
+    (f"{ROOT / 'addons'}/lifecycle.py", "_start"): "nobody is served before the certificate is read",
+    (f"{ROOT / 'kube'}/kubeconfig.py", "read"): "some hundred bytes, when a credential was rotated",
+    (f"{ROOT / 'controllers'}/crds.py", "manifest"): "a file of the package, when the cluster lacks a kind",
+}
+"""Functions of the product that may open files in a loop, by file and name, with the reason."""
 
 
 class _State(threading.local):
@@ -114,7 +118,7 @@ def _blame(event: str, frame: FrameType | None) -> None:
     between = callers[: callers.index(ours)] if ours is not None else callers
     if any(each.f_globals.get("__name__", "").startswith(ELSEWHERE) for each in between):
         return
-    if any((each.f_code.co_filename, each.f_code.co_name) in AT_START for each in callers):
+    if event in FILES and any((each.f_code.co_filename, each.f_code.co_name) in MAY_WAIT for each in callers):
         return
     if event in WAITS or (ours is not None and ours.f_code.co_filename.startswith(PRODUCT)):
         place = "".join(traceback.format_stack(ours or frame, limit=3))

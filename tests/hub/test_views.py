@@ -196,7 +196,8 @@ async def test_many_watches_share_one_watch_of_the_cloud(hub: Hub, real_cloud: R
         for _ in range(250):
             group.create_task(client())
         await ready.wait()
-        assert hub.metric("edgehub_watchers", resource="endpointslices.discovery.k8s.io") >= 250
+        resource = "endpointslices.discovery.k8s.io"
+        assert await asyncio.to_thread(hub.metric, "edgehub_watchers", resource=resource) >= 250
         await asyncio.to_thread(
             real_cloud.admin.patch, slices(web, "web-1"), {"metadata": {"labels": {"changed": "yes"}}}
         )
