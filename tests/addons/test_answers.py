@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -155,3 +156,26 @@ async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
     again = Answers(copies)
     await again.open()
     assert await again.get("name") is not None
+
+
+async def test_a_slow_disk_is_learnt_of_later(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(copies)
+    for name in ("old", "both"):
+        answers.keep(name, {}, b"of before")
+    await settled(copies)
+    monkeypatch.setattr("addons.answers.PATIENCE", 0.01)
+    released = threading.Event()
+    blocked = asyncio.create_task(copies.guard(released.wait))
+    await asyncio.sleep(0)
+    again = Answers(copies)
+    await again.open()
+    assert not again.index
+    again.keep("both", {}, b"of now")
+    released.set()
+    await blocked
+    await settled(copies)
+    await settled(copies)
+    for name, body in (("old", b"of before"), ("both", b"of now")):
+        kept = await again.get(name)
+        assert kept is not None
+        assert kept.body == body
