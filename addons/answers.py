@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from addons.copies import Copies
+from addons.copies import PATIENCE, Copies
 from kube.codec import Codec, codec_for
 from kube.encoding import Encoding
 
@@ -93,11 +93,16 @@ class Answers:
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def open(self) -> None:
-        """Learn what is kept."""
+        """Learn what is kept; from a slow disk somewhat later."""
+        await asyncio.wait((self._begin(self._load()),), timeout=PATIENCE)
+
+    async def _load(self) -> None:
         disk = self._copies.disk
-        found = await self._copies.ask(lambda: disk.values(INDEX))
-        entries = {name: Entry(*orjson.loads(value)) for name, value in (found or {}).items()}
-        for name, entry in sorted(entries.items(), key=lambda each: each[1].asked):
+        found = await self._copies.guard(lambda: disk.values(INDEX)) or {}
+        entries = [(name, Entry(*orjson.loads(value))) for name, value in found.items()]
+        # What passed meanwhile is newer than what is on disk.
+        passed = list(self._index.items())
+        for name, entry in [*sorted(entries, key=lambda each: each[1].asked), *passed]:
             self._note(name, entry)
 
     @property
@@ -161,10 +166,11 @@ class Answers:
         tables = {TABLE: changes, INDEX: {**index, **gone}}
         return await self._copies.write(lambda: disk.put_all(tables))
 
-    def _begin(self, work: Coroutine[None, None, object]) -> None:
+    def _begin(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
         task = asyncio.create_task(work, name="copy of an answer")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _forget_lost(self) -> None:
         """What was in a store that had to be set aside must be written again when it passes."""

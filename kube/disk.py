@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,6 +38,8 @@ UNREADABLE = frozenset(
     }
 )
 """What SQLite says of a file that it does not understand. All else (full, locked, read-only) may pass."""
+LAST = "\U0010ffff"
+"""What no name has: the end of the keys that begin alike."""
 _CHECKSUM_SIZE = 4
 
 _FORMAT_KEY = "format"
@@ -89,7 +91,10 @@ class Values(diskcache.Disk):  # type: ignore[misc]  # the package ships no type
 
 
 class Cache(diskcache.Cache):  # type: ignore[misc]  # the package ships no types
-    """A diskcache that leaves no connection open when it cannot be opened."""
+    """A diskcache that leaves no connection open when it cannot be opened, and gives many rows at once.
+
+    Its own way through the keys takes a second for 50,000, and one question to SQLite for each value another one.
+    """
 
     def __init__(self, folder: Path, **settings: object) -> None:
         try:
@@ -97,6 +102,16 @@ class Cache(diskcache.Cache):  # type: ignore[misc]  # the package ships no type
         except BaseException:
             self.close()
             raise
+
+    def all_keys(self) -> Iterator[str]:
+        for key, raw in self._sql("SELECT key, raw FROM Cache"):
+            yield self._disk.get(key, raw)
+
+    def rows(self, prefix: str) -> Iterator[tuple[str, object]]:
+        """The keys that begin so, with their values."""
+        columns = "SELECT key, raw, mode, filename, value FROM Cache WHERE key >= ? AND key < ?"
+        for key, raw, mode, filename, value in self._sql(columns, (prefix, prefix + LAST)):
+            yield self._disk.get(key, raw), self._disk.fetch(mode, filename, value, False)
 
 
 def open_cache(folder: Path) -> Cache:
@@ -122,10 +137,10 @@ def open_cache(folder: Path) -> Cache:
 class Disk:
     """The store in `folder`. Opened by its first use; a failed one is tried again by the next."""
 
-    def __init__(self, folder: Path, opener: Callable[[Path], diskcache.Cache] = open_cache) -> None:
+    def __init__(self, folder: Path, opener: Callable[[Path], Cache] = open_cache) -> None:
         self.folder = folder
         self._opener = opener
-        self._cache: diskcache.Cache | None = None
+        self._cache: Cache | None = None
         self._keys: dict[str, set[Key]] = {}
         self._metas: dict[str, Meta] = {}
         self.lost = 0
@@ -160,7 +175,7 @@ class Disk:
         deletes = known - batch.puts.keys() if batch.whole else set(batch.deletes) & known
         keys = (known - deletes) | batch.puts.keys()
 
-        def work(cache: diskcache.Cache) -> None:
+        def work(cache: Cache) -> None:
             for key in deletes:
                 cache.delete(_object_key(batch.source, key))
             for key, raw in batch.puts.items():
@@ -176,7 +191,7 @@ class Disk:
         self.open()
         keys = self._keys.get(source, set())
 
-        def work(cache: diskcache.Cache) -> None:
+        def work(cache: Cache) -> None:
             cache.delete(_join(_META, source))
             for key in keys:
                 cache.delete(_object_key(source, key))
@@ -189,9 +204,8 @@ class Disk:
         """All named values of a table; those that cannot be read are not there."""
         prefix = _join(_VALUE, table) + _END
 
-        def work(cache: diskcache.Cache) -> dict[str, bytes]:
-            names = [key for key in cache.iterkeys() if key.startswith(prefix)]
-            found = {name[len(prefix) :]: _get(cache, name) for name in names}
+        def work(cache: Cache) -> dict[str, bytes]:
+            found = {key[len(prefix) :]: _checked(key, value) for key, value in cache.rows(prefix)}
             return {name: value for name, value in found.items() if value is not None}
 
         return self._asked(work)
@@ -203,7 +217,7 @@ class Disk:
     def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]]) -> None:
         """As `put`, of several tables."""
 
-        def work(cache: diskcache.Cache) -> None:
+        def work(cache: Cache) -> None:
             for table, changes in tables.items():
                 for name, value in changes.items():
                     if value is None:
@@ -217,7 +231,7 @@ class Disk:
         """A named value; None when there is none, or it cannot be read."""
         return self._asked(lambda cache: _get(cache, _join(_VALUE, table, name)))
 
-    def _open(self, cache: diskcache.Cache) -> None:
+    def _open(self, cache: Cache) -> None:
         """Read which sources and objects there are. What was known stays until that has worked."""
         found = _get(cache, _FORMAT_KEY)
         if found is None and len(cache) == 0:
@@ -226,7 +240,7 @@ class Disk:
             raise ValueError(f"its format is {found!r}, this hub's is {FORMAT!r}")
         keys: dict[str, set[Key]] = {}
         metas: dict[str, Meta] = {}
-        for key in cache.iterkeys():
+        for key in cache.all_keys():
             kind, *rest = key.split(_END)
             if kind == _META:
                 metas[rest[0]] = {}
@@ -241,20 +255,20 @@ class Disk:
                 metas[source] = meta
         self._keys, self._metas, self._doubtful = keys, metas, False
 
-    def _read(self, cache: diskcache.Cache, source: str) -> tuple[Meta, list[bytes]] | None:
+    def _read(self, cache: Cache, source: str) -> tuple[Meta, list[bytes]] | None:
         meta = self._metas.get(source)
         if meta is None:
             return None
-        raws = [_get(cache, _object_key(source, key)) for key in self._keys.get(source, ())]
-        found = [raw for raw in raws if raw is not None]
-        if len(found) < len(raws):
+        found = [_checked(key, value) for key, value in cache.rows(_join(_OBJECT, source) + _END)]
+        raws = [raw for raw in found if raw is not None]
+        if len(raws) < max(len(found), len(self._keys.get(source, ()))):
             logger.error("the copy of %s in %s is damaged; it is fetched anew", source, self.folder)
             del self._metas[source]
             return None
-        return meta, found
+        return meta, raws
 
-    def _transact(self, work: Callable[[diskcache.Cache], None]) -> None:
-        def transaction(cache: diskcache.Cache) -> None:
+    def _transact(self, work: Callable[[Cache], None]) -> None:
+        def transaction(cache: Cache) -> None:
             self._doubtful = True
             with cache.transact():
                 work(cache)
@@ -262,13 +276,13 @@ class Disk:
 
         self._guarded(transaction)
 
-    def _asked[T](self, work: Callable[[diskcache.Cache], T]) -> T:
+    def _asked[T](self, work: Callable[[Cache], T]) -> T:
         """The result of work that only reads: of a new store when this one had to be set aside."""
         with contextlib.suppress(SetAside):
             return self._guarded(work)
         return self._guarded(work)
 
-    def _guarded[T](self, work: Callable[[diskcache.Cache], T]) -> T:
+    def _guarded[T](self, work: Callable[[Cache], T]) -> T:
         """The result of work on the open store. DiskError when it failed; an unreadable store is set aside."""
         try:
             if self._cache is None:
@@ -344,13 +358,16 @@ def _meta(value: bytes | None, objects: int) -> Meta | None:
     return meta if isinstance(meta, dict) and count == objects else None
 
 
-def _set(cache: diskcache.Cache, key: str, value: bytes) -> None:
+def _set(cache: Cache, key: str, value: bytes) -> None:
     cache.set(key, _checksum(key, value) + value)
 
 
-def _get(cache: diskcache.Cache, key: str) -> bytes | None:
+def _get(cache: Cache, key: str) -> bytes | None:
     """The value; None when there is none, or another than was written."""
-    found = cache.get(key)
+    return _checked(key, cache.get(key))
+
+
+def _checked(key: str, found: object) -> bytes | None:
     if not isinstance(found, bytes):
         return None
     checksum, value = found[:_CHECKSUM_SIZE], found[_CHECKSUM_SIZE:]

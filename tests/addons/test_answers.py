@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -217,3 +218,26 @@ def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
 def test_an_answer_says_itself_whether_it_is_too_large(length: str, large: bool) -> None:
     assert is_too_large(http.Headers(Content_Length=length)) is large
     assert not is_too_large({})
+
+
+async def test_a_slow_disk_is_learnt_of_later(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(copies)
+    for name in ("old", "both"):
+        answers.keep(name, {}, b"of before")
+    await settled(copies)
+    monkeypatch.setattr("addons.answers.PATIENCE", 0.01)
+    released = threading.Event()
+    blocked = asyncio.create_task(copies.guard(released.wait))
+    await asyncio.sleep(0)
+    again = Answers(copies)
+    await again.open()
+    assert not again.index
+    again.keep("both", {}, b"of now")
+    released.set()
+    await blocked
+    await settled(copies)
+    await settled(copies)
+    for name, body in (("old", b"of before"), ("both", b"of now")):
+        kept = await again.get(name)
+        assert kept is not None
+        assert kept.body == body

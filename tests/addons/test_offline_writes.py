@@ -15,6 +15,7 @@ from addons.exchange import Exchange
 from addons.journal import StatusEntry
 from addons.kept_objects import KeptObjects
 from addons.offline_writes import MAX_BODY, OfflineWrites
+from addons.registration import Registration
 from addons.status_writes import StatusWrites
 from addons.tokens import Tokens
 from kube.request import parse_request
@@ -42,7 +43,9 @@ class World:
     def __init__(self, answers: Answers, replaying: replay_parts.World) -> None:
         self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
         status = StatusWrites(cast(KeptObjects, NoObjects()), answers, self.journal, Told())
-        self.writes = OfflineWrites(status, Tokens(answers, lambda: 0.0), self.journal, replaying.replay)
+        tokens = Tokens(answers, lambda: 0.0)
+        registration = Registration(cast(KeptObjects, NoObjects()), answers)
+        self.writes = OfflineWrites(status, tokens, registration, self.journal, replaying.replay)
 
     async def write(
         self,
@@ -131,10 +134,19 @@ async def test_who_writes_in_its_own_name_waits_for_the_cloud_and_so_does_a_tria
     assert await world.refusal(method, f"{target}?dryRun=All", body, HUB, kind) == 503
 
 
+async def test_what_was_registered_is_known_to_be_there(world: World) -> None:
+    """Kubelet reads its node when it cannot create it, and goes on from there."""
+    nodes, node = "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}}
+    assert await world.refusal("POST", nodes, node) == 503
+    world.writes.keep("", asked("POST", nodes, node), {"content-type": JSON}, raw(node))
+    assert await world.refusal("POST", nodes, node) == 409
+    assert await world.refusal("POST", nodes, b"{") == 503
+
+
 async def test_a_token_is_given_to_whom_it_was_given_before(world: World) -> None:
     given = {"kind": "TokenRequest", "status": {"token": "t", "expirationTimestamp": "2027-01-15T08:00:00Z"}}
     given["apiVersion"] = "authentication.k8s.io/v1"
-    world.writes.tokens.keep("", asked("POST", TOKEN, b"{}"), {"content-type": JSON}, raw(given))
+    world.writes.keep("", asked("POST", TOKEN, b"{}"), {"content-type": JSON}, raw(given))
     assert (await world.write("POST", TOKEN, caller=POD)).status == 201
     assert await world.refusal("POST", TOKEN, b"{ }") == 503
 

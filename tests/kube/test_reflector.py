@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
 from kube import reflector as reflector_module
 from kube.backoff import Backoff
 from kube.client import Client, new_session
-from kube.codec import codec_for
+from kube.codec import Codec, codec_for
 from kube.encoding import Encoding
-from kube.reflector import Question, Reflector, State
+from kube.reflector import Question, Reflector, State, read_items
 from kube.request import ResourceType
-from kube.store import Change, Store
+from kube.store import Change, Item, Key, Store
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import matching
@@ -338,3 +339,26 @@ async def test_distrust_lists_anew_at_once() -> None:
         reflector.distrust()
         await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
         assert equal(store, cloud)
+
+
+async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kube.reflector.LONG_LIST", 2)
+    codec, threads = codec_for(Encoding.JSON), set()
+
+    class Watched(Store):
+        def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+            threads.add(threading.current_thread())
+            return super().items(codec, raws)
+
+    def raw(name: str, version: object) -> bytes:
+        return b'{"metadata":{"name":"%s","resourceVersion":"%s"}}' % (name.encode(), str(version).encode())
+
+    store = Watched()
+    items = await read_items(store, codec, [raw("a", 1), raw("b", 2)])
+    assert {key: item.version for key, item in items.items()} == {("", "a"): 1, ("", "b"): 2}
+    assert threading.current_thread() not in threads
+    with pytest.raises(ValueError, match="no version"):
+        await read_items(store, codec, [raw("a", 1), raw("b", "no version")])
+    assert not store.complete
