@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from mitmproxy import connection, http, tls
@@ -84,8 +85,9 @@ class Egress:
 
     name = "edgehub-egress"
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, clock: Callable[[], float] = time.monotonic) -> None:
         self._connections = connections
+        self._clock = clock
         self.cloud = Cloud([], "priority")
         self.changed = Pulse()
         """Beats when a server came up or went down."""
@@ -205,9 +207,8 @@ class Egress:
 
     async def _probe(self, health: ServerHealth, client: Client) -> None:
         client = client.with_headers({SERVER_HEADER: str(health.server)})
-        loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began = self._clock()
             try:
                 answer = await client.whole("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
                 self._answered(health, answer)
@@ -250,11 +251,10 @@ class Egress:
     def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
         """Counts what a server sends, which also shows that it is there."""
         count, health = _counted("down", server), self.cloud.named(str(server))
-        clock = asyncio.get_running_loop().time
 
         def hear(chunk: bytes) -> bytes:
             if health is not None:
-                health.heard = clock()
+                health.heard = self._clock()
             return count(chunk)
 
         return hear

@@ -41,7 +41,7 @@ class ServerHealth:
     condition: Condition = Condition.UNKNOWN
     reason: str = ""
     heard: float = 0.0
-    """When the server last sent anything, on the loop's clock."""
+    """When the server last sent anything, in monotonic seconds."""
     _successes: int = 0
     _errors: int = 0
 

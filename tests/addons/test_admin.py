@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from addons.options import OPTIONS
 from addons.rules import RulesInForce
 from addons.settings import Settings, parse_server, parse_settings
 from tests.addons.hub_parts import HubParts
+from tests.addons.offline_process import Process
 from tests.addons.samples import POD, SERVICES, config_map, service
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
@@ -96,7 +98,9 @@ async def test_the_index_names_every_page_and_each_is_there(pages: Pages) -> Non
     _, _, text = await pages.get("/debug")
     paths = text.split()
     assert {"/healthz", "/readyz", "/metrics"} < set(paths)
-    assert {f"/debug/{name}" for name in ("servers", "sources", "views", "rules", "explain")} < set(paths)
+    assert {
+        f"/debug/{name}" for name in ("servers", "sources", "views", "rules", "offline", "explain")
+    } < set(paths)
     await known(pages)
     assert {(await pages.get(path))[0] for path in paths} == {200}
 
@@ -110,6 +114,13 @@ async def test_servers(pages: Pages) -> None:
     pages.servers.servers[0].failed("no route")
     found = await pages.json("/debug/servers")
     assert found == [{"server": "https://a:6443", "condition": "down", "reason": "no route"}]
+
+
+async def test_what_the_node_does_without_the_cloud(pages: Pages, tmp_path: Path) -> None:
+    assert await pages.json("/debug/offline") == {}, "nothing is kept in cloud mode"
+    async with Process(tmp_path).running() as offline:
+        pages.admin._offline = offline
+        assert await pages.json("/debug/offline") == offline.describe()
 
 
 async def test_sources_and_whose_they_are(pages: Pages, parts: HubParts, cloud: ScriptableCloud) -> None:

@@ -127,11 +127,12 @@ async def test_the_hubs_own_error_is_no_answer(server: Server, connections: Cut)
 @pytest.mark.looptime
 async def test_a_server_that_speaks_to_others_is_up(server: Server, connections: Cut) -> None:
     """A probe behind a full link waits for its turn."""
-    egress = Egress(connections)
+    loop = asyncio.get_running_loop()
+    egress = Egress(connections, loop.time)
     health = ServerHealth(A)
     egress.start(Cloud([health], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
     server.says = GONE
-    health.heard = asyncio.get_running_loop().time() + 1
+    health.heard = loop.time() + 1
     await until(functools.partial(server.was_asked_since, 0), 60)
     assert health.usable
     await until(functools.partial(server.was_asked_since, 1), 60)

@@ -48,7 +48,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def test_what_was_created_is_there_and_can_be_read(world: World) -> None:
     for encoding, body in (
-        (JSON, raw({"kind": "CSINode", "metadata": {"name": "n1"}})),
+        (JSON, raw({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"}})),
         (PROTOBUF, csi_node()),
     ):
         made = asked("POST", CSINODES, body, accept=encoding, content_type=encoding)

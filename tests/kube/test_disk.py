@@ -90,42 +90,6 @@ def test_named_values(disk: Disk) -> None:
     assert (disk.value("table", "b"), disk.value("table", "a")) == (b"2", None)
 
 
-def test_named_values_that_cannot_be_listed_are_an_error_of_the_disk(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk.put("t", {"a": b"1"})
-    error = sqlite3.OperationalError("disk I/O error")
-    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-
-    def fail(_: diskcache.Cache) -> None:
-        raise error
-
-    with monkeypatch.context() as broken:
-        broken.setattr(diskcache.Cache, "iterkeys", fail)
-        with pytest.raises(DiskError):
-            disk.values("t")
-    assert disk.values("t") == {"a": b"1"}
-
-
-def test_a_store_that_turns_out_corrupt_while_its_values_are_listed_is_set_aside(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk.put("t", {"a": b"1"})
-    list_keys, failed = diskcache.Cache.iterkeys, list[bool]()
-
-    def fail_once(cache: diskcache.Cache) -> Iterator[str]:
-        if not failed:
-            failed.append(True)
-            raise sqlite3.DatabaseError("database disk image is malformed")
-        return list_keys(cache)  # type: ignore[no-any-return]  # diskcache has no annotations
-
-    monkeypatch.setattr(diskcache.Cache, "iterkeys", fail_once)
-    assert disk.values("t") == {}
-    assert disk.folder.with_name("cache.unreadable").exists()
-    disk.put("t", {"b": b"2"})
-    assert disk.values("t") == {"b": b"2"}
-
-
 def test_only_the_owner_may_read(disk: Disk) -> None:
     disk.write(Batch("s", {"version": 1}, {("a", "1"): b"secret"}, whole=True))
     assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
