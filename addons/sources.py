@@ -351,7 +351,7 @@ class Sources:
     def _compare(self, version: int) -> None:
         """After an outage: where the cloud is behind any copy, all are listed anew, which tells for sure."""
         self._cloud_at = version
-        if any(source.store.version > version for source in self):
+        if any(max(source.store.version, source.store.shown) > version for source in self):
             for source in self:
                 source.reflector.distrust()
 

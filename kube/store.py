@@ -107,6 +107,8 @@ class Store:
 
     def __init__(self) -> None:
         self.version = 0
+        self.shown = 0
+        """The latest version that a client was told, where that is later than the store's: see `View.encode_list`."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -152,13 +154,14 @@ class Store:
         one that is known.
         """
         known = self.complete
-        restarted = known and (version < self.version or codec.encoding is not self.codec.encoding)
+        behind = version < max(self.version, self.shown)
+        restarted = known and (behind or codec.encoding is not self.codec.encoding)
         follows = known and not restarted
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
             self._items = items
-            self.version = version if restarted else self.version
+            self.version, self.shown = (version, 0) if restarted else (self.version, self.shown)
         self.complete = True
         if restarted:
             for listener in self._listeners:

@@ -110,7 +110,9 @@ class View:
 
     def encode_list(self, at_least: int = 0) -> bytes:
         """The body of a list; its resourceVersion is the view's, or a later one known to show the same state."""
+        store = self._projection.store
         self._promised = max(self._promised, at_least)
+        store.shown = max(store.shown, at_least)
         self._ring.touch(self.version)
         self._told()
         api_version, kind = self._type()

@@ -160,6 +160,18 @@ def test_versions_that_go_backwards_are_a_restart_and_no_changes(encoding: Encod
     assert recorder.heard[1:] == [(31, ("a", "x"), None, 31)]
 
 
+def test_versions_behind_what_a_client_was_told_are_a_restart_as_well(encoding: Encoding) -> None:
+    """A fresh list has a version that the store has not been told of yet."""
+    store = filled(30, Toy("x", version=4), encoding=encoding)
+    recorder = Recorder(store)
+    store.shown = 50
+    fill(store, 40, Toy("y", version=35), encoding=encoding)
+    assert recorder.heard == ["restarted at 40"]
+    assert (store.version, store.shown) == (40, 0)
+    fill(store, 60, Toy("y", version=35), encoding=encoding)
+    assert recorder.heard[1:] == ["at 60"]
+
+
 def other(encoding: Encoding) -> Encoding:
     return Encoding.JSON if encoding is Encoding.PROTOBUF else Encoding.PROTOBUF
 

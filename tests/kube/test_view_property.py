@@ -131,11 +131,8 @@ class World:
 
     def restore(self) -> None:
         version, objects = self.cloud.backup
-        if self.store.version <= version < max(view.version for view in self.views):
-            # To the store this is a cloud that has not moved; it does not know of a later version that a list without
-            # resourceVersion has told a client. The product's gap, not looked at here.
-            return
-        if version < self.store.version:
+        # A list without resourceVersion may have told a client of a later version than the store has.
+        if version < max(view.version for view in self.views):
             self.lost.update(self.clients)
             self.birth = version
         self.lost.update(client for client in self.clients if client.version > version)
