@@ -91,7 +91,14 @@ class Answers:
 
     async def _write(self, name: str, changes: dict[str, bytes | None]) -> None:
         answer, disk = self._unwritten[name], self._copies.disk
-        await self._copies.guard(lambda: disk.put(TABLE, changes))
+
+        def work() -> bool:
+            disk.put(TABLE, changes)
+            return True
+
+        if await self._copies.guard(work) is not True and name in self._index:
+            # The next one is written, though its bytes be the same.
+            self._index[name] = ("", self._index[name][1])
         if self._unwritten.get(name) is answer:
             del self._unwritten[name]
 

@@ -12,7 +12,7 @@ from mitmproxy import http
 
 from addons.answers import MAX_BODY, Answers, KeptAnswer, answer_name, is_too_large
 from addons.copies import Copies
-from kube.disk import Disk
+from kube.disk import Disk, DiskError
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
 from tests.addons.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
@@ -58,6 +58,26 @@ async def test_bytes_are_bounded(copies: Copies, monkeypatch: pytest.MonkeyPatch
     answers.keep("a", {}, b"12345678")
     answers.keep("b", {}, b"12345678")
     assert [name for name in ("too large", "a", "b") if await answers.get(name) is not None] == ["b"]
+
+
+async def test_an_answer_that_the_disk_did_not_take_is_written_when_it_passes_again(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers(copies)
+
+    def full(*_: object) -> None:
+        raise DiskError("No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(copies.disk, "put", full)
+        answers.keep("name", {}, b"seen")
+        await asyncio.gather(*answers._tasks)
+        assert await answers.get("name") is None
+    answers.keep("name", {}, b"seen")
+    await asyncio.gather(*answers._tasks)
+    kept = await answers.get("name")
+    assert kept is not None
+    assert kept.body == b"seen"
 
 
 Question = tuple[str, str, str, str]
