@@ -190,8 +190,7 @@ class Journal:
         self._write(name, None)
 
     def _count(self) -> None:
-        metrics.JOURNAL_ENTRIES.labels(STATUS).set(len(self.statuses))
-        metrics.JOURNAL_ENTRIES.labels(EVENT).set(len(self.events))
+        metrics.JOURNAL_ENTRIES.set(len(self.statuses) + len(self.events))
 
     def _write(self, name: str, value: bytes | None) -> None:
         self._unwritten[name] = value

@@ -89,9 +89,7 @@ SOURCE_ERRORS = Counter(
     registry=REGISTRY,
 )
 
-JOURNAL_ENTRIES = Gauge(
-    "edgehub_journal_entries", "Writes that wait for the cloud.", ["kind"], registry=REGISTRY
-)
+JOURNAL_ENTRIES = Gauge("edgehub_journal_entries", "Writes that wait for the cloud.", registry=REGISTRY)
 JOURNAL_REPLAYED = Counter(
     "edgehub_journal_replayed", "Writes that the cloud has taken afterwards.", ["kind"], registry=REGISTRY
 )

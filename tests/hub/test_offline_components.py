@@ -100,9 +100,7 @@ async def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
                 await asyncio.to_thread(kubelet.process.wait_for_line, said, STARTED)
             await asyncio.to_thread(started, kubelet, namespace, "app")
             await outage.end()
-            await asyncio.to_thread(
-                outage.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED, kind="status"
-            )
+            await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED)
             found = await asyncio.to_thread(admin.wait_for, "/api/v1/nodes", node, is_ready, timeout=STARTED)
             assert found["metadata"]["name"] == node
             pod = await asyncio.to_thread(admin.wait_for, f"{core}/pods", "app", is_running, timeout=STARTED)
