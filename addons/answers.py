@@ -18,7 +18,8 @@ from urllib.parse import parse_qsl
 import orjson
 
 from addons.copies import PATIENCE, Copies
-from kube.codec import Codec, codec_for
+from kube.codec import codec_for
+from kube.encoded import Encoded
 from kube.encoding import Encoding
 
 MAX_BODY = 4 * 1024 * 1024
@@ -42,10 +43,9 @@ class KeptAnswer:
     headers: Mapping[str, str]
     body: bytes
 
-    def single(self) -> tuple[Codec, str, str, bytes]:
-        """The object in it: codec, apiVersion, kind and raw form. ValueError where there is none."""
-        codec = codec_for(self._encoding)
-        return codec, *codec.decode_single(self._unpacked())
+    def single(self) -> Encoded:
+        """The object in it; ValueError where there is none."""
+        return Encoded.read(codec_for(self._encoding), self._unpacked())
 
     def is_whole(self) -> bool:
         """Whether it is a list of which no further page is to come; a Table is one, too."""

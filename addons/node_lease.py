@@ -11,7 +11,6 @@ import datetime
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -25,8 +24,8 @@ from addons.standby import LEASE_NAMESPACE
 from kube.client import Client, Unreachable
 from kube.codec import Codec, codec_for
 from kube.codec_base import write_version
+from kube.encoded import Encoded
 from kube.encoding import Encoding
-from kube.objects import ApiObject, decode_object
 from kube.pulse import Pulse
 from kube.request import ResourceType
 from kube.status import StatusError, bad_request, forbidden, not_acceptable, unavailable
@@ -43,34 +42,6 @@ TIMEOUT = 10.0
 MERGE_PATCH = "application/merge-patch+json"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The lease as kubelet, or at first the cloud, last had it."""
-
-    codec: Codec
-    api_version: str
-    kind: str
-    raw: bytes
-
-    def decode(self) -> ApiObject:
-        return decode_object(self.codec.encoding, self.api_version, self.kind, self.raw)
-
-    def body(self) -> bytes:
-        return self.codec.encode_single(self.api_version, self.kind, self.raw)
-
-    def written_over(self, version: int) -> bytes:
-        """The body that puts it in the place of whatever the cloud has at `version` (0: nothing)."""
-        obj = self.decode()
-        metadata = obj.fields.child("metadata")
-        metadata.clear("uid")
-        metadata.set("resourceVersion", write_version(version))
-        return self.codec.encode_single(self.api_version, self.kind, obj.encode())
-
-    def identity(self) -> bytes:
-        """What of it a renewal does not change."""
-        return self.codec.metadata_only(self.codec.with_version(self.raw, 0))
 
 
 class NodeLease:
@@ -93,7 +64,7 @@ class NodeLease:
         self._is_up = is_up
         self._changed = changed
         self._clock = clock
-        self._held: Held | None = None
+        self._held: Encoded | None = None
         self._heard: float | None = None
         self._hearing = Pulse()
         self._pushed = b""
@@ -143,11 +114,11 @@ class NodeLease:
         if obj.name != self._node:
             raise forbidden(f"a node creates only its own lease, not {obj.name}")
         _check_taken(codec, asked)
-        made = Held(codec, obj.api_version, obj.kind, obj.encode())
+        made = Encoded.of(codec, obj)
         if self._is_up():
             try:
                 made = await self._ask("POST", LEASES.path(LEASE_NAMESPACE), asked, made.body())
-                self._pushed = made.identity()
+                self._pushed = _identity(made)
             except Unreachable as error:
                 logger.info("the lease is created later: %s", error)
         elif self._held is not None:
@@ -162,16 +133,16 @@ class NodeLease:
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
         _check_taken(codec, asked)
-        held = Held(codec, obj.api_version, obj.kind, obj.encode())
+        held = Encoded.of(codec, obj)
         self._hear(held)
         return _response(held, 200)
 
-    def _hear(self, held: Held) -> None:
+    def _hear(self, held: Encoded) -> None:
         """Kubelet is alive."""
         is_new = (
             self._held is None
             or self._held.codec is not held.codec
-            or self._held.identity() != held.identity()
+            or _identity(self._held) != _identity(held)
         )
         self._held, self._heard = held, self._clock()
         if is_new:
@@ -180,7 +151,7 @@ class NodeLease:
             )
         self._hearing.beat()
 
-    async def _learn(self, asked: Asked) -> Held:
+    async def _learn(self, asked: Asked) -> Encoded:
         """The cloud's lease, or without a cloud the one that was kept. StatusError where there is none."""
         if self._is_up():
             try:
@@ -194,10 +165,10 @@ class NodeLease:
             kept = await self._answers.get(self._copy_name(encoding))
             if kept is not None:
                 with contextlib.suppress(ValueError):
-                    return _lease(*kept.single())
+                    return _checked(kept.single())
         raise unavailable("the cloud cannot be reached, and the node has not seen its lease")
 
-    async def _ask(self, method: str, path: str, asked: Asked, body: bytes | None) -> Held:
+    async def _ask(self, method: str, path: str, asked: Asked, body: bytes | None) -> Encoded:
         # A Table that somebody asked for besides must not become the lease that kubelet gets.
         accept, content_type = ",".join(asked.encodings()), asked.content_type or Encoding.JSON
         answer = await self._client.request(
@@ -205,14 +176,14 @@ class NodeLease:
         )
         try:
             codec = codec_for(Encoding(answer.content_type))
-            return _lease(codec, *codec.decode_single(answer.body))
+            return _checked(Encoded.read(codec, answer.body))
         except ValueError as error:
             raise Unreachable(f"{method} {path}: the answer cannot be read: {error}") from error
 
     async def _renew(self) -> bool:
         assert self._held is not None
         try:
-            if self._held.identity() != self._pushed:
+            if _identity(self._held) != self._pushed:
                 await self._push(self._held)
             # After a push too: its time is kubelet's, and may be earlier than what the cloud has seen.
             await self._touch(self._held)
@@ -230,7 +201,7 @@ class NodeLease:
             return False
         return True
 
-    async def _push(self, held: Held) -> None:
+    async def _push(self, held: Encoded) -> None:
         """Bring the whole lease to the cloud: the first one, and one whose metadata kubelet has changed."""
         content_type = held.codec.content_type
         try:
@@ -238,15 +209,15 @@ class NodeLease:
         except StatusError as error:
             if error.code != 404:
                 raise
-            path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", held.written_over(0)
+            path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", _written_over(held, 0)
         else:
             codec = codec_for(Encoding.JSON)
             version = codec.peek(codec.decode_single(answer.body)[2]).version
-            path, method, body = self._path, "PUT", held.written_over(version)
+            path, method, body = self._path, "PUT", _written_over(held, version)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed = held.identity()
+        self._pushed = _identity(held)
 
-    async def _touch(self, held: Held) -> None:
+    async def _touch(self, held: Encoded) -> None:
         spec = held.decode().fields.child("spec")
         renewal = {
             "holderIdentity": spec.text("holderIdentity"),
@@ -278,13 +249,26 @@ class NodeLease:
         return answer_name("", self._path, f"the lease as {encoding}", "")
 
 
-def _lease(codec: Codec, api_version: str, kind: str, raw: bytes) -> Held:
+def _checked(lease: Encoded) -> Encoded:
     """ValueError for what is no lease."""
-    if kind != "Lease":
-        raise ValueError(f"it is a {kind or 'nothing'}, not a Lease")
-    held = Held(codec, api_version, kind, raw)
-    held.decode()
-    return held
+    if lease.kind != "Lease":
+        raise ValueError(f"it is a {lease.kind or 'nothing'}, not a Lease")
+    lease.decode()
+    return lease
+
+
+def _identity(lease: Encoded) -> bytes:
+    """What of it a renewal does not change."""
+    return lease.codec.metadata_only(lease.codec.with_version(lease.raw, 0))
+
+
+def _written_over(lease: Encoded, version: int) -> bytes:
+    """The body that puts it in the place of whatever the cloud has at `version` (0: nothing)."""
+    obj = lease.decode()
+    metadata = obj.fields.child("metadata")
+    metadata.clear("uid")
+    metadata.set("resourceVersion", write_version(version))
+    return Encoded.of(lease.codec, obj).body()
 
 
 def _check_taken(codec: Codec, asked: Asked) -> None:
@@ -293,7 +277,7 @@ def _check_taken(codec: Codec, asked: Asked) -> None:
         raise not_acceptable(f"the lease is answered as {codec.encoding}, as it came")
 
 
-def _response(held: Held, status: int) -> web.Response:
+def _response(held: Encoded, status: int) -> web.Response:
     return web.Response(
         status=status, body=held.body(), headers={**HEADERS, "Content-Type": held.codec.content_type}
     )

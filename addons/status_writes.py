@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -13,8 +14,8 @@ from addons.asked import HEADERS, Asked
 from addons.journal import Journal, StatusEntry
 from addons.kept_objects import KeptObjects
 from kube.client import Client, Unreachable
-from kube.codec import Codec
-from kube.objects import decode_object
+from kube.encoded import Encoded
+from kube.encoding import Encoding
 from kube.request import parse_request
 from kube.status import StatusError, not_acceptable, unavailable
 from kube.status_update import status_document, updated
@@ -27,26 +28,22 @@ logger = logging.getLogger(__name__)
 class Held:
     """One copy of an object: in a store, or (without one) as a single answer that passed."""
 
-    codec: Codec
-    api_version: str
-    kind: str
-    raw: bytes
+    object: Encoded
     store: Store | None = None
+
+    @property
+    def form(self) -> tuple[Encoding, str, str, bytes]:
+        """As `kube.status_update` takes it."""
+        return self.object.codec.encoding, self.object.api_version, self.object.kind, self.object.raw
 
     def written(self, asked: Asked) -> Held:
         """What a write makes of it; StatusError where kube-apiserver would refuse."""
-        raw = updated(
-            *(self.codec.encoding, self.api_version, self.kind, self.raw),
-            *(asked.info.method, asked.content_type, asked.body),
-        )
-        return Held(self.codec, self.api_version, self.kind, raw, self.store)
+        raw = updated(*self.form, asked.info.method, asked.content_type, asked.body)
+        return Held(replace(self.object, raw=raw), self.store)
 
     def entry(self, path: str, after: Held) -> StatusEntry:
-        form = (self.codec.encoding, self.api_version, self.kind)
-        uid = decode_object(*form, after.raw).uid
-        return StatusEntry(
-            path, self.kind, uid, status_document(*form, self.raw), status_document(*form, after.raw)
-        )
+        before, now = status_document(*self.form), status_document(*after.form)
+        return StatusEntry(path, self.object.kind, after.object.decode().uid, before, now)
 
 
 class StatusWrites:
@@ -70,7 +67,7 @@ class StatusWrites:
                 raise unavailable(f"the cloud cannot be reached, and the node has no copy of {path}")
             made = [held.written(asked) for held in found]
             encodings = asked.encodings()
-            acceptable = [each for each in made if each.codec.encoding in encodings]
+            acceptable = [each.object for each in made if each.object.codec.encoding in encodings]
             if not acceptable:
                 raise not_acceptable(f"the node has {path} in another encoding only")
             for each in made:
@@ -78,8 +75,9 @@ class StatusWrites:
             entry = self._journal.put_status(found[0].entry(path, made[0]))
         await self._journal.written(entry)
         answer = min(acceptable, key=lambda each: encodings.index(each.codec.encoding))
-        body = answer.codec.encode_single(answer.api_version, answer.kind, answer.raw)
-        return web.Response(body=body, headers={**HEADERS, "Content-Type": answer.codec.content_type})
+        return web.Response(
+            body=answer.body(), headers={**HEADERS, "Content-Type": answer.codec.content_type}
+        )
 
     async def refused(self, entry: StatusEntry) -> None:
         """The cloud does not take a status: show again what it has."""
@@ -93,30 +91,28 @@ class StatusWrites:
                 logger.warning("%s stays as the node had it: %s", entry.path, error)
 
     async def _found(self, asked: Asked) -> list[Held]:
-        items = await self._objects.find("", asked.info)
-        if items:
-            return [_held(item) for item in items]
+        found = [_held(item) for item in await self._objects.find("", asked.info)]
         kept = await self._answers.get(_name(asked))
-        if kept is None:
-            return []
-        try:
-            held = Held(*kept.single())
-            status_document(held.codec.encoding, held.api_version, held.kind, held.raw)
-        except (ValueError, LookupError):
-            return []  # a Table, say, or only its metadata
-        return [held]
+        if kept is not None:
+            # A Table, say, or only metadata is no copy.
+            with contextlib.suppress(ValueError, LookupError):
+                held = Held(kept.single())
+                status_document(*held.form)
+                found.append(held)
+        return found
 
     def _show(self, held: Held, asked: Asked) -> None:
         """From now on this is the object, for whoever watches or gets it."""
+        obj = held.object
         if held.store is not None:
-            held.store.amend(held.raw)
+            held.store.amend(obj.raw)
         else:
-            body = held.codec.encode_single(held.api_version, held.kind, held.raw)
-            self._answers.keep(_name(asked), {"content-type": held.codec.content_type}, body)
+            self._answers.keep(_name(asked), {"content-type": obj.codec.content_type}, obj.body())
 
 
 def _held(item: Item) -> Held:
-    return Held(item.store.codec, item.store.api_version, item.store.kind, item.raw, item.store)
+    store = item.store
+    return Held(Encoded(store.codec, store.api_version, store.kind, item.raw), store)
 
 
 def _name(asked: Asked) -> str:

@@ -12,7 +12,6 @@ from addons.answers import Answers, KeptAnswer
 from addons.asked import HEADERS, Asked
 from kube.encoding import Encoding
 from kube.fields import Fields
-from kube.objects import decode_object
 from kube.status import unavailable
 
 LEFT = 10.0
@@ -42,10 +41,8 @@ class Tokens:
     def _expires(self, kept: KeptAnswer) -> float:
         """Seconds since the epoch; 0 where the answer cannot be read."""
         try:
-            codec, api_version, kind, raw = kept.single()
-            return _time(
-                codec.encoding, decode_object(codec.encoding, api_version, kind, raw).fields.child("status")
-            )
+            found = kept.single()
+            return _time(found.codec.encoding, found.decode().fields.child("status"))
         except ValueError:
             return 0.0
 
