@@ -17,6 +17,8 @@ from kube.status import StatusError
 from kube.status_update import status_document, updated
 from tests.cloud.real import RealCloud
 
+pytestmark = pytest.mark.real
+"""Some tests name their fixture only when they run."""
 OBJECTS = Path(__file__).parent / "fixtures" / "statuses.yaml"
 DROPPED = (
     "allocatedResources",
