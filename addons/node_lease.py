@@ -113,7 +113,6 @@ class NodeLease:
         codec, obj = asked.named("Lease")
         if obj.name != self._node:
             raise forbidden(f"a node creates only its own lease, not {obj.name}")
-        _check_taken(codec, asked)
         made = Encoded.of(codec, obj)
         if self._is_up():
             try:
@@ -121,7 +120,10 @@ class NodeLease:
                 self._pushed = _identity(made)
             except Unreachable as error:
                 logger.info("the lease is created later: %s", error)
-        elif self._held is not None:
+                _check_taken(codec, asked)
+        elif self._held is None:
+            _check_taken(codec, asked)
+        else:
             raise StatusError(
                 409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
             )

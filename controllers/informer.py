@@ -196,8 +196,8 @@ class _TrimmedStore(Store):
         super().__init__()
         self._trim = trim
 
-    def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:
-        super().replace(codec, api_version, kind, version, map(self._trimmed, raws))
+    def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+        return super().items(codec, map(self._trimmed, raws))
 
     def apply(self, event_type: str, raw: bytes) -> None:
         super().apply(event_type, self._trimmed(raw))

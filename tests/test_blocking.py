@@ -101,12 +101,22 @@ def test_a_callback_that_nobody_of_ours_is_behind_is_found() -> None:
 
 def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
     async def body() -> None:
-        own_certificate(tmp_path, {LOOPBACK})
+        asyncio.get_running_loop().call_soon(own_certificate, tmp_path, {LOOPBACK})
+        await asyncio.sleep(0)
 
     with blocking.held() as found:
         asyncio.run(body())
     assert any(each.startswith("opens a file") and "serving_certificate.py" in each for each in found)
     assert any(each.startswith("renames a file") for each in found)
+
+
+def test_files_that_a_test_lets_the_product_open_are_the_tests(tmp_path: Path) -> None:
+    async def body() -> None:
+        own_certificate(tmp_path, {LOOPBACK})
+
+    with blocking.held() as found:
+        asyncio.run(body())
+    assert not found
 
 
 async def read_in_a_thread(path: Path) -> None:

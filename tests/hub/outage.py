@@ -41,17 +41,20 @@ class Outage:
     hub: Hub
     link: Link
 
-    async def begin(self) -> None:
+    def leave(self) -> None:
         """Refuse connections, and return when the hub has noticed."""
-        await asyncio.to_thread(self.link.refuse)
-        await self.noticed(0)
+        self.link.refuse()
+        self.hub.wait_for_metric("edgehub_server_up", 0, 20)
+
+    def come_back(self) -> None:
+        self.link.carry()
+        self.hub.wait_for_metric("edgehub_server_up", 1, 20)
+
+    async def begin(self) -> None:
+        await asyncio.to_thread(self.leave)
 
     async def end(self) -> None:
-        await asyncio.to_thread(self.link.carry)
-        await self.noticed(1)
-
-    async def noticed(self, up: int) -> None:
-        await asyncio.to_thread(self.hub.wait_for_metric, "edgehub_server_up", up, 20)
+        await asyncio.to_thread(self.come_back)
 
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:

@@ -57,7 +57,7 @@ def test_the_disk_of_a_killed_writer(tmp_path: Path) -> None:
             assert version >= last
             assert objects == {f"default/{name}": at for name, at in state_at(version).items()}
             last = version
-    assert last > STORMS
+    assert last, "no writer lived long enough to write"
     assert not (tmp_path / "cache.unreadable").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,10 @@ def cached(real_cloud: RealCloud) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-async def ended(outage: Outage) -> AsyncIterator[None]:
+def ended(outage: Outage) -> Iterator[None]:
     """No test leaves its outage to the next."""
     yield
-    await outage.end()
+    outage.come_back()
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def started(kubelet: HollowKubelet, namespace: str, pod: str) -> None:
     kubelet.process.wait_for_line('"Type":"ContainerStarted"', STARTED)
 
 
-async def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
+def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
     outage: Outage,
     real_cloud: RealCloud,
     cloud_programs: dict[str, Path],
@@ -86,24 +86,24 @@ async def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
     def begin() -> HollowKubelet:
         return HollowKubelet(node, kubeconfig, tmp_path, cloud_programs)
 
-    await asyncio.to_thread(prepare)
+    prepare()
     mark = real_cloud.audit_mark()
     with HollowProxy(node, kubeconfig, tmp_path, cloud_programs) as proxy:
         with begin() as kubelet:
-            await asyncio.to_thread(kubelet.wait_ready, admin)
-            await asyncio.to_thread(proxy.wait_synced)
-            await asyncio.to_thread(admin.wait_for, f"{core}/pods", "app", is_running, timeout=STARTED)
-            await outage.begin()
+            kubelet.wait_ready(admin)
+            proxy.wait_synced()
+            admin.wait_for(f"{core}/pods", "app", is_running, timeout=STARTED)
+            outage.leave()
         # Without the cloud a new kubelet finds its node, its pods and what they mount.
         with begin() as kubelet:
             for said in ('"Node was previously registered"', '"Successfully registered node"'):
-                await asyncio.to_thread(kubelet.process.wait_for_line, said, STARTED)
-            await asyncio.to_thread(started, kubelet, namespace, "app")
-            await outage.end()
-            await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED)
-            found = await asyncio.to_thread(admin.wait_for, "/api/v1/nodes", node, is_ready, timeout=STARTED)
+                kubelet.process.wait_for_line(said, STARTED)
+            started(kubelet, namespace, "app")
+            outage.come_back()
+            outage.hub.wait_for_metric("edgehub_journal_entries", 0, STARTED)
+            found = admin.wait_for("/api/v1/nodes", node, is_ready, timeout=STARTED)
             assert found["metadata"]["name"] == node
-            pod = await asyncio.to_thread(admin.wait_for, f"{core}/pods", "app", is_running, timeout=STARTED)
+            pod = admin.wait_for(f"{core}/pods", "app", is_running, timeout=STARTED)
             assert pod["status"]["phase"] == "Running"
         assert proxy.process.running
     lists = Counter(

@@ -90,7 +90,11 @@ async def test_restarted_online_it_goes_on_from_its_version(
             # On busy cores the copy may have been shown before the cloud told of the deletion.
             await events.until(lambda seen: len({each.name for each in seen}) >= 299)
             if any(each.name == "s7" for each in events.seen):
-                await events.first("DELETED", "s7")
+                try:
+                    await events.first("DELETED", "s7")
+                except TimeoutError as error:
+                    error.add_note(str(await asyncio.to_thread(hub.debug, "sources")))
+                    raise
         asked = [
             event
             for event in real_cloud.audit(mark)
