@@ -11,6 +11,7 @@ from aiohttp import web
 
 from addons.answers import answer_name
 from kube.codec import Codec, codec_for
+from kube.encoded import Encoded
 from kube.encoding import Encoding
 from kube.negotiation import acceptable
 from kube.objects import ApiObject, decode_object
@@ -87,9 +88,18 @@ class Asked:
         except ValueError as error:
             raise bad_request(f"the body cannot be read: {error}") from None
 
-    def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
-        """The object as the answer; 406 where the client does not take the encoding that it sent."""
+    def check_taken(self, codec: Codec) -> None:
+        """StatusError 406 where the client does not take the encoding that it sent: nothing here translates."""
         if codec.encoding not in self.encodings():
             raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
-        body = codec.encode_single(obj.api_version, obj.kind, obj.encode())
-        return web.Response(status=status, body=body, headers={**HEADERS, "Content-Type": codec.content_type})
+
+    def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
+        """The object as the answer; StatusError 406 as above."""
+        self.check_taken(codec)
+        return response(Encoded.of(codec, obj), status)
+
+
+def response(obj: Encoded, status: int = 200) -> web.Response:
+    """An object as the whole answer."""
+    headers = {**HEADERS, "Content-Type": obj.codec.content_type}
+    return web.Response(status=status, body=obj.body(), headers=headers)

@@ -1,6 +1,7 @@
 """Requests of cached components that go to the cloud as long as there is one, and are answered by the node otherwise.
 
-They go through the origin, because mitmproxy could not replace the answer of a server that dies under a request.
+They are relayed like others, and their answers copied as they pass. The origin has those that have no server to go to,
+and those whose server died under them, whose answer mitmproxy itself could not replace (see `addons.rescue`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from addons.asked import HEADERS, Asked
+from addons.asked import HEADERS, Asked, response
 from addons.journal import Journal
 from kube.codec import codec_for
+from kube.encoded import Encoded
 from kube.encoding import Encoding
 from kube.objects import decode_object
 from kube.patches import apply_patch
@@ -22,11 +23,12 @@ KIND = "Event"
 async def take_event(asked: Asked, journal: Journal) -> web.Response:
     """The answer to a POST; StatusError for what is no event."""
     codec, obj = asked.named(KIND)
-    answer = asked.echo(codec, obj, 201)
-    body = codec.encode_single(obj.api_version, KIND, obj.encode())
+    asked.check_taken(codec)
+    event = Encoded.of(codec, obj)
+    body = event.body()
     _check_size(body)
     await journal.written(journal.put_event("POST", asked.target, codec.content_type, body))
-    return answer
+    return response(event, 201)
 
 
 async def take_event_patch(asked: Asked, journal: Journal) -> web.Response:

@@ -18,11 +18,11 @@ from aiohttp import web
 
 from addons import metrics
 from addons.answers import Answers, answer_name
-from addons.asked import HEADERS, Asked
+from addons.asked import Asked, response
 from addons.exchange import Exchange
 from addons.standby import LEASE_NAMESPACE
 from kube.client import Client, Unreachable
-from kube.codec import Codec, codec_for
+from kube.codec import codec_for
 from kube.codec_base import write_version
 from kube.encoded import Encoded
 from kube.encoding import Encoding
@@ -107,7 +107,7 @@ class NodeLease:
         held = self._held
         if held is None or held.codec.encoding not in encodings:
             held = await self._learn(asked)
-        return _response(held, 200)
+        return response(held, 200)
 
     async def _create(self, asked: Asked) -> web.Response:
         codec, obj = asked.named("Lease")
@@ -120,24 +120,24 @@ class NodeLease:
                 self._pushed = _identity(made)
             except Unreachable as error:
                 logger.info("the lease is created later: %s", error)
-                _check_taken(codec, asked)
+                asked.check_taken(codec)
         elif self._held is None:
-            _check_taken(codec, asked)
+            asked.check_taken(codec)
         else:
             raise StatusError(
                 409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
             )
         self._hear(made)
-        return _response(made, 201)
+        return response(made, 201)
 
     async def _update(self, asked: Asked) -> web.Response:
         codec, obj = asked.decoded("Lease")
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
-        _check_taken(codec, asked)
+        asked.check_taken(codec)
         held = Encoded.of(codec, obj)
         self._hear(held)
-        return _response(held, 200)
+        return response(held, 200)
 
     def _hear(self, held: Encoded) -> None:
         """Kubelet is alive."""
@@ -271,15 +271,3 @@ def _written_over(lease: Encoded, version: int) -> bytes:
     metadata.clear("uid")
     metadata.set("resourceVersion", write_version(version))
     return Encoded.of(lease.codec, obj).body()
-
-
-def _check_taken(codec: Codec, asked: Asked) -> None:
-    """The client must take what it sent: nothing here translates."""
-    if codec.encoding not in asked.encodings():
-        raise not_acceptable(f"the lease is answered as {codec.encoding}, as it came")
-
-
-def _response(held: Encoded, status: int) -> web.Response:
-    return web.Response(
-        status=status, body=held.body(), headers={**HEADERS, "Content-Type": held.codec.content_type}
-    )

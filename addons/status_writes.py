@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from aiohttp import web
 
 from addons.answers import Answers, answer_name
-from addons.asked import HEADERS, Asked
+from addons.asked import Asked, response
 from addons.journal import Journal, StatusEntry
 from addons.kept_objects import KeptObjects
 from kube.client import Client, Unreachable
@@ -75,9 +75,7 @@ class StatusWrites:
             entry = self._journal.put_status(found[0].entry(path, made[0]))
         await self._journal.written(entry)
         answer = min(acceptable, key=lambda each: encodings.index(each.codec.encoding))
-        return web.Response(
-            body=answer.body(), headers={**HEADERS, "Content-Type": answer.codec.content_type}
-        )
+        return response(answer)
 
     async def refused(self, entry: StatusEntry) -> None:
         """The cloud does not take a status: show again what it has."""
