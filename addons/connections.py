@@ -1,4 +1,4 @@
-"""What mitmproxy's connection handlers need for Kubernetes: room for many watches, and an end for dead streams.
+"""What mitmproxy's connection handlers need for Kubernetes: room for many watches, and an end for dead connections.
 
 Also makes the answers that mitmproxy writes by itself (a malformed request, a server that cannot be reached) a Status.
 """
@@ -16,9 +16,10 @@ from mitmproxy import connection, ctx
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from addons import http_layer, rescue
 from addons.guard import guarded_connection
-from addons.rescue import install as install_rescue
 from kube.status import StatusError, bad_request, entity_too_large, unavailable
 
 STREAMS_PER_CLIENT = 1_000
@@ -27,6 +28,8 @@ STREAMS_PER_CLIENT = 1_000
 
 class WideH2Connection(BufferedH2Connection):
     """Lets an HTTP/2 client have as many streams on one connection as it has watches; mitmproxy's limit is 100."""
+
+    MAX_CLOSED_STREAMS = http_layer.MAX_REMEMBERED
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
@@ -43,13 +46,21 @@ class Connections:
         vars(_http1)["make_error_response"] = _status_response
         vars(_http2)["format_error"] = _status_body
         vars(_http2)["BufferedH2Connection"] = WideH2Connection
-        install_rescue()
+        rescue.install()
+        http_layer.install()
 
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
         handler = _proxyserver().connections.get(client.id)
         if handler is not None:
             handler.max_conns = defaultdict(lambda: asyncio.Semaphore(STREAMS_PER_CLIENT))
+
+    @guarded_connection
+    def server_connect_error(self, data: ServerConnectionHookData) -> None:
+        """A connection that could not be opened is nothing to keep; mitmproxy would, until the client leaves."""
+        handler = _proxyserver().connections.get(data.client.id)
+        if handler is not None:
+            handler.transports.pop(data.server, None)
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
+import h2.config
+import h2.connection
+import h2.events
 from mitmproxy import http
 from mitmproxy.options import Options
 from mitmproxy.proxy import commands, mode_specs
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.server import LiveConnectionHandler
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.exchange import begin, exchange_of
 from tests.addons.samples import exchange
@@ -45,27 +50,73 @@ class Raw:
         await writer.wait_closed()
 
 
+class Http2Server:
+    """A server of HTTP/2 that takes `limit` streams of a connection; it ends an answer unless it is asked to watch."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.port = 0
+        self.streams: list[int] = []
+        """How many streams each connection has had."""
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
+        conn.local_settings.max_concurrent_streams = self._limit
+        conn.local_settings.acknowledge()
+        conn.initiate_connection()
+        mine = len(self.streams)
+        self.streams.append(0)
+        while True:
+            writer.write(conn.data_to_send())
+            data = await reader.read(65536)
+            if not data:
+                break
+            for event in conn.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived):
+                    self.streams[mine] += 1
+                    conn.send_headers(event.stream_id, [(":status", "200")])
+                    watches = b"watch" in dict(event.headers)[b":path"]
+                    conn.send_data(event.stream_id, b"server", end_stream=not watches)
+        writer.close()
+
+
 class Handler(LiveConnectionHandler):
     """One client connection; hooks are plain functions of the test's."""
 
     def __init__(
-        self, proxy: Proxy, is_h2: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, proxy: Proxy[Any], is_h2: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         super().__init__(reader, writer, proxy.options, mode_specs.ProxyMode.parse("regular"))
         self._proxy = proxy
         context = self.layer.context
         context.client.alpn = b"h2" if is_h2 else b"http/1.1"
-        self.layer = HttpLayer(context, HTTPMode.regular)
+        self.layer = proxy.layer_type(context, HTTPMode.regular)
+        proxy.handlers.append(self)
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
         self._proxy.hook(hook)
 
 
-class Proxy:
+class Proxy[Server: Raw | Http2Server]:
     """Sends each request to `server`, and a rescued one to `node`."""
 
-    def __init__(self, options: Options, server: Raw, node: Raw) -> None:
+    def __init__(
+        self,
+        options: Options,
+        server: Server,
+        node: Raw,
+        layer_type: type[HttpLayer] = HttpLayer,
+    ) -> None:
         self.server, self.node = server, node
+        self.layer_type = layer_type
+        self.handlers: list[Handler] = []
         self.hooks: list[str] = []
         """The names of the flow's hooks, in their order."""
         self.rescue: Callable[[http.HTTPFlow], None] | None = self.turn
@@ -78,6 +129,9 @@ class Proxy:
 
     def hook(self, hook: commands.StartHook) -> None:
         (found,) = hook.args()
+        if hook.name == "server_connected" and isinstance(found, ServerConnectionHookData):
+            # As TLS would have it negotiated.
+            found.server.alpn = b"h2" if isinstance(self.server, Http2Server) else b"http/1.1"
         if not isinstance(found, http.HTTPFlow):
             return
         self.hooks.append(hook.name)

@@ -13,13 +13,16 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from mitmproxy import connection
+from mitmproxy.addons import next_layer
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy import server
+from mitmproxy.proxy import layers, server
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http1, _http2
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 
 from addons.connections import STREAMS_PER_CLIENT, Connections
+from addons.http_layer import LastingHttpLayer
 from addons.rescue import RescuedStream
 
 CHANGED = (
@@ -27,6 +30,8 @@ CHANGED = (
     (_http2, "format_error"),
     (_http2, "BufferedH2Connection"),
     (http_layers, "HttpStream"),
+    (layers, "HttpLayer"),
+    (next_layer, "HttpLayer"),
 )
 """What `load` puts its own in place of."""
 
@@ -124,6 +129,13 @@ def test_a_connection_without_a_task_is_passed_over(proxyserver: Proxyserver) ->
     assert Connections().cut(lambda _: True) == 0
 
 
+def test_a_connection_that_could_not_be_opened_is_not_kept(proxyserver: Proxyserver) -> None:
+    client, failed, open_ = tflow.tclient_conn(), tflow.tserver_conn(), tflow.tserver_conn()
+    add_handler(proxyserver, client, failed, open_)
+    Connections().server_connect_error(ServerConnectionHookData(failed, client))
+    assert set(proxyserver.connections[client.id].transports) == {client, open_}
+
+
 @pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize(
     ("code", "reason"),
@@ -151,6 +163,12 @@ def test_mitmproxys_own_errors_are_statuses(code: int, reason: str) -> None:
 def test_streams_can_be_rescued() -> None:
     Connections().load(None)
     assert patched(http_layers, "HttpStream") is RescuedStream
+
+
+@pytest.mark.usefixtures("restored")
+def test_client_connections_last() -> None:
+    Connections().load(None)
+    assert patched(layers, "HttpLayer") is patched(next_layer, "HttpLayer") is LastingHttpLayer
 
 
 @pytest.mark.usefixtures("restored")

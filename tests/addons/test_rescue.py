@@ -30,7 +30,7 @@ FAILED = metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue")
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy[Raw]]:
     monkeypatch.setattr(http_layers, "HttpStream", HttpStream)  # puts it back afterwards
     install()
     with taddons.context(Proxyserver()) as context:
@@ -43,11 +43,11 @@ def parts(answer: bytes) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
-def test_mitmproxy_makes_streams_of_this_kind(proxy: Proxy) -> None:
+def test_mitmproxy_makes_streams_of_this_kind(proxy: Proxy[Raw]) -> None:
     assert vars(http_layers)["HttpStream"] is RescuedStream
 
 
-async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy) -> None:
+async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) -> None:
     async with proxy.serve():
         assert parts(await proxy.ask(GET)) == (200, b"server")
     assert not proxy.node.got
@@ -56,7 +56,7 @@ async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy) -> None
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("request_", [GET, POST], ids=["GET", "POST"])
 async def test_a_request_whose_server_fails_is_answered_by_the_node(
-    proxy: Proxy, says: bytes, request_: bytes
+    proxy: Proxy[Raw], says: bytes, request_: bytes
 ) -> None:
     proxy.server.says = says
     async with proxy.serve():
@@ -69,7 +69,7 @@ async def test_a_request_whose_server_fails_is_answered_by_the_node(
     assert "error" not in proxy.hooks, "the flow did not fail"
 
 
-async def test_a_server_that_refuses_the_connection(proxy: Proxy) -> None:
+async def test_a_server_that_refuses_the_connection(proxy: Proxy[Raw]) -> None:
     async with proxy.serve():
         free = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         proxy.server.port = free.sockets[0].getsockname()[1]
@@ -82,7 +82,7 @@ async def test_a_server_that_refuses_the_connection(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
 async def test_a_client_of_http2_is_answered_too_and_its_other_streams_are_not_disturbed(
-    proxy: Proxy, says: bytes
+    proxy: Proxy[Raw], says: bytes
 ) -> None:
     proxy.server.says = says
     async with proxy.serve(is_h2=True), asyncio.timeout(5):
@@ -98,7 +98,7 @@ async def test_a_client_of_http2_is_answered_too_and_its_other_streams_are_not_d
 
 @pytest.mark.parametrize("node_says", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
-async def test_a_request_is_turned_once(proxy: Proxy, says: bytes, node_says: bytes) -> None:
+async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
     """A node that fails as well is a 502, not a circle and no silence."""
     proxy.server.says, proxy.node.says = says, node_says
     async with proxy.serve(), asyncio.timeout(5):
@@ -108,7 +108,7 @@ async def test_a_request_is_turned_once(proxy: Proxy, says: bytes, node_says: by
 
 
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
-async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy, says: bytes) -> None:
+async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy[Raw], says: bytes) -> None:
     proxy.rescue = None
     proxy.server.says = says
     async with proxy.serve():
@@ -117,7 +117,7 @@ async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy, says: bytes
     assert proxy.hooks.count("error") == 1
 
 
-async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy) -> None:
+async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> None:
     def fail(_: http.HTTPFlow) -> None:
         raise RuntimeError("unforeseen")
 
@@ -130,7 +130,7 @@ async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy) -> None:
     assert proxy.hooks.count("error") == 1
 
 
-async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(proxy: Proxy) -> None:
+async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(proxy: Proxy[Raw]) -> None:
     proxy.is_streamed = True
     proxy.server.says = BROKEN["closed within the body"]
     async with proxy.serve():
@@ -140,7 +140,7 @@ async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(prox
     assert proxy.hooks.count("error") == 1
 
 
-async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy) -> None:
+async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
     proxy.server.says = b""
     async with proxy.serve():
         _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 
 
@@ -24,6 +25,8 @@ class Streams:
         self._flush()
         self.status: dict[int, int] = {}
         self.received: Counter[int] = Counter()
+        self.ended: set[int] = set()
+        """Streams whose answer is whole, or was broken off."""
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._read())
 
@@ -45,6 +48,10 @@ class Streams:
         self._h2.send_headers(stream, [*pseudo, *headers.items()], end_stream=True)
         self._flush()
         return stream
+
+    def cancel(self, stream: int) -> None:
+        self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+        self._flush()
 
     async def until(self, wanted: Callable[[], bool]) -> None:
         """Return when something holds; it is looked at after each event."""
@@ -71,6 +78,8 @@ class Streams:
                     case h2.events.DataReceived():
                         self.received[event.stream_id] += len(event.data)
                         self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    case h2.events.StreamEnded() | h2.events.StreamReset():
+                        self.ended.add(event.stream_id)
             self._flush()
             self._news.set()
 

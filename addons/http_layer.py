@@ -1,0 +1,77 @@
+"""mitmproxy's HTTP layer for clients that stay connected for months, as every client-go that speaks HTTP/2 does.
+
+mitmproxy remembers each upstream connection of a client connection for good: one that failed would fail every later
+request, ended ones would pile up, and a request past a server's limit of streams would wait for one to end.
+"""
+
+from __future__ import annotations
+
+from mitmproxy import connection
+from mitmproxy.addons import next_layer
+from mitmproxy.proxy import layer, layers
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers.http import GetHttpConnection, HttpLayer, HTTPMode
+from mitmproxy.proxy.layers.http._http2 import Http2Client
+
+MAX_STREAMS = 100
+"""Streams on a connection as long as no server has said how many it takes: kube-apiserver's default, as Go's."""
+MAX_REMEMBERED = 1000
+"""Ended streams whose numbers a connection remembers."""
+
+
+class LastingHttpLayer(HttpLayer):
+    """Forgets upstream connections that ended, and opens another one where all there are have no room."""
+
+    def __init__(self, context: Context, mode: HTTPMode) -> None:
+        super().__init__(context, mode)
+        self._limit = MAX_STREAMS
+        """What the last server said, for connections that are not that far."""
+
+    def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
+        self._forget_ended()
+        suitable = [each for each in self.connections if event.connection_spec_matches(each)]
+        full = [each for each in suitable if self._is_full(each)]
+        for each in full:  # mitmproxy takes the first that is suitable
+            self.connections[each] = self.connections.pop(each)
+        yield from super().get_connection(event, reuse=reuse and len(full) < len(suitable))
+
+    def _forget_ended(self) -> None:
+        ended = [each for each in self.connections if _has_ended(each)]
+        if ended:
+            used = {id(stream.context.server) for stream in self.streams.values()}
+            for each in ended:
+                if id(each) not in used and each not in self.waiting_for_establishment:
+                    del self.connections[each]
+
+    def _is_full(self, conn: connection.Connection) -> bool:
+        waiting = self.waiting_for_establishment.get(conn)
+        if waiting is not None:
+            return len(waiting) >= self._limit
+        client = self.connections[conn].context.layers[-1]
+        if not isinstance(client, Http2Client):
+            return False
+        self._forget_streams(client)
+        if client.provisional_max_concurrency is None:
+            self._limit = client.h2_conn.remote_settings.max_concurrent_streams
+        return bool(client.h2_conn.open_outbound_streams + len(client.stream_queue) >= self._limit)
+
+    def _forget_streams(self, client: Http2Client) -> None:
+        """mitmproxy keeps for good which of a client's streams became which of the server's."""
+        if len(client.our_stream_id) < 2 * MAX_REMEMBERED:
+            return
+        for theirs, ours in list(client.our_stream_id.items()):
+            if theirs not in self.streams and ours not in client.streams:
+                del client.our_stream_id[theirs], client.their_stream_id[ours]
+
+
+def _has_ended(conn: connection.Connection) -> bool:
+    """No more will be heard of it: it could not be opened, or mitmproxy has told of its end."""
+    if not isinstance(conn, connection.Server) or conn.connected:
+        return False
+    return conn.timestamp_end is not None or (conn.error is not None and conn.timestamp_tcp_setup is None)
+
+
+def install() -> None:
+    """Let mitmproxy make layers of this kind."""
+    vars(next_layer)["HttpLayer"] = LastingHttpLayer
+    vars(layers)["HttpLayer"] = LastingHttpLayer

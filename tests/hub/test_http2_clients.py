@@ -1,0 +1,82 @@
+"""Clients of HTTP/2, which keep one connection for all they ask: through outages, and with more than a server takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.http2 import Streams
+from tests.hub.process import Hub
+
+NAMESPACES = "/api/v1/namespaces"
+MANY = 250
+"""Watches of one client: kube-apiserver takes 100 on a connection."""
+
+
+@pytest.fixture
+async def headers(real_cloud: RealCloud) -> dict[str, str]:
+    """Of a component that is not cached: all that it asks is relayed."""
+    token = await asyncio.to_thread(real_cloud.token, "default", "lasting")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "lasting"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "lasting"}],
+    }
+    await asyncio.to_thread(real_cloud.apply, [role])
+    return {"authorization": f"Bearer {token}", "user-agent": "lasting/v1"}
+
+
+@asynccontextmanager
+async def connected(hub: Hub) -> AsyncIterator[Streams]:
+    streams = await Streams.open(hub.tls_port, str(hub.authority))
+    try:
+        async with asyncio.timeout(60):
+            yield streams
+    finally:
+        await streams.close()
+
+
+async def ask(streams: Streams, headers: dict[str, str]) -> int:
+    """The status of a whole answer."""
+    stream = streams.get(NAMESPACES, headers)
+    await streams.until(lambda: stream in streams.ended)
+    return streams.status[stream]
+
+
+async def test_a_connection_goes_on_after_an_outage(
+    linked: tuple[Hub, Link], headers: dict[str, str]
+) -> None:
+    hub, link = linked
+    await asyncio.to_thread(hub.start)
+    async with connected(hub) as streams:
+        assert await ask(streams, headers) == 200
+        link.refuse()
+        # What is under way when the link dies is the client's to repeat.
+        assert await ask(streams, headers) in (502, 503)
+        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 20)
+        assert await ask(streams, headers) == 503
+        link.carry()
+        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 20)
+        assert await ask(streams, headers) == 200
+
+
+async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
+    linked: tuple[Hub, Link], headers: dict[str, str]
+) -> None:
+    hub, link = linked
+    await asyncio.to_thread(hub.start)
+    before = link.traffic.accepted
+    async with connected(hub) as streams:
+        watches = [streams.get(f"{NAMESPACES}?watch=true", headers) for _ in range(MANY)]
+        await streams.until(lambda: all(streams.received[each] for each in watches))
+        assert {streams.status[each] for each in watches} == {200}
+        # And there is room for a request beside them.
+        assert await ask(streams, headers) == 200
+    assert link.traffic.accepted - before <= MANY / 100 + 3, "streams share connections"
