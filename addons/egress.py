@@ -32,7 +32,8 @@ from kube.status import internal, unavailable
 PROBE_INTERVAL = 3.8
 """Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s.
 
-Oftener would cost more than 150 bytes a second: a probe is some 550 bytes, most of them kube-apiserver's headers.
+Oftener would cost more than 150 bytes a second over HTTP/1.1, where a probe is some 550 bytes, most of them headers;
+over HTTP/2 it is a third of that.
 """
 PROBE_TIMEOUT = 1.9
 """Seconds a server has to answer a probe, or to send anything else: twice the slowest satellite link's round trip."""
@@ -96,19 +97,17 @@ class Egress:
         self._probes: list[asyncio.Task[None]] = []
         self._origin: tuple[str, int] | None = None
 
-    def start(
-        self, cloud: Cloud, credentials: Credentials, origin: tuple[str, int], client_of: Callable[[], Client]
-    ) -> None:
+    def start(self, cloud: Cloud, credentials: Credentials, origin: tuple[str, int], client: Client) -> None:
         """Take the servers, what to show them, and the one other address that flows may go to; begin to probe.
 
-        `client_of` makes a client of the hub's own listener; each probe has its own, and so its own connection.
+        `client` is one of the hub's own listener.
         """
         self.cloud, self._credentials, self._origin = cloud, credentials, origin
         self._tls = UpstreamTls(credentials)
         for health in cloud.servers:
             metrics.SERVER_UP.labels(str(health.server)).set(1)
             name = f"probe of {health.server}"
-            self._probes.append(asyncio.create_task(self._probe(health, client_of()), name=name))
+            self._probes.append(asyncio.create_task(self._probe(health, client), name=name))
 
     def done(self) -> None:
         for probe in self._probes:
@@ -240,13 +239,19 @@ class Egress:
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
             self._went_down(health)
+        elif not health.usable:
+            # An attempt to connect that hangs would be waited for by the next probe, too.
+            self._cut(health.server)
 
     def _went_down(self, health: ServerHealth) -> None:
-        cut = self._connections.cut(lambda conn: _leads_to(conn, health.server))
+        cut = self._cut(health.server)
         logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
         metrics.SERVER_UP.labels(str(health.server)).set(0)
         metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
         self.changed.beat()
+
+    def _cut(self, server: Server) -> int:
+        return self._connections.cut(lambda conn: _leads_to(conn, server))
 
     def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
         """Counts what a server sends, which also shows that it is there."""

@@ -1,7 +1,8 @@
 """mitmproxy's HTTP layer for clients that stay connected for months, as every client-go that speaks HTTP/2 does.
 
 mitmproxy remembers each upstream connection of a client connection for good: one that failed would fail every later
-request, ended ones would pile up, and a request past a server's limit of streams would wait for one to end.
+request, ended ones would pile up, and a request past a server's limit of streams would wait for one to end. To a server
+of HTTP/1.1 it would open a connection for each request of HTTP/2.
 """
 
 from __future__ import annotations
@@ -10,7 +11,16 @@ from mitmproxy import connection
 from mitmproxy.addons import next_layer
 from mitmproxy.proxy import layer, layers
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http import GetHttpConnection, HttpLayer, HTTPMode
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import (
+    GetHttpConnection,
+    GetHttpConnectionCompleted,
+    HttpLayer,
+    HTTPMode,
+)
+from mitmproxy.proxy.layers.http._base import HttpEvent
+from mitmproxy.proxy.layers.http._events import RequestHeaders
+from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 
 MAX_STREAMS = 100
@@ -30,6 +40,11 @@ class LastingHttpLayer(HttpLayer):
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
         self._forget_ended()
         suitable = [each for each in self.connections if event.connection_spec_matches(each)]
+        idle = next(filter(self._is_idle, suitable), None) if reuse else None
+        if idle is not None:
+            stream = self.command_sources.pop(event)
+            yield from self.event_to_child(stream, GetHttpConnectionCompleted(event, (idle, None)))
+            return
         full = [each for each in suitable if self._is_full(each)]
         for each in full:  # mitmproxy takes the first that is suitable
             self.connections[each] = self.connections.pop(each)
@@ -42,6 +57,13 @@ class LastingHttpLayer(HttpLayer):
             for each in ended:
                 if id(each) not in used and each not in self.waiting_for_establishment:
                     del self.connections[each]
+
+    def _is_idle(self, conn: connection.Connection) -> bool:
+        """It speaks HTTP/1.1, and its last answer is whole."""
+        if not conn.connected or conn in self.waiting_for_establishment:
+            return False
+        client = self.connections[conn].context.layers[-1]
+        return isinstance(client, KeptHttp1Client) and client.stream_id is None
 
     def _is_full(self, conn: connection.Connection) -> bool:
         waiting = self.waiting_for_establishment.get(conn)
@@ -64,6 +86,17 @@ class LastingHttpLayer(HttpLayer):
                 del client.our_stream_id[theirs], client.their_stream_id[ours]
 
 
+class KeptHttp1Client(Http1Client):
+    """An upstream connection that goes on after a request of HTTP/2, as it does after one of HTTP/1.1."""
+
+    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        yield from super().send(event)
+        if isinstance(event, RequestHeaders) and self.request is not None:
+            # By this mitmproxy decides whether the connection is done with the answer.
+            self.request = self.request.copy()
+            self.request.http_version = "HTTP/1.1"
+
+
 def _has_ended(conn: connection.Connection) -> bool:
     """No more will be heard of it: it could not be opened, or mitmproxy has told of its end."""
     if not isinstance(conn, connection.Server) or conn.connected:
@@ -72,6 +105,7 @@ def _has_ended(conn: connection.Connection) -> bool:
 
 
 def install() -> None:
-    """Let mitmproxy make layers of this kind."""
+    """Let mitmproxy make layers of these kinds."""
+    vars(http_layers)["Http1Client"] = KeptHttp1Client
     vars(next_layer)["HttpLayer"] = LastingHttpLayer
     vars(layers)["HttpLayer"] = LastingHttpLayer

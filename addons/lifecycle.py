@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 
-import aiohttp
 from mitmproxy import command, ctx, exceptions
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.mode_specs import ProxyMode
@@ -40,8 +39,9 @@ from addons.serving import Serving
 from addons.serving_certificate import ServingCertificate, own_certificate
 from addons.settings import Settings, listener_modes, parse_server
 from addons.sources import Sources, ViewKey
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.encoding import Encoding
+from kube.http2 import Http2Session
 from kube.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 from kube.reflector import Question
 from kube.request import ResourceType
@@ -64,7 +64,7 @@ class Lifecycle:
         self._identity = identity
         self._router = router
         self._egress = egress
-        self._sessions: list[aiohttp.ClientSession] = []
+        self._session: Http2Session | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._sources: Sources | None = None
         self._inputs: FilterInputs | None = None
@@ -115,10 +115,8 @@ class Lifecycle:
                 part.close()
         for task in self._tasks:
             task.cancel()
-        for session in self._sessions:
-            # The loop ends with the process; the connector's sockets are all there is to close.
-            if session.connector is not None:
-                session.connector._close()
+        if self._session is not None:
+            self._session.close()
 
     @command.command("edgehub.explain")  # type: ignore[untyped-decorator]  # mitmproxy has no annotations there
     def explain(
@@ -131,7 +129,10 @@ class Lifecycle:
         return explain(self._rules.rules, self._sources, self._inputs, verb=verb, **asked).text
 
     def _build(self, settings: Settings, credentials: Credentials, cloud: Cloud) -> None:
-        client = self._client()
+        # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
+        session = self._session = Http2Session()
+        relaying = Client(session, self._internal, {INTERNAL_HEADER: self._resolve.secret})
+        client = relaying.with_headers({"User-Agent": "edgehub"})
         filters = _filters(settings)
 
         def client_of(authorization: str) -> Client:
@@ -170,12 +171,11 @@ class Lifecycle:
             Kind.VIEW: Serving(sources, reviews, lambda: rules.rules, settings.wait)
         }
         if self._offline is not None:
-            own, relaying = client, self._internal_client()
-            self._offline.build(settings, own, relaying, cloud, self._egress.changed, reviews, sources)
+            self._offline.build(settings, client, relaying, cloud, self._egress.changed, reviews, sources)
             answerers |= self._offline.answerers
         origin = self._origin = Origin(answerers)
         self._router.start(origin, rules, inputs, self._offline.backed if self._offline is not None else None)
-        self._egress.start(cloud, credentials, origin.address, self._client)
+        self._egress.start(cloud, credentials, origin.address, client)
         self._tasks.append(asyncio.create_task(origin.start(), name="origin"))
         self._tasks.append(asyncio.create_task(self._hurry(sources), name="reflectors after an outage"))
         if settings.local_health:
@@ -191,14 +191,6 @@ class Lifecycle:
         task = asyncio.create_task(work, name=name)
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
-
-    def _client(self) -> Client:
-        return self._internal_client().with_headers({"User-Agent": "edgehub"})
-
-    def _internal_client(self) -> Client:
-        session = new_session()
-        self._sessions.append(session)
-        return Client(session, self._internal, {INTERNAL_HEADER: self._resolve.secret})
 
     async def _hurry(self, sources: Sources) -> None:
         while True:

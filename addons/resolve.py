@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 
-from mitmproxy import http
+from mitmproxy import connection, http
 
 from addons.caller import Listener
 from addons.exchange import Exchange, begin
-from addons.guard import guarded
+from addons.guard import guarded, guarded_connection
 from kube.component import component_of
 from kube.request import parse_request
 from kube.status import bad_request, forbidden
@@ -32,6 +32,12 @@ class Resolve:
     def listen(self, modes: dict[str, str]) -> None:
         """Learn which of mitmproxy's mode specifications is which listener."""
         self._listeners = {spec: Listener(name) for spec, name in modes.items()}
+
+    @guarded_connection
+    def client_connected(self, client: connection.Client) -> None:
+        if self._listeners.get(client.proxy_mode.full_spec) is Listener.INTERNAL:
+            # The hub's own session speaks nothing else, and without TLS nobody negotiates it.
+            client.alpn = b"h2"
 
     @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from kube.client import Client
+from kube.http1 import Http1Session
 from kube.kubeconfig import Credentials, Piece, load_kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -93,7 +94,7 @@ def open_session(
 
 def connect(session: aiohttp.ClientSession, credentials: Credentials, identity: str) -> Client:
     """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
-    return Client(session, credentials.server, {"User-Agent": f"{USER_AGENT} ({identity})"})
+    return Client(Http1Session(session), credentials.server, {"User-Agent": f"{USER_AGENT} ({identity})"})
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

@@ -1,4 +1,4 @@
-"""HTTP to a Kubernetes API, as far as a reflector needs it: whole answers, and streams of a watch.
+"""Requests to a Kubernetes API, as far as a reflector needs them: whole answers, and streams of a watch.
 
 The hub's client speaks to the hub's own listener, so that all egress is mitmproxy's; the manager's to the cloud.
 """
@@ -9,21 +9,17 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
+from urllib.parse import quote, urlencode
 
 from kube.codec import codec_for
 from kube.codec_base import read_status
 from kube.encoding import Encoding
 from kube.objects import decode_object
+from kube.session import Response, Session
 from kube.status import StatusError, parse_status
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds to a connection, as client-go's dialer is used by kubelet."""
 ANSWER_TIMEOUT = 60.0
 """Seconds to a whole answer: kube-apiserver gives up on a request that is no watch after as many."""
 RELAY_TIMEOUT = 75.0
@@ -31,8 +27,7 @@ RELAY_TIMEOUT = 75.0
 THREAD_THRESHOLD = 256 * 1024
 """Bytes from which a body is unpacked in a thread: about a millisecond of the event loop's time."""
 
-
-NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError, EOFError, zlib.error)
+NETWORK_ERRORS = (OSError, EOFError, zlib.error)
 """How no answer, or half of one, shows."""
 
 
@@ -69,7 +64,7 @@ class Stream:
 class Client:
     """Requests to one base URL with one set of headers. Close the session it was given, not the client."""
 
-    def __init__(self, session: aiohttp.ClientSession, base_url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, session: Session, base_url: str, headers: Mapping[str, str]) -> None:
         self._session = session
         self._base_url = base_url.rstrip("/")
         self._headers = dict(headers)
@@ -93,17 +88,10 @@ class Client:
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
         if body is not None:
             headers["Content-Type"] = content_type
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        url = self._base_url + _target(path, query)
         try:
-            async with self._session.request(
-                method,
-                self._base_url + path,
-                params=query,
-                headers=headers,
-                data=body,
-                timeout=limits,
-                # A redirect would take the hub's headers, its secret among them, to another host.
-                allow_redirects=False,
+            async with self._session.open(
+                method, url, headers=headers.items(), body=body, timeout=timeout
             ) as response:
                 raw = await response.read()
                 text = await _unpack(raw, response.headers.get("Content-Encoding", ""))
@@ -123,21 +111,16 @@ class Client:
         timeout: float = RELAY_TIMEOUT,
     ) -> WholeAnswer:
         """Somebody else's request passed on as it is, and its answer, whatever it says. Unreachable for none."""
-        sent = CIMultiDict(headers)
-        sent.update(self._headers)
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        own = {name.lower() for name in self._headers}
+        sent = [(name, value) for name, value in headers if name.lower() not in own]
+        sent += self._headers.items()
+        url = self._base_url + target
         try:
-            async with self._session.request(
-                method,
-                URL(self._base_url + target, encoded=True),
-                headers=sent,
-                data=body or None,
-                timeout=limits,
-                allow_redirects=False,
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            async with self._session.open(
+                method, url, headers=sent, body=body or None, timeout=timeout
             ) as response:
                 return WholeAnswer(response.status, response.headers, await response.read())
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except NETWORK_ERRORS as error:
             raise Unreachable(f"{method}: {_words(error)}") from error
 
     @asynccontextmanager
@@ -146,35 +129,29 @@ class Client:
     ) -> AsyncIterator[Stream]:
         """An open watch, for `timeout` seconds at most. Errors as `request`, also while reading."""
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
-        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
-        asked = self._session.get(
-            self._base_url + path, params=query, headers=headers, timeout=limits, allow_redirects=False
-        )
-        try:
-            response = await asked
-        except NETWORK_ERRORS as error:
-            raise Unreachable(f"watch {path}: {_words(error)}") from error
-        async with response:
+        url = self._base_url + _target(path, query)
+        asked = self._session.open("GET", url, headers=headers.items(), body=None, timeout=timeout)
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(asked)
+            except NETWORK_ERRORS as error:
+                raise Unreachable(f"watch {path}: {_words(error)}") from error
             packed = response.headers.get("Content-Encoding", "")
             if response.status != 200:
                 raise _refusal(response, await _read_refusal(path, response, packed))
-            chunks = response.content.iter_any()
+            chunks = response.chunks()
             yield Stream(_media_type(response), _read(path, _gunzip(chunks) if packed == "gzip" else chunks))
 
 
-def new_session(*, ssl: bool = True) -> aiohttp.ClientSession:
-    """A session for `Client`: bodies come packed, connections are not limited (each watch holds one)."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30, ssl=ssl)
-    return aiohttp.ClientSession(
-        connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
-    )
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query, quote_via=quote)}" if query else path
 
 
-def _media_type(response: aiohttp.ClientResponse) -> str:
+def _media_type(response: Response) -> str:
     return response.headers.get("Content-Type", "").partition(";")[0].strip()
 
 
-def _refusal(response: aiohttp.ClientResponse, body: bytes) -> StatusError:
+def _refusal(response: Response, body: bytes) -> StatusError:
     """The server's own Status, in whichever encoding the answer was asked for."""
     if _media_type(response) == Encoding.PROTOBUF:
         try:
@@ -199,7 +176,7 @@ async def _read(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]
         raise Unreachable(f"watch {path}: {_words(error)}") from error
 
 
-async def _read_refusal(path: str, response: aiohttp.ClientResponse, packed: str) -> bytes:
+async def _read_refusal(path: str, response: Response, packed: str) -> bytes:
     try:
         return await _unpack(await response.read(), packed)
     except NETWORK_ERRORS as error:

@@ -137,7 +137,7 @@ async def slices(url: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What the link carried: all bytes, those of bodies, and the connections, each with a TLS handshake of 5.5 KB."""
+    """What the link carried: all bytes, those of bodies, and the connections, each with a TLS handshake."""
 
     bytes: int = 0
     bodies: int = 0

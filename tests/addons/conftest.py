@@ -6,6 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from mitmproxy.addons import next_layer
+from mitmproxy.proxy import layers
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import _http1, _http2
 
 from addons.answers import Answers
 from tests.addons import lease_parts, replay_parts
@@ -28,6 +32,25 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubParts]:
     async with HubParts(cloud) as made:
         yield made
+
+
+CHANGED = (
+    (_http1, "make_error_response"),
+    (_http2, "format_error"),
+    (_http2, "BufferedH2Connection"),
+    (http_layers, "HttpStream"),
+    (http_layers, "Http1Client"),
+    (layers, "HttpLayer"),
+    (next_layer, "HttpLayer"),
+)
+"""What the hub puts its own in place of."""
+
+
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub changes mitmproxy for the whole process; after the test it is as it was."""
+    for module, name in CHANGED:
+        monkeypatch.setattr(module, name, getattr(module, name))
 
 
 @pytest.fixture

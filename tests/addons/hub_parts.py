@@ -23,9 +23,10 @@ from addons.routing import Kind, decide
 from addons.rule_table import Rules, parse_rules
 from addons.serving import Serving
 from addons.sources import Sources
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.codec import FrameReader, WatchFrame, codec_for
 from kube.encoding import Encoding
+from kube.http1 import Http1Session
 from kube.request import parse_request
 from tests.addons.observed import ended
 from tests.addons.samples import HUB, Json
@@ -44,7 +45,7 @@ class HubParts:
 
     def __init__(self, cloud: ScriptableCloud, idle: float = 300.0) -> None:
         self.cloud = cloud
-        self.session = new_session()
+        self.session = aiohttp.ClientSession(auto_decompress=False)
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
@@ -122,7 +123,7 @@ class HubParts:
     def _client_of(self, authorization: str) -> Client:
         self.clients.append(authorization)
         headers = {"User-Agent": "edgehub", "Authorization": authorization or f"Bearer {HUB_TOKEN}"}
-        return Client(self.session, self.cloud.url, headers)
+        return Client(Http1Session(self.session), self.cloud.url, headers)
 
     def _chain_of(self, bound: tuple[Filter, ...], resource: str) -> FilterChain | None:
         return FilterChain(bound, self.inputs, resource) if bound else None

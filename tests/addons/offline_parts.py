@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
-
 from addons.asked import Asked
 from addons.copies import Copies
 from addons.journal import TABLE, Journal
@@ -21,6 +19,7 @@ from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
 from kube.objects import ApiObject, decode_object
 from kube.request import parse_request
+from kube.session import Session
 from tests.addons.samples import Json, raw
 
 JSON, PROTOBUF = Encoding.JSON.value, Encoding.PROTOBUF.value
@@ -110,7 +109,7 @@ class Told(Client):
     """A cloud that says what it is told to, one after the other, and then `usual`."""
 
     def __init__(self, *says: Json | Answer | Exception) -> None:
-        super().__init__(cast(aiohttp.ClientSession, None), "http://cloud", {})
+        super().__init__(cast(Session, None), "http://cloud", {})
         self.says: list[Json | Answer | Exception] = list(says)
         self.usual: Json | Answer | Exception = {}
         self.heard: list[Heard] = []

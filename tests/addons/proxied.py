@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -25,11 +26,13 @@ FROM_NODE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode"
 
 
 class Raw:
-    """A server that says these bytes to each request, or closes the connection without, and remembers what it got."""
+    """A server that says these bytes to each request and remembers what it got; a connection is for one, or `kept`."""
 
-    def __init__(self, says: bytes) -> None:
+    def __init__(self, says: bytes, *, kept: bool = False) -> None:
         self.says = says
         self.got: list[bytes] = []
+        self.accepted = 0
+        self._kept = kept
         self.port = 0
 
     @asynccontextmanager
@@ -40,14 +43,21 @@ class Raw:
             yield
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await self._answer(reader, writer)
+            while self._kept:
+                await self._answer(reader, writer)
+        writer.close()
+        await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = [line.partition(b":") for line in head.lower().split(b"\r\n")]
         lengths = [int(value) for name, _, value in lines if name == b"content-length"]
         self.got.append(head + await reader.readexactly(sum(lengths)))
         writer.write(self.says)
         await writer.drain()
-        writer.close()
-        await writer.wait_closed()
 
 
 class Http2Server:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -32,11 +32,12 @@ from addons.settings import parse_server
 from addons.sources import Sources
 from addons.status_writes import StatusWrites
 from addons.tokens import Tokens
-from kube.client import Client, Unreachable, WholeAnswer, new_session
+from kube.client import Client, Unreachable, WholeAnswer
 from kube.disk import Disk
 from kube.disk_writer import DiskWriter
 from kube.pulse import Pulse
 from kube.request import parse_request
+from kube.session import Session
 from kube.status import StatusError
 from tests.addons.observed import until
 from tests.addons.offline_parts import STRATEGIC, Told
@@ -55,8 +56,8 @@ REPORT = b'{"status":{"phase":"Running"}}'
 class FakeCloud(Client):
     """Answers what it is told to; `None` is no answer, "hub" an error of the hub's own."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        super().__init__(session, "http://127.0.0.1:1", {})
+    def __init__(self) -> None:
+        super().__init__(cast(Session, None), "http://127.0.0.1:1", {})
         self.says: list[tuple[int, bytes] | str | None] = []
         self.asked = 0
 
@@ -75,8 +76,8 @@ class Node:
     """The parts that answer, and a client of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.session = new_session()
-        self.cloud = FakeCloud(self.session)
+        self.session = aiohttp.ClientSession(auto_decompress=False)
+        self.cloud = FakeCloud()
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
         self.copies = Copies(Disk(folder / "cache"), DiskWriter())
         self.sources = Sources(lambda _: self.cloud, lambda *_: None, 300, self.copies)

@@ -25,27 +25,10 @@ from addons.connections import STREAMS_PER_CLIENT, Connections
 from addons.http_layer import LastingHttpLayer
 from addons.rescue import RescuedStream
 
-CHANGED = (
-    (_http1, "make_error_response"),
-    (_http2, "format_error"),
-    (_http2, "BufferedH2Connection"),
-    (http_layers, "HttpStream"),
-    (layers, "HttpLayer"),
-    (next_layer, "HttpLayer"),
-)
-"""What `load` puts its own in place of."""
-
 
 def patched(module: object, name: str) -> Any:
     """What mitmproxy now uses under this name, which it does not export."""
     return getattr(module, name)
-
-
-@pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`load` changes mitmproxy for the whole process; here it is changed back."""
-    for module, name in CHANGED:
-        monkeypatch.setattr(module, name, patched(module, name))
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"
 def egress(connections: Cut) -> Egress:
     """Knows two servers; nothing probes them."""
     made = Egress(connections)
-    made.start(Cloud([], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, None))
+    made.start(Cloud([], "priority"), NO_CREDENTIALS, ORIGIN, cast(Client, None))
     made.cloud.servers += [ServerHealth(A), ServerHealth(B)]
     return made
 
@@ -136,7 +136,7 @@ def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
     egress = Egress(connections)
-    egress.start(Cloud([], "priority"), TOKEN, ORIGIN, lambda: cast(Client, None))
+    egress.start(Cloud([], "priority"), TOKEN, ORIGIN, cast(Client, None))
     egress.cloud.servers.append(ServerHealth(A))
     own = {"Authorization": caller.authorization} if caller.authorization else {}
     flow = flow_of(caller=caller, headers=own)
@@ -190,7 +190,7 @@ def started_with_tls(connections: Cut, monkeypatch: pytest.MonkeyPatch) -> tuple
         "", "", False, Piece(authority.certificate), Piece(node.certificate), Piece(node.key), Piece()
     )
     egress, asked = Egress(connections), list[Any]()
-    egress.start(Cloud([], "priority"), credentials, ORIGIN, lambda: cast(Client, None))
+    egress.start(Cloud([], "priority"), credentials, ORIGIN, cast(Client, None))
 
     def note(name: str, *, lend_certificate: bool, alpn: list[bytes]) -> None:
         asked.append((name, lend_certificate, alpn))

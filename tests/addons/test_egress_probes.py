@@ -7,8 +7,10 @@ import functools
 from typing import cast
 
 import pytest
+from mitmproxy import connection
 
 from addons import metrics
+from addons.caller import Lending
 from addons.egress import (
     ANSWERED_HEADER,
     PROBE_INTERVAL,
@@ -16,6 +18,7 @@ from addons.egress import (
     PROBE_TIMEOUT,
     RECOVERY_INTERVAL,
     Egress,
+    ServerHost,
 )
 from addons.health import Cloud, Condition, ServerHealth
 from addons.resolve import SERVER_HEADER
@@ -63,7 +66,7 @@ def server() -> Server:
 async def run_probe(server: Server, connections: Cut, script: list[int | Exception]) -> Egress:
     """An egress whose one server answered probes by the script, in virtual time."""
     egress = Egress(connections)
-    egress.start(Cloud([ServerHealth(A)], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
+    egress.start(Cloud([ServerHealth(A)], "priority"), NO_CREDENTIALS, ORIGIN, cast(Client, server))
     try:
         for says in script:
             server.says = says
@@ -130,7 +133,7 @@ async def test_a_server_that_speaks_to_others_is_up(server: Server, connections:
     loop = asyncio.get_running_loop()
     egress = Egress(connections, loop.time)
     health = ServerHealth(A)
-    egress.start(Cloud([health], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
+    egress.start(Cloud([health], "priority"), NO_CREDENTIALS, ORIGIN, cast(Client, server))
     server.says = GONE
     health.heard = loop.time() + 1
     await until(functools.partial(server.was_asked_since, 0), 60)
@@ -148,6 +151,14 @@ async def test_a_probe_outlives_whatever_goes_wrong(server: Server, connections:
     assert egress.cloud.servers[0].condition is Condition.DOWN
 
 
+@pytest.mark.looptime
+async def test_an_attempt_to_connect_that_hangs_ends_with_its_probe(server: Server, connections: Cut) -> None:
+    """TCP would try for minutes, in ever longer steps, and the next probes would wait for the same attempt."""
+    connections.open = [connection.Server(address=(ServerHost(A, Lending.HUB), 6443))]
+    await run_probe(server, connections, [GONE, GONE, GONE])
+    assert len(connections.ended) == 3
+
+
 def test_a_black_hole_is_noticed_in_time() -> None:
     assert PROBE_INTERVAL + PROBE_TIMEOUT < 6
 
@@ -156,7 +167,7 @@ def test_a_black_hole_is_noticed_in_time() -> None:
 async def test_recovery_is_told(server: Server, connections: Cut) -> None:
     egress = Egress(connections)
     beats = beats_of(egress.changed)
-    egress.start(Cloud([ServerHealth(A)], "priority"), NO_CREDENTIALS, ORIGIN, lambda: cast(Client, server))
+    egress.start(Cloud([ServerHealth(A)], "priority"), NO_CREDENTIALS, ORIGIN, cast(Client, server))
     server.says = GONE
     await asyncio.sleep(0.5)
     assert (beats(), value_of(metrics.SERVER_UP.labels(str(A)))) == (1, 0)

@@ -14,7 +14,7 @@ from addons.answers import Answers
 from addons.copies import Copies, source_name
 from addons.garbage import DAY, LOOK, Garbage, unmounted, unused
 from addons.sources import Sources
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.disk import Disk, Meta
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
@@ -22,6 +22,7 @@ from kube.reflector import Question
 from kube.request import ResourceType
 from tests.addons.observed import ended
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
 from tests.kube.recorded import single
 
 NODE = "n1"

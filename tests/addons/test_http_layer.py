@@ -12,17 +12,24 @@ from mitmproxy import connection
 from mitmproxy.addons import next_layer
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy import layers
+from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.test import taddons
 
 from addons import http_layer
-from addons.http_layer import LastingHttpLayer, install
+from addons.http_layer import KeptHttp1Client, LastingHttpLayer, install
 from tests.addons.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw
 from tests.hub.http2 import Streams
 
 LIMIT = 10
 """As many as mitmproxy asks of a server that has not said yet how many it takes."""
+
+
+@pytest.fixture(autouse=True)
+def installed(restored: None) -> None:
+    """For this test alone."""
+    install()
 
 
 @asynccontextmanager
@@ -154,8 +161,25 @@ async def test_numbers_of_ended_streams_are_forgotten(monkeypatch: pytest.Monkey
         assert watched in client.our_stream_id, "it is still open"
 
 
-def test_mitmproxy_makes_layers_of_this_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (next_layer, layers):
-        monkeypatch.setattr(module, "HttpLayer", HttpLayer)  # puts it back afterwards
-    install()
+async def test_a_server_of_http1_keeps_its_connections() -> None:
+    server = Raw(ANSWER, kept=True)
+    async with connected(server) as (_, streams):
+        for _ in range(5):
+            assert await ask(streams) == 200
+        assert server.accepted == 1
+        at_once = [streams.get("/", {}) for _ in range(3)]
+        await streams.until(lambda: streams.ended.issuperset(at_once))
+        assert {streams.status[each] for each in at_once} == {200}
+        assert (server.accepted, len(server.got)) == (3, 8), "one answers one at a time"
+
+
+async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
+    server = Raw(ANSWER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), kept=True)
+    async with connected(server) as (_, streams):
+        assert [await ask(streams) for _ in range(3)] == [200] * 3
+        assert server.accepted == 3
+
+
+def test_mitmproxy_makes_layers_of_these_kinds() -> None:
     assert vars(next_layer)["HttpLayer"] is vars(layers)["HttpLayer"] is LastingHttpLayer
+    assert vars(http_layers)["Http1Client"] is KeptHttp1Client

@@ -140,7 +140,7 @@ def chain() -> Iterator[dict[type, Any]]:
     resolve.listen({SPEC: "plain"})
     known: Any = Known()
     router.start(_as(Origin, known), _as(RulesInForce, known), _as(FilterInputs, known))
-    egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), lambda: known)
+    egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), known)
     egress.cloud.servers.append(ServerHealth(parse_server("https://cloud:6443")))
     yield {type(each): each for each in (options, connections, resolve, identity, router, egress)}
     egress.done()

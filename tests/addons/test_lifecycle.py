@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 import pytest
 from mitmproxy.options import Options as MitmproxyOptions
-from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.tools.dump import DumpMaster
 
 from addons import lifecycle
@@ -27,7 +26,9 @@ from addons.resolve import INTERNAL_HEADER, Resolve
 from addons.route import Router
 from addons.rule_table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
+from kube.client import Client
 from kube.encoding import Encoding
+from kube.http2 import Http2Session
 from tests.addons.observed import STEP, ended, until
 from tests.addons.samples import SERVICES, cloud_service, config_map, service
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -37,6 +38,9 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Silence
 
 LOOPBACK = "127.0.0.1"
+
+
+pytestmark = pytest.mark.usefixtures("restored")
 
 
 def settings(**given: Any) -> Settings:
@@ -97,17 +101,6 @@ async def running(folder: Path, **given: Any) -> AsyncIterator[Running]:
     await ended(before)
 
 
-@pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the chain changes in mitmproxy is changed back."""
-    for module, name in (
-        (_http1, "make_error_response"),
-        (_http2, "format_error"),
-        (_http2, "BufferedH2Connection"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name))
-
-
 async def test_all_listeners_serve_and_the_rules_are_in_force(tmp_path: Path, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
@@ -128,8 +121,10 @@ async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
     async with running(tmp_path, server=cloud.url) as hub:
         await hub.ready()
         assert {each.user_agent for each in cloud.requests} == {"edgehub"}
-        headers = {INTERNAL_HEADER: "guess"}
-        assert (await hub.get(f"{hub.lifecycle._internal}/version", headers=headers))[0] == 403
+        session = Http2Session()
+        guess = Client(session, hub.lifecycle._internal, {INTERNAL_HEADER: "guess"})
+        assert (await guess.whole("GET", "/version", headers=(), body=b"")).status == 403
+        session.close()
 
 
 async def test_the_kubeconfig_says_where_the_cloud_is_and_who_the_hub_is(

@@ -9,7 +9,7 @@ from addons.caller import Caller, Lending, Listener
 from addons.exchange import TICKET_HEADER, Exchange
 from addons.origin import Origin
 from addons.routing import Kind, Route
-from kube.client import Answer, Unreachable, new_session
+from kube.client import Answer, Unreachable
 from kube.request import parse_request
 from kube.status import StatusError
 from tests.addons.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
@@ -31,7 +31,7 @@ def code_of(refused: pytest.ExceptionInfo[StatusError]) -> int:
 
 async def test_the_origin_answers_each_verb_over_http(kubelet: World, lease_cloud: Told) -> None:
     lease_cloud.says = [GONE]
-    origin, session = Origin({Kind.LOCAL: kubelet.lease}), new_session()
+    origin, session = Origin({Kind.LOCAL: kubelet.lease}), aiohttp.ClientSession()
     await origin.start()
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:

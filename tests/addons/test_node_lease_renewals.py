@@ -11,7 +11,7 @@ import pytest
 from addons import metrics
 from addons.answers import Answers
 from addons.node_lease import FRESH, MERGE_PATCH, RENEWALS, RETRY_INTERVAL
-from kube.client import Answer, Client, Unreachable, new_session
+from kube.client import Answer, Client, Unreachable
 from kube.status import StatusError
 from tests.addons.hub_parts import HUB_TOKEN
 from tests.addons.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
@@ -24,6 +24,7 @@ from tests.addons.offline_parts import (
 from tests.addons.samples import Json
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.sessions import new_session
 
 
 def renewals(lease_cloud: Told) -> list[Json]:

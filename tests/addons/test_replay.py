@@ -10,7 +10,7 @@ import pytest
 from addons.journal import STATUS, StatusEntry
 from addons.replay import CONFLICTS, Later
 from kube.backoff import FIRST
-from kube.client import Client, Unreachable, new_session
+from kube.client import Client, Unreachable
 from kube.status import StatusError
 from tests.addons.hub_parts import HUB_TOKEN
 from tests.addons.observed import until
@@ -18,6 +18,7 @@ from tests.addons.offline_parts import STRATEGIC, Told, journal_in
 from tests.addons.replay_parts import CONFLICT, GONE, OVERLOADED, World, conditions, dropped, replayed
 from tests.addons.samples import Json, node
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
 
 # -- statuses ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import pytest
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.test import taddons
 
 from addons import metrics
@@ -30,8 +29,7 @@ FAILED = metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue")
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy[Raw]]:
-    monkeypatch.setattr(http_layers, "HttpStream", HttpStream)  # puts it back afterwards
+def proxy(restored: None) -> Iterator[Proxy[Raw]]:
     install()
     with taddons.context(Proxyserver()) as context:
         yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))

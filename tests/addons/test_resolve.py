@@ -43,6 +43,15 @@ def flow_of(
     return flow
 
 
+@pytest.mark.parametrize(("listener", "alpn"), [("internal", b"h2"), ("plain", None), ("tls", None)])
+def test_the_hubs_own_listener_speaks_http2(resolve: Resolve, listener: str, alpn: bytes | None) -> None:
+    client = tflow.tclient_conn()
+    client.alpn = None
+    client.proxy_mode = ProxyMode.parse(SPECS[listener])
+    resolve.client_connected(client)
+    assert client.alpn == alpn
+
+
 def resolved(resolve: Resolve, flow: http.HTTPFlow) -> Exchange:
     resolve.requestheaders(flow)
     exchange = exchange_of(flow)

@@ -11,7 +11,7 @@ import pytest
 
 from addons.copies import Copies
 from addons.restoring import Restoring
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.disk import Disk
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
@@ -22,6 +22,7 @@ from tests.addons.samples import service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Silence
 from tests.cloud.scriptable.request_log import matching
+from tests.cloud.sessions import new_session
 
 SERVICES = Question(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
 

@@ -9,10 +9,11 @@ import pytest
 
 from addons.rule_events import event_of, send_event
 from addons.rule_table import Problem
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.status import StatusError
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.sessions import new_session
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 PROBLEM = Problem("filter_x", "a/b#c", "there is no filter of that name")

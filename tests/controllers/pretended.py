@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import cast
 
-import aiohttp
 import orjson
 
 from kube.client import Answer, Client, Stream
 from kube.request import ResourceType
+from kube.session import Session
 from tests.cloud.rest import Json
 
 
@@ -18,7 +19,7 @@ class PretendedCluster(Client):
     """`patches` are (seconds of the loop's clock, path) of all that was written."""
 
     def __init__(self) -> None:
-        super().__init__(aiohttp.ClientSession.__new__(aiohttp.ClientSession), "", {})
+        super().__init__(cast(Session, None), "", {})
         self.patches: list[tuple[float, str]] = []
         self._version = 1
         self._objects: dict[str, dict[str, Json]] = {}

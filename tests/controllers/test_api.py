@@ -9,11 +9,12 @@ import pytest
 from controllers.api import Api, NotLeading, only_while
 from controllers.connection import connect, open_session
 from controllers.events import About, EventRecorder
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.kubeconfig import Credentials, Piece
 from kube.request import ResourceType
 from kube.status import StatusError
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 OBJECT = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from typing import cast
 
-import aiohttp
 import pytest
 
 from controllers import metrics
@@ -16,6 +16,7 @@ from controllers.events import EventRecorder
 from controllers.informer import Informers
 from controllers.settings import Settings
 from kube.client import Client, Unreachable
+from kube.session import Session
 from kube.status import conflict, internal, invalid
 from kube.store import Key
 
@@ -27,7 +28,7 @@ class Recorded(Controller):
 
     def __init__(self, name: str, work: Callable[[Key], Awaitable[None]]) -> None:
         self.name = name
-        client = Client(aiohttp.ClientSession.__new__(aiohttp.ClientSession), "", {})
+        client = Client(cast(Session, None), "", {})
         api = Api(client, lambda: 1.0)
         super().__init__(Context(api, Informers(client), EventRecorder(api, name), Settings()))
         self._work_on = work

@@ -15,11 +15,12 @@ from controllers.grids import SERVICEGRIDS
 from controllers.informer import Informers
 from controllers.nodes import NODES
 from controllers.pools import NODEPOOLS
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.request import ResourceType
 from kube.status import forbidden
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.resources import RESOURCES
+from tests.cloud.sessions import new_session
 
 PATIENCE = 30.0
 """Seconds for an answer on loopback."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import cast
 
-import aiohttp
 import orjson
 import pytest
 
 from controllers.election import Elector
 from controllers.reading import Json
 from kube.client import Answer, Client, Unreachable
+from kube.session import Session
 from kube.status import conflict, not_found
 
 pytestmark = pytest.mark.looptime
@@ -47,7 +48,7 @@ class LeaseClient(Client):
     """What an elector calls, answered by the server without a network."""
 
     def __init__(self, server: LeaseServer, who: str) -> None:
-        super().__init__(aiohttp.ClientSession.__new__(aiohttp.ClientSession), "", {})
+        super().__init__(cast(Session, None), "", {})
         self._server, self._who = server, who
 
     async def request(

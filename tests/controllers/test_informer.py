@@ -9,10 +9,11 @@ import pytest
 
 from controllers.informer import Informer, Informers, Kind, without_managed_fields
 from controllers.reading import Json, metadata, texts
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.request import ResourceType
 from kube.store import Key
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
 
 PATIENCE = 30.0
 """Seconds for an event on loopback."""

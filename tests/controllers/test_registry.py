@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import aiohttp
-
 from controllers.api import Api
 from controllers.controller import Context, Controller
 from controllers.events import EventRecorder
@@ -13,10 +11,11 @@ from controllers.informer import Informers
 from controllers.registry import CONTROLLERS
 from controllers.settings import Settings
 from kube.client import Client
+from tests.cloud.sessions import new_session
 
 
 async def test_each_follows_something_and_shares_its_copy() -> None:
-    async with aiohttp.ClientSession() as session:
+    async with new_session() as session:
         client = Client(session, "http://127.0.0.1:1", {})
         api = Api(client, lambda: 0.0)
         informers = Informers(client)

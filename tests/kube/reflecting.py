@@ -9,13 +9,14 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from kube.backoff import Backoff
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.encoding import Encoding
 from kube.reflector import Question, Reflector, State
 from kube.request import ResourceType
 from kube.store import Store
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.request_log import LoggedRequest, matching
+from tests.cloud.sessions import new_session
 
 SERVICES = ResourceType("", "v1", "services")
 LISTS = matching(verb="list", resource="services")

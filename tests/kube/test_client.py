@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from kube.client import THREAD_THRESHOLD, Client, Unreachable, new_session
+from kube.client import THREAD_THRESHOLD, Client, Unreachable
 from kube.codec import codec_for
 from kube.encoding import Encoding
 from kube.status import StatusError, forbidden
+from tests.cloud.sessions import new_session
 
 type Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 type Serve = Callable[[Handler], Awaitable[Client]]

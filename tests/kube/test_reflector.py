@@ -11,7 +11,7 @@ import pytest
 
 from kube import reflector as reflector_module
 from kube.backoff import Backoff
-from kube.client import Client, new_session
+from kube.client import Client
 from kube.codec import Codec, codec_for
 from kube.encoding import Encoding
 from kube.reflector import Question, Reflector, State, read_items
@@ -20,6 +20,7 @@ from kube.store import Change, Item, Key, Store
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import matching
+from tests.cloud.sessions import new_session
 from tests.kube.reflecting import (
     LISTS,
     SERVICES,

@@ -1,0 +1,13 @@
+"""Sessions of HTTP/1.1 for clients that speak to a test's own cloud, with nothing in between."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from kube.http1 import Http1Session
+
+
+def new_session() -> Http1Session:
+    """To be closed by the test."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+    return Http1Session(aiohttp.ClientSession(connector=connector, auto_decompress=False))
