@@ -239,19 +239,13 @@ class Egress:
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
             self._went_down(health)
-        elif not health.usable:
-            # An attempt to connect that hangs would be waited for by the next probe, too.
-            self._cut(health.server)
 
     def _went_down(self, health: ServerHealth) -> None:
-        cut = self._cut(health.server)
+        cut = self._connections.cut(lambda conn: _leads_to(conn, health.server))
         logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
         metrics.SERVER_UP.labels(str(health.server)).set(0)
         metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
         self.changed.beat()
-
-    def _cut(self, server: Server) -> int:
-        return self._connections.cut(lambda conn: _leads_to(conn, server))
 
     def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
         """Counts what a server sends, which also shows that it is there."""

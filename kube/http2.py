@@ -71,7 +71,12 @@ class Http2Session:
             connection = await self._connection(base)
         response = connection.send(fields, body or b"", deadline)
         try:
-            await response.begun()
+            try:
+                await response.begun()
+            except TimeoutError:
+                # What is behind the peer may be stuck with this connection: only a new one can tell.
+                connection.retire()
+                raise
             yield response
         finally:
             connection.leave(response)
@@ -176,6 +181,7 @@ class Connection(asyncio.Protocol):
         self._unsent: dict[int, memoryview] = {}
         """Bodies, or what is left of them, that the peer has no room for yet."""
         self._is_ending = False
+        self._is_retired = False
         self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def settled(self) -> None:
@@ -188,11 +194,16 @@ class Connection(asyncio.Protocol):
 
     @property
     def has_room(self) -> bool:
-        return len(self._under_way) < self._h2.remote_settings.max_concurrent_streams
+        limit = self._h2.remote_settings.max_concurrent_streams
+        return not self._is_retired and len(self._under_way) < limit
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def retire(self) -> None:
+        """Take no more requests, and end with the last that is under way."""
+        self._is_retired = True
 
     def send(self, fields: Fields, body: bytes, deadline: float) -> Http2Response:
         """Send a request; its answer, which has until the deadline (of the loop's clock)."""
@@ -212,6 +223,8 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(ProtocolError):
                 self._h2.reset_stream(response.stream, ErrorCodes.CANCEL)
             self._flush()
+        if self._is_retired and not self._under_way and self._transport is not None:
+            self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

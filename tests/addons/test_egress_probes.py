@@ -7,10 +7,8 @@ import functools
 from typing import cast
 
 import pytest
-from mitmproxy import connection
 
 from addons import metrics
-from addons.caller import Lending
 from addons.egress import (
     ANSWERED_HEADER,
     PROBE_INTERVAL,
@@ -18,7 +16,6 @@ from addons.egress import (
     PROBE_TIMEOUT,
     RECOVERY_INTERVAL,
     Egress,
-    ServerHost,
 )
 from addons.health import Cloud, Condition, ServerHealth
 from addons.resolve import SERVER_HEADER
@@ -149,14 +146,6 @@ async def test_a_probe_outlives_whatever_goes_wrong(server: Server, connections:
     """A probe that dies would leave its server as it is for good, and say nothing."""
     egress = await run_probe(server, connections, [RuntimeError("unforeseen"), GONE])
     assert egress.cloud.servers[0].condition is Condition.DOWN
-
-
-@pytest.mark.looptime
-async def test_an_attempt_to_connect_that_hangs_ends_with_its_probe(server: Server, connections: Cut) -> None:
-    """TCP would try for minutes, in ever longer steps, and the next probes would wait for the same attempt."""
-    connections.open = [connection.Server(address=(ServerHost(A, Lending.HUB), 6443))]
-    await run_probe(server, connections, [GONE, GONE, GONE])
-    assert len(connections.ended) == 3
 
 
 def test_a_black_hole_is_noticed_in_time() -> None:

@@ -64,7 +64,7 @@ class Peer:
         self._tasks: list[asyncio.Task[None]] = []
         self.asked: list[Asked] = []
         self._changed = Pulse()
-        self.connections = 0
+        self.connections = self.closed = 0
         self.url = ""
 
     @asynccontextmanager
@@ -78,6 +78,11 @@ class Peer:
     async def was_asked(self, count: int) -> None:
         """Return when that many requests have come."""
         while len(self.asked) < count:
+            await self._changed.wait()
+
+    async def were_closed(self, count: int) -> None:
+        """Return when that many connections have ended."""
+        while self.closed < count:
             await self._changed.wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,3 +121,5 @@ class Peer:
             if not data:
                 break
         writer.close()
+        self.closed += 1
+        self._changed.beat()

@@ -169,6 +169,22 @@ async def test_no_answer_in_time(session: Http2Session) -> None:
         session.close()
 
 
+async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(session: Http2Session) -> None:
+    peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None, 100)
+    async with peer.serve():
+        asked = session.open("GET", f"{peer.url}/watch", headers=(), body=None, timeout=LATER)
+        async with asked as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"event"
+            for tries in (1, 2):
+                with pytest.raises(TimeoutError):
+                    await ask(session, peer, timeout=0.02)
+                assert peer.connections == tries
+            peer.asked[0].data(b"more")
+            assert await anext(chunks) == b"more", "what was under way goes on"
+        await peer.were_closed(2)
+
+
 async def test_an_answer_that_does_not_end_in_time(session: Http2Session) -> None:
     peer = Peer(hold, 100)
     async with peer.serve():
