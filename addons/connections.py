@@ -11,30 +11,15 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 
-from h2.config import H2Configuration
 from mitmproxy import connection, ctx
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import _http1, _http2
-from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons import http_layer, rescue
+from addons import http_connections, http_layer, rescue
 from addons.guard import guarded_connection
+from addons.http_connections import STREAMS_PER_CLIENT
 from kube.status import StatusError, bad_request, entity_too_large, unavailable
-
-STREAMS_PER_CLIENT = 1_000
-"""Watches that one client connection may hold; mitmproxy's 5 upstream connections stall an HTTP/2 client's sixth."""
-
-
-class WideH2Connection(BufferedH2Connection):
-    """Lets an HTTP/2 client have as many streams on one connection as it has watches; mitmproxy's limit is 100."""
-
-    MAX_CLOSED_STREAMS = http_layer.MAX_REMEMBERED
-
-    def __init__(self, config: H2Configuration) -> None:
-        super().__init__(config)
-        self.local_settings.max_concurrent_streams = STREAMS_PER_CLIENT
-        self.local_settings.acknowledge()
 
 
 class Connections:
@@ -45,14 +30,14 @@ class Connections:
     def load(self, _loader: object) -> None:
         vars(_http1)["make_error_response"] = _status_response
         vars(_http2)["format_error"] = _status_body
-        vars(_http2)["BufferedH2Connection"] = WideH2Connection
-        rescue.install()
-        http_layer.install()
+        for module in (rescue, http_connections, http_layer):
+            module.install()
 
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
         handler = _proxyserver().connections.get(client.id)
         if handler is not None:
+            # mitmproxy's 5 would stall the sixth watch of an HTTP/2 client on a server of HTTP/1.1.
             handler.max_conns = defaultdict(lambda: asyncio.Semaphore(STREAMS_PER_CLIENT))
 
     @guarded_connection

@@ -11,22 +11,17 @@ from mitmproxy import connection
 from mitmproxy.addons import next_layer
 from mitmproxy.proxy import layer, layers
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
     GetHttpConnectionCompleted,
     HttpLayer,
     HTTPMode,
 )
-from mitmproxy.proxy.layers.http._base import HttpEvent
-from mitmproxy.proxy.layers.http._events import RequestHeaders
-from mitmproxy.proxy.layers.http._http1 import Http1Client
-from mitmproxy.proxy.layers.http._http2 import Http2Client
+
+from addons.http_connections import KeptHttp1Client, LastingHttp2Client
 
 MAX_STREAMS = 100
 """Streams on a connection as long as no server has said how many it takes: kube-apiserver's default, as Go's."""
-MAX_REMEMBERED = 1000
-"""Ended streams whose numbers a connection remembers."""
 
 
 class LastingHttpLayer(HttpLayer):
@@ -70,31 +65,12 @@ class LastingHttpLayer(HttpLayer):
         if waiting is not None:
             return len(waiting) >= self._limit
         client = self.connections[conn].context.layers[-1]
-        if not isinstance(client, Http2Client):
+        if not isinstance(client, LastingHttp2Client):
             return False
-        self._forget_streams(client)
-        if client.provisional_max_concurrency is None:
-            self._limit = client.h2_conn.remote_settings.max_concurrent_streams
-        return bool(client.h2_conn.open_outbound_streams + len(client.stream_queue) >= self._limit)
-
-    def _forget_streams(self, client: Http2Client) -> None:
-        """mitmproxy keeps for good which of a client's streams became which of the server's."""
-        if len(client.our_stream_id) < 2 * MAX_REMEMBERED:
-            return
-        for theirs, ours in list(client.our_stream_id.items()):
-            if theirs not in self.streams and ours not in client.streams:
-                del client.our_stream_id[theirs], client.their_stream_id[ours]
-
-
-class KeptHttp1Client(Http1Client):
-    """An upstream connection that goes on after a request of HTTP/2, as it does after one of HTTP/1.1."""
-
-    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
-        yield from super().send(event)
-        if isinstance(event, RequestHeaders) and self.request is not None:
-            # By this mitmproxy decides whether the connection is done with the answer.
-            self.request = self.request.copy()
-            self.request.http_version = "HTTP/1.1"
+        client.forget(self.streams.keys())
+        if client.limit is not None:
+            self._limit = client.limit
+        return client.is_leaving or client.open_streams >= self._limit
 
 
 def _has_ended(conn: connection.Connection) -> bool:
@@ -105,7 +81,6 @@ def _has_ended(conn: connection.Connection) -> bool:
 
 
 def install() -> None:
-    """Let mitmproxy make layers of these kinds."""
-    vars(http_layers)["Http1Client"] = KeptHttp1Client
+    """Let mitmproxy make layers of this kind."""
     vars(next_layer)["HttpLayer"] = LastingHttpLayer
     vars(layers)["HttpLayer"] = LastingHttpLayer

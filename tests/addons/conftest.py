@@ -40,6 +40,7 @@ CHANGED = (
     (_http2, "BufferedH2Connection"),
     (http_layers, "HttpStream"),
     (http_layers, "Http1Client"),
+    (http_layers, "Http2Client"),
     (layers, "HttpLayer"),
     (next_layer, "HttpLayer"),
 )

@@ -11,6 +11,7 @@ from typing import Any
 import h2.config
 import h2.connection
 import h2.events
+from hyperframe.frame import GoAwayFrame
 from mitmproxy import http
 from mitmproxy.options import Options
 from mitmproxy.proxy import commands, mode_specs
@@ -68,6 +69,7 @@ class Http2Server:
         self.port = 0
         self.streams: list[int] = []
         """How many streams each connection has had."""
+        self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -83,6 +85,7 @@ class Http2Server:
         conn.initiate_connection()
         mine = len(self.streams)
         self.streams.append(0)
+        self._open.append((conn, writer))
         while True:
             writer.write(conn.data_to_send())
             data = await reader.read(65536)
@@ -95,6 +98,17 @@ class Http2Server:
                     watches = b"watch" in dict(event.headers)[b":path"]
                     conn.send_data(event.stream_id, b"server", end_stream=not watches)
         writer.close()
+
+    def say_farewell(self, which: int, last_stream: int, error: int = 0) -> None:
+        """GOAWAY on one of the connections; what goes on there goes on, which h2 itself does not allow."""
+        frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=error)
+        self._open[which][1].write(frame.serialize())
+
+    def tell(self, which: int, stream: int, data: bytes) -> None:
+        """More of a watch."""
+        conn, writer = self._open[which]
+        conn.send_data(stream, data)
+        writer.write(conn.data_to_send())
 
 
 class Handler(LiveConnectionHandler):

@@ -21,7 +21,8 @@ from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 
-from addons.connections import STREAMS_PER_CLIENT, Connections
+from addons.connections import Connections
+from addons.http_connections import STREAMS_PER_CLIENT
 from addons.http_layer import LastingHttpLayer
 from addons.rescue import RescuedStream
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
 from tests.hub.http2 import Streams
 from tests.hub.process import Hub
@@ -18,10 +22,9 @@ MANY = 250
 """Watches of one client: kube-apiserver takes 100 on a connection."""
 
 
-@pytest.fixture
-async def headers(real_cloud: RealCloud) -> dict[str, str]:
-    """Of a component that is not cached: all that it asks is relayed."""
-    token = await asyncio.to_thread(real_cloud.token, "default", "lasting")
+def allow(cloud: RealCloud) -> dict[str, str]:
+    """The headers of a component that may do everything and is not cached: all that it asks is relayed."""
+    token = cloud.token("default", "lasting")
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -29,8 +32,13 @@ async def headers(real_cloud: RealCloud) -> dict[str, str]:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "lasting"}],
     }
-    await asyncio.to_thread(real_cloud.apply, [role])
+    cloud.apply([role])
     return {"authorization": f"Bearer {token}", "user-agent": "lasting/v1"}
+
+
+@pytest.fixture
+async def headers(real_cloud: RealCloud) -> dict[str, str]:
+    return await asyncio.to_thread(allow, real_cloud)
 
 
 @asynccontextmanager
@@ -80,3 +88,32 @@ async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
         # And there is room for a request beside them.
         assert await ask(streams, headers) == 200
     assert link.traffic.accepted - before <= MANY / 100 + 3, "streams share connections"
+
+
+@pytest.fixture
+def leaving(cloud_programs: dict[str, Path], tmp_path: Path) -> Iterator[tuple[Hub, Link, RealCloud]]:
+    """A server as behind a load balancer: to one request in fifty it says farewell, to share its clients out."""
+    with RealCloud(tmp_path / "cloud", cloud_programs, apiserver_flags=["--goaway-chance=0.02"]) as cloud:
+        cloud.apply(HUB_RBAC)
+        kubeconfig = cloud.node_kubeconfig("n1")
+        with (
+            Link(cloud.host, cloud.port) as link,
+            Hub(tmp_path, f"https://{LOOPBACK}:{link.port}", node="n1", kubeconfig=kubeconfig) as hub,
+        ):
+            yield hub, link, cloud
+
+
+async def test_a_server_that_sends_clients_away_disturbs_no_request(
+    leaving: tuple[Hub, Link, RealCloud],
+) -> None:
+    hub, link, cloud = leaving
+    headers, before = await asyncio.to_thread(allow, cloud), link.traffic.accepted
+    async with connected(hub) as streams:
+        watch = streams.get(f"{NAMESPACES}?watch=true&resourceVersion=0", headers)
+        codes = Counter([await ask(streams, headers) for _ in range(500)])
+        assert codes == {200: 500}
+        assert link.traffic.accepted - before >= 3, "the server was left, and come back to"
+        received = streams.received[watch]
+        await asyncio.to_thread(cloud.admin.post, NAMESPACES, {"metadata": {"name": "late"}})
+        await streams.until(lambda: streams.received[watch] > received)
+        assert watch not in streams.ended
