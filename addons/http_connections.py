@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from h2.config import H2Configuration
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, Event
-from hyperframe.frame import Frame, GoAwayFrame
 from mitmproxy.proxy import layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as http_layers
@@ -17,6 +17,9 @@ from mitmproxy.proxy.layers.http._events import ErrorCode, RequestHeaders, Respo
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
+
+if TYPE_CHECKING:
+    from hyperframe.frame import Frame, GoAwayFrame
 
 STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
