@@ -1,4 +1,4 @@
-"""A disk that is full, cannot be written, is locked or damaged: clients go on, it is told, and it is used again."""
+"""A disk that fails, is locked or damaged: clients go on, it is told, and it is used again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def logged(hub: Hub, pattern: str) -> None:
     await asyncio.to_thread(hub.process.wait_for_line, pattern, 20)
 
 
-async def test_a_full_disk_is_told_and_used_again_when_there_is_space(
+async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_be(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked
@@ -70,7 +70,7 @@ async def test_a_full_disk_is_told_and_used_again_when_there_is_space(
     assert {"a", "b"} <= await services(hub)
 
 
-async def test_a_copy_of_before_the_disk_was_full_is_whole(
+async def test_a_copy_of_before_a_write_failed_half_way_is_whole(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked
