@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import resource
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from addons.copies import question_of
-from kube.disk import Batch, Disk
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.process import Hub
@@ -204,31 +201,3 @@ async def test_a_damaged_store_is_set_aside_or_read_as_it_was(
     link.refuse()
     await asyncio.to_thread(hub.start)
     assert await services(hub) == whole
-
-
-async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) -> None:
-    hub, link = linked
-    await asyncio.to_thread(hub.start)
-    before = await services(hub)
-    await asyncio.to_thread(hub.stop)
-
-    def set_asked(seconds: float) -> dict[str, float]:
-        """Say of each copy that it was last asked for so many seconds from now; what was said before."""
-        disk = Disk(hub.state / "cache")
-        disk.open()
-        said = {}
-        for name, meta in list(disk.metas.items()):
-            said[question_of(meta).path] = meta["asked"]
-            disk.write(Batch(name, {**meta, "asked": int(time.time() + seconds)}, {}))
-        disk.close()
-        return said
-
-    set_asked(+3600)
-    link.refuse()
-    await asyncio.to_thread(hub.start)
-    assert await services(hub) == before
-    await asyncio.to_thread(hub.stop)
-    # What was asked for again is known to be of now, and what was asked for years ago is there as well.
-    assert set_asked(-10 * 365 * 86_400)[SERVICES] <= time.time()
-    await asyncio.to_thread(hub.start)
-    assert await services(hub) == before
