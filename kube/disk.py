@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from typing import Any, NoReturn
 import diskcache
 import orjson
 
+from kube.disk_files import check, make_private, try_to_write
 from kube.disk_reading import BUSY_TIMEOUT, Reading, Rows, Values
 
 FORMAT = b"2"
@@ -285,8 +284,9 @@ class Disk:
         try:
             if self._cache is None:
                 self.close()
-                _make_private(self.folder)
-                _check(self.folder / diskcache.core.DBNAME)
+                database = self.folder / diskcache.core.DBNAME
+                make_private(self.folder, database)
+                check(database, BUSY_TIMEOUT)
                 self._cache = self._opener(self.folder)
                 _mark(self._cache)
             if self._doubtful:
@@ -305,7 +305,7 @@ class Disk:
     def _set_aside(self, error: BaseException) -> NoReturn:
         aside = self.folder.with_name(self.folder.name + ".unreadable")
         try:
-            _try_to_write(self.folder.parent)
+            try_to_write(self.folder.parent)
             shutil.rmtree(aside, ignore_errors=True)
             self.folder.rename(aside)
         except OSError as again:
@@ -327,31 +327,6 @@ def _is_unreadable(error: BaseException) -> bool:
         # The low byte: the rest tells kinds of one error apart. Errors of the Python module itself have no code.
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in UNREADABLE
     return not isinstance(error, OSError | diskcache.Timeout | MemoryError)
-
-
-def _make_private(folder: Path) -> None:
-    """SQLite gives its other files the mode of the database, so that one is made before."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    database = folder / diskcache.core.DBNAME
-    os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
-    database.chmod(0o600)
-
-
-def _try_to_write(folder: Path) -> None:
-    """OSError when it cannot be done."""
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        file.write(bytes(4096))
-
-
-def _check(database: Path) -> None:
-    """sqlite3's error when the file is no database, or locked: diskcache would wait a minute for the lock."""
-    with contextlib.closing(
-        sqlite3.connect(database, timeout=BUSY_TIMEOUT, isolation_level=None)
-    ) as connection:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
 
 
 def _meta(value: bytes | None, objects: int) -> Meta | None:
