@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,12 +20,13 @@ from typing import Any, NoReturn
 import diskcache
 import orjson
 
+from kube.disk_files import check, make_private, try_to_write
+from kube.disk_reading import BUSY_TIMEOUT, Reading, Rows, Values
+
 FORMAT = b"2"
 """Of the keys and values below. A store of another format is set aside, not guessed at."""
 SIZE_LIMIT = 1 << 62
 """Bytes: none. With eviction off diskcache must never think that it is full."""
-BUSY_TIMEOUT = 1.0
-"""Seconds to wait for SQLite's lock, which nobody else should hold."""
 PAGE_CACHE = 512
 """Pages (of 4 KB) that SQLite keeps in memory: a copy is written as a whole and read once."""
 LOG_LIMIT = 16 * 1024 * 1024
@@ -38,8 +38,6 @@ UNREADABLE = frozenset(
     }
 )
 """What SQLite says of a file that it does not understand. All else (full, locked, read-only) may pass."""
-LAST = "\U0010ffff"
-"""What no name has: the end of the keys that begin alike."""
 _CHECKSUM_SIZE = 4
 
 _FORMAT_KEY = "format"
@@ -76,25 +74,8 @@ class Batch:
     whole: bool = False
 
 
-class Values(diskcache.Disk):  # type: ignore[misc]  # the package ships no types
-    """Values are bytes in the database: a damaged row that claims to be a pickle or a file is not followed."""
-
-    def get(self, key: object, raw: int) -> str:
-        if not raw or not isinstance(key, str):
-            raise ValueError("a key is no text")
-        return key
-
-    def fetch(self, mode: int, filename: str | None, value: object, read: bool) -> object:
-        if mode != diskcache.core.MODE_RAW or filename is not None:
-            raise ValueError(f"a value is of mode {mode}")
-        return super().fetch(mode, filename, value, read)
-
-
-class Cache(diskcache.Cache):  # type: ignore[misc]  # the package ships no types
-    """A diskcache that leaves no connection open when it cannot be opened, and gives many rows at once.
-
-    Its own way through the keys takes a second for 50,000, and one question to SQLite for each value another one.
-    """
+class Cache(Rows, diskcache.Cache):  # type: ignore[misc]  # the package ships no types
+    """A diskcache that leaves no connection open when it cannot be opened, and gives many rows at once."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
         try:
@@ -102,16 +83,6 @@ class Cache(diskcache.Cache):  # type: ignore[misc]  # the package ships no type
         except BaseException:
             self.close()
             raise
-
-    def all_keys(self) -> Iterator[str]:
-        for key, raw in self._sql("SELECT key, raw FROM Cache"):
-            yield self._disk.get(key, raw)
-
-    def rows(self, prefix: str) -> Iterator[tuple[str, object]]:
-        """The keys that begin so, with their values."""
-        columns = "SELECT key, raw, mode, filename, value FROM Cache WHERE key >= ? AND key < ?"
-        for key, raw, mode, filename, value in self._sql(columns, (prefix, prefix + LAST)):
-            yield self._disk.get(key, raw), self._disk.fetch(mode, filename, value, False)
 
 
 def open_cache(folder: Path) -> Cache:
@@ -135,27 +106,32 @@ def open_cache(folder: Path) -> Cache:
 
 
 class Disk:
-    """The store in `folder`. Opened by its first use; a failed one is tried again by the next."""
+    """The store in `folder`. Opened by its first use; a failed one is tried again by the next.
+
+    One that cannot be written is read as it is, until something is to be written: that tries to open it as usual.
+    """
 
     def __init__(self, folder: Path, opener: Callable[[Path], Cache] = open_cache) -> None:
         self.folder = folder
         self._opener = opener
         self._cache: Cache | None = None
+        self._reading: Reading | None = None
         self._keys: dict[str, set[Key]] = {}
         self._metas: dict[str, Meta] = {}
         self.lost = 0
         """How many stores were set aside: what was written to them is not kept."""
-        self._doubtful = False
-        """A transaction failed, maybe after it was written: look what is there before the next one."""
+        self._doubtful = True
+        """What is there is not known, or a transaction failed, maybe after it was written: look before the next."""
 
     def open(self) -> None:
         """Find out what is kept. A store that cannot be understood is set aside. DiskError when there is no disk."""
         self._asked(lambda _: None)
 
     def close(self) -> None:
-        cache, self._cache = self._cache, None
-        if cache is not None:
-            cache.close()
+        for opened in (self._cache, self._reading):
+            if opened is not None:
+                opened.close()
+        self._cache, self._reading, self._doubtful = None, None, True
 
     @property
     def metas(self) -> Mapping[str, Meta]:
@@ -164,11 +140,11 @@ class Disk:
 
     def read(self, source: str) -> tuple[Meta, list[bytes]] | None:
         """A kept source and its objects; None when nothing is kept, or not all of it can be read."""
-        return self._asked(lambda cache: self._read(cache, source))
+        return self._asked(lambda rows: self._read(rows, source))
 
     def write(self, batch: Batch) -> None:
         """One transaction. DiskError when it failed, NotKept when there is no base for it: the copy is as before."""
-        self.open()
+        self._writable(lambda _: None)
         if not batch.whole and batch.source not in self._metas:
             raise NotKept(batch.source)
         known = self._keys.get(batch.source, set())
@@ -188,7 +164,7 @@ class Disk:
 
     def drop(self, source: str) -> None:
         """Keep a source no longer."""
-        self.open()
+        self._writable(lambda _: None)
         keys = self._keys.get(source, set())
 
         def work(cache: Cache) -> None:
@@ -204,8 +180,8 @@ class Disk:
         """All named values of a table; those that cannot be read are not there."""
         prefix = _join(_VALUE, table) + _END
 
-        def work(cache: Cache) -> dict[str, bytes]:
-            found = {key[len(prefix) :]: _checked(key, value) for key, value in cache.rows(prefix)}
+        def work(rows: Cache | Reading) -> dict[str, bytes]:
+            found = {key[len(prefix) :]: _checked(key, value) for key, value in rows.rows(prefix)}
             return {name: value for name, value in found.items() if value is not None}
 
         return self._asked(work)
@@ -229,25 +205,23 @@ class Disk:
 
     def value(self, table: str, name: str) -> bytes | None:
         """A named value; None when there is none, or it cannot be read."""
-        return self._asked(lambda cache: _get(cache, _join(_VALUE, table, name)))
+        return self._asked(lambda rows: _get(rows, _join(_VALUE, table, name)))
 
-    def _open(self, cache: Cache) -> None:
+    def _look(self, rows: Cache | Reading) -> None:
         """Read which sources and objects there are. What was known stays until that has worked."""
-        found = _get(cache, _FORMAT_KEY)
-        if found is None and len(cache) == 0:
-            _set(cache, _FORMAT_KEY, FORMAT)
-        elif found != FORMAT:
+        found = _get(rows, _FORMAT_KEY)
+        if found != FORMAT:
             raise ValueError(f"its format is {found!r}, this hub's is {FORMAT!r}")
         keys: dict[str, set[Key]] = {}
         metas: dict[str, Meta] = {}
-        for key in cache.all_keys():
+        for key in rows.all_keys():
             kind, *rest = key.split(_END)
             if kind == _META:
                 metas[rest[0]] = {}
             elif kind == _OBJECT:
                 keys.setdefault(rest[0], set()).add((rest[1], rest[2]))
         for source in list(metas):
-            meta = _meta(_get(cache, _join(_META, source)), len(keys.get(source, ())))
+            meta = _meta(_get(rows, _join(_META, source)), len(keys.get(source, ())))
             if meta is None:
                 logger.error("the copy %s in %s is damaged; it is fetched anew", source, self.folder)
                 del metas[source]
@@ -255,11 +229,11 @@ class Disk:
                 metas[source] = meta
         self._keys, self._metas, self._doubtful = keys, metas, False
 
-    def _read(self, cache: Cache, source: str) -> tuple[Meta, list[bytes]] | None:
+    def _read(self, rows: Cache | Reading, source: str) -> tuple[Meta, list[bytes]] | None:
         meta = self._metas.get(source)
         if meta is None:
             return None
-        found = [_checked(key, value) for key, value in cache.rows(_join(_OBJECT, source) + _END)]
+        found = [_checked(key, value) for key, value in rows.rows(_join(_OBJECT, source) + _END)]
         raws = [raw for raw in found if raw is not None]
         if len(raws) < max(len(found), len(self._keys.get(source, ()))):
             logger.error("the copy of %s in %s is damaged; it is fetched anew", source, self.folder)
@@ -276,8 +250,31 @@ class Disk:
 
         self._guarded(transaction)
 
-    def _asked[T](self, work: Callable[[Cache], T]) -> T:
-        """The result of work that only reads: of a new store when this one had to be set aside."""
+    def _asked[T](self, work: Callable[[Cache | Reading], T]) -> T:
+        """The result of work that only reads, also where nothing can be written."""
+        if self._reading is not None:
+            return self._unwritable(work)
+        try:
+            return self._writable(work)
+        except DiskError:
+            with contextlib.suppress(DiskError):
+                return self._unwritable(work)
+            raise
+
+    def _unwritable[T](self, work: Callable[[Reading], T]) -> T:
+        """The result of work on the store as it is. DiskError when it cannot be read: nothing is set aside."""
+        try:
+            if self._reading is None:
+                self._reading = Reading(self.folder)
+            if self._doubtful:
+                self._look(self._reading)
+            return work(self._reading)
+        except Exception as error:
+            self.close()
+            raise DiskError(f"{self.folder}: {error}") from error
+
+    def _writable[T](self, work: Callable[[Cache], T]) -> T:
+        """The result of work on a store that can be written: on a new one when this one had to be set aside."""
         with contextlib.suppress(SetAside):
             return self._guarded(work)
         return self._guarded(work)
@@ -286,35 +283,36 @@ class Disk:
         """The result of work on the open store. DiskError when it failed; an unreadable store is set aside."""
         try:
             if self._cache is None:
-                _make_private(self.folder)
-                _check(self.folder / diskcache.core.DBNAME)
+                self.close()
+                database = self.folder / diskcache.core.DBNAME
+                make_private(self.folder, database)
+                check(database, BUSY_TIMEOUT)
                 self._cache = self._opener(self.folder)
-                self._doubtful = True
+                _mark(self._cache)
             if self._doubtful:
-                self._open(self._cache)
+                self._look(self._cache)
             return work(self._cache)
         except Exception as error:
             # Any: what diskcache makes of damaged tables of its own is no error of one kind.
+            # A commit that failed leaves its transaction open; it ends with the connection.
+            self.close()
             # diskcache raises its own error, or a failed ROLLBACK's, over the one that says what happened.
             told = _first(error)
             if _is_unreadable(told):
                 self._set_aside(told)
-            if self._cache is not None:
-                # A commit that failed leaves its transaction open; it ends with the connection, which comes back.
-                self._cache.close()
             raise DiskError(f"{self.folder}: {told}") from error
 
     def _set_aside(self, error: BaseException) -> NoReturn:
-        self.close()
         aside = self.folder.with_name(self.folder.name + ".unreadable")
-        logger.error("the store %s cannot be read (%s); it is now %s", self.folder, error, aside)
-        self._keys, self._metas, self._doubtful = {}, {}, True
-        self.lost += 1
         try:
+            try_to_write(self.folder.parent)
             shutil.rmtree(aside, ignore_errors=True)
             self.folder.rename(aside)
         except OSError as again:
-            raise DiskError(f"{self.folder}: {again}") from again
+            raise DiskError(f"{self.folder}: {error}; {again}") from error
+        logger.error("the store %s cannot be read (%s); it is now %s", self.folder, error, aside)
+        self._keys, self._metas = {}, {}
+        self.lost += 1
         raise SetAside(f"{self.folder}: {error}") from error
 
 
@@ -331,25 +329,6 @@ def _is_unreadable(error: BaseException) -> bool:
     return not isinstance(error, OSError | diskcache.Timeout | MemoryError)
 
 
-def _make_private(folder: Path) -> None:
-    """SQLite gives its other files the mode of the database, so that one is made before."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    database = folder / diskcache.core.DBNAME
-    os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
-    database.chmod(0o600)
-
-
-def _check(database: Path) -> None:
-    """sqlite3's error when the file is no database, or locked: diskcache would wait a minute for the lock."""
-    with contextlib.closing(
-        sqlite3.connect(database, timeout=BUSY_TIMEOUT, isolation_level=None)
-    ) as connection:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-
-
 def _meta(value: bytes | None, objects: int) -> Meta | None:
     """What is known of a source; None when that is damaged, or is of another number of objects."""
     if value is None:
@@ -358,13 +337,19 @@ def _meta(value: bytes | None, objects: int) -> Meta | None:
     return meta if isinstance(meta, dict) and count == objects else None
 
 
+def _mark(cache: Cache) -> None:
+    """Give a new store its format."""
+    if len(cache) == 0 and _get(cache, _FORMAT_KEY) is None:
+        _set(cache, _FORMAT_KEY, FORMAT)
+
+
 def _set(cache: Cache, key: str, value: bytes) -> None:
     cache.set(key, _checksum(key, value) + value)
 
 
-def _get(cache: Cache, key: str) -> bytes | None:
+def _get(rows: Cache | Reading, key: str) -> bytes | None:
     """The value; None when there is none, or another than was written."""
-    return _checked(key, cache.get(key))
+    return _checked(key, rows.get(key))
 
 
 def _checked(key: str, found: object) -> bytes | None:

@@ -12,6 +12,7 @@ import pytest
 from tests.cloud.build import BuildError, ensure_binaries
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
 """What hubs may read, shipped with the product."""
@@ -89,3 +90,14 @@ def link() -> Iterator[OpenLink]:
     """Opens links, and closes them after the test."""
     with ExitStack() as stack:
         yield lambda host, port: stack.enter_context(Link(host, port))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of the test's own, in a folder of its name."""
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(SmallDisk(tmp_path / "small"))
+        except NoNamespacesError as error:
+            pytest.skip(f"this machine allows no user and mount namespaces: {error}")
+        yield disk

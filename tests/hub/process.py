@@ -7,7 +7,9 @@ import re
 import sqlite3
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import urllib3
@@ -34,8 +36,12 @@ class Hub:
         kubeconfig: Path | None = None,
         flags: tuple[str, ...] = (),
         program: tuple[str, ...] = (),
+        inside: tuple[str, ...] = (),
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`program` is a module, with arguments, to run in place of `scripts/hub`."""
+        """`program` is a module, with arguments, to run in place of `scripts/hub`; `inside` is what the command begins
+        with, to run it on a disk of its own; `env` is added to the environment.
+        """
         self.folder = folder
         self.node = node
         self.port, self.tls_port, self.admin_port = free_port(), free_port(), free_port()
@@ -57,6 +63,8 @@ class Hub:
             *flags,
         )
         self._program = program
+        self._inside = inside
+        self._env = env
         self._process: Process | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
 
@@ -82,8 +90,8 @@ class Hub:
         """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
         self.folder.mkdir(parents=True, exist_ok=True)
         started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
-        command = [*started, *self._flags]
-        self._process = Process("hub", command, self.folder, {"PYTHONPATH": str(ROOT)})
+        command = [*self._inside, *started, *self._flags]
+        self._process = Process("hub", command, self.folder, {"PYTHONPATH": str(ROOT), **self._env})
         deadline = time.monotonic() + START_TIMEOUT
         while not self._answers("/readyz" if ready else "/healthz"):
             if not self.process.running or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""A disk that is full, cannot be written, is locked or damaged: clients go on, it is told, and it is used again."""
+"""A disk that fails, is locked or damaged: clients go on, it is told, and it is used again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import resource
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from addons.copies import question_of
-from kube.disk import Batch, Disk
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.process import Hub
@@ -45,7 +42,7 @@ async def logged(hub: Hub, pattern: str) -> None:
     await asyncio.to_thread(hub.process.wait_for_line, pattern, 20)
 
 
-async def test_a_full_disk_is_told_and_used_again_when_there_is_space(
+async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_be(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked
@@ -70,7 +67,7 @@ async def test_a_full_disk_is_told_and_used_again_when_there_is_space(
     assert {"a", "b"} <= await services(hub)
 
 
-async def test_a_copy_of_before_the_disk_was_full_is_whole(
+async def test_a_copy_of_before_a_write_failed_half_way_is_whole(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked
@@ -204,31 +201,3 @@ async def test_a_damaged_store_is_set_aside_or_read_as_it_was(
     link.refuse()
     await asyncio.to_thread(hub.start)
     assert await services(hub) == whole
-
-
-async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) -> None:
-    hub, link = linked
-    await asyncio.to_thread(hub.start)
-    before = await services(hub)
-    await asyncio.to_thread(hub.stop)
-
-    def set_asked(seconds: float) -> dict[str, float]:
-        """Say of each copy that it was last asked for so many seconds from now; what was said before."""
-        disk = Disk(hub.state / "cache")
-        disk.open()
-        said = {}
-        for name, meta in list(disk.metas.items()):
-            said[question_of(meta).path] = meta["asked"]
-            disk.write(Batch(name, {**meta, "asked": int(time.time() + seconds)}, {}))
-        disk.close()
-        return said
-
-    set_asked(+3600)
-    link.refuse()
-    await asyncio.to_thread(hub.start)
-    assert await services(hub) == before
-    await asyncio.to_thread(hub.stop)
-    # What was asked for again is known to be of now, and what was asked for years ago is there as well.
-    assert set_asked(-10 * 365 * 86_400)[SERVICES] <= time.time()
-    await asyncio.to_thread(hub.start)
-    assert await services(hub) == before

@@ -298,9 +298,13 @@ def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(d
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(DiskError, match="locked"):
         disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}))
+    # What is there is read meanwhile, by a hub that starts as well.
+    started = Disk(disk.folder)
+    for each in (disk, started):
+        assert raws(each) == [b"x"]
     with pytest.raises(DiskError, match="locked"):
-        Disk(disk.folder).open()
-    assert raws(disk) == [b"x"]
+        started.write(Batch("s", {"version": 2}, {("a", "1"): b"z"}))
+    started.close()
     other.execute("ROLLBACK")
     other.close()
     disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}))

@@ -1,0 +1,11 @@
+"""The hub that looks for garbage all the time, and counts a second as a day: `python -m tests.hub.impatient FLAGS…`."""
+
+from __future__ import annotations
+
+import sys
+
+from addons import command, garbage
+
+if __name__ == "__main__":
+    garbage.LOOK, garbage.DAY = 0.2, 1
+    command.main(sys.argv[1:])

@@ -1,0 +1,253 @@
+"""A clock that is set under a running hub, or between two: nothing is lost, and the node does not look dead."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import struct
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.copies import question_of
+from kube.disk import Batch, Disk
+from kube.encoding import Encoding
+from tests.cloud.fixtures import OpenLink
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.outage import Outage
+from tests.hub.process import ROOT, SLACK, Hub
+from tests.hub.streams import listed, watching
+from tests.hub.test_lease import DURATION, LEASES, keep_renewing, lease, renewed, until_renewed
+
+HOUR = 3600
+SERVICES = "/api/v1/services"
+NODES = "/api/v1/nodes"
+STRATEGIC = "application/strategic-merge-patch+json"
+KEEP = 2 * HOUR
+"""Days, which the impatient hub takes for seconds: more than the clock is set by, once."""
+GARBAGE = "edgehub_garbage_total"
+
+
+@dataclass
+class Scene:
+    """A hub whose wall clock can be set, behind a link."""
+
+    hub: Hub
+    link: Link
+    clock: Path
+    cloud: RealCloud
+    namespace: str
+    away: list[tuple[float, float]] = field(default_factory=list)
+    """When the cloud was away."""
+    renewals: list[tuple[float, str]] = field(default_factory=list)
+    """When the lease in the cloud changed, and to which time."""
+
+    @property
+    def outage(self) -> Outage:
+        return Outage(self.hub, self.link)
+
+    @property
+    def services(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/services"
+
+    def set_clock(self, seconds: float) -> None:
+        """Ahead of what is right."""
+        with self.clock.open("r+b") as file:
+            file.write(struct.pack("d", seconds))
+
+    @asynccontextmanager
+    async def offline(self) -> AsyncIterator[None]:
+        began = time.monotonic()
+        async with self.outage.away():
+            yield
+        await until_renewed(self.cloud, self.hub.node, self.renewals[-1][1])
+        self.away.append((began, time.monotonic()))
+
+    async def make(self, name: str) -> None:
+        """A service, in the cloud."""
+        body = {"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
+        await asyncio.to_thread(self.cloud.admin.post, self.services, body)
+
+    async def write(self, reason: str) -> None:
+        """What kubelet writes: the node's status, and an event of that name."""
+        patch = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": reason}]}}
+        path = f"{NODES}/{self.hub.node}/status"
+        answer = await self.outage.ask(path, method="PATCH", body=patch, content_type=STRATEGIC)
+        assert answer.status == 200, answer.body
+        about = {"kind": "Pod", "namespace": self.namespace, "name": "p"}
+        metadata = {"name": reason.lower(), "namespace": self.namespace}
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about}
+        answer = await self.outage.ask(self.events, method="POST", body=event)
+        assert answer.status == 201, answer.body
+
+    @property
+    def events(self) -> str:
+        return self.services.replace("services", "events")
+
+    async def has_come(self, *reasons: str) -> None:
+        """The cloud has these events and the last status."""
+        await asyncio.to_thread(self.hub.wait_for_metric, "edgehub_journal_entries", 0, 20)
+        node: Any = await asyncio.to_thread(self.cloud.admin.get, f"{NODES}/{self.hub.node}")
+        assert [each["reason"] for each in node["status"]["conditions"]] == [reasons[-1]]
+        for reason in reasons:
+            await asyncio.to_thread(self.cloud.admin.get, f"{self.events}/{reason.lower()}")
+
+    async def look_at_lease(self) -> None:
+        """Note each change of the lease in the cloud."""
+        while True:
+            when = await renewed(self.cloud, self.hub.node)
+            if when and (not self.renewals or when != self.renewals[-1][1]):
+                self.renewals.append((time.monotonic(), when))
+            await asyncio.sleep(0.1)
+
+    def check_lease(self) -> None:
+        """As the node lifecycle controller judges: alive is a node whose renewTime moves on, by its own clock."""
+        for (then, before), (now, after) in pairwise(self.renewals):
+            assert after > before
+            if not any(began < now and then < ended for began, ended in self.away):
+                assert now - then < DURATION + SLACK
+
+    def check_log(self) -> None:
+        said = [line for line in self.hub.process.lines if re.search(" (ERROR|CRITICAL) |Traceback", line)]
+        assert not said
+
+
+async def services(hub: Hub) -> set[str]:
+    return set(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
+
+
+@pytest.fixture
+def scene(
+    real_cloud: RealCloud, hub_rbac: None, link: OpenLink, node: str, tmp_path: Path, namespace: str
+) -> Iterator[Scene]:
+    """With the node in the cloud; the hub is not started yet."""
+    real_cloud.admin.post(NODES, {"metadata": {"name": node}})
+    opened = link(real_cloud.host, real_cloud.port)
+    clock = tmp_path / "clock"
+    clock.write_bytes(struct.pack("d", 0))
+    hub = Hub(
+        tmp_path,
+        f"https://{opened.host}:{opened.port}",
+        node=node,
+        kubeconfig=real_cloud.node_kubeconfig(node),
+        flags=("--keep-days", str(KEEP)),
+        program=("tests.hub.impatient",),
+        env={
+            "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent / "wrong_clock"), str(ROOT))),
+            "WRONG_CLOCK": str(clock),
+        },
+    )
+    yield Scene(hub, opened, clock, real_cloud, namespace)
+    hub.stop()
+
+
+@asynccontextmanager
+async def kubelet(scene: Scene) -> AsyncIterator[None]:
+    """Renews its lease through the hub, and somebody looks at it in the cloud."""
+    assert (await scene.outage.ask(LEASES, method="POST", body=lease(scene.hub.node, 0))).status == 201
+    tasks = [
+        asyncio.create_task(keep_renewing(scene.outage, scene.hub.node)),
+        asyncio.create_task(scene.look_at_lease()),
+    ]
+    try:
+        await until_renewed(scene.cloud, scene.hub.node, "2026-01-03")
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_clock_that_is_set_under_a_running_hub(scene: Scene, hours: int) -> None:
+    hub = scene.hub
+    await asyncio.to_thread(hub.start)
+    async with (
+        kubelet(scene),
+        watching(hub.url, scene.services, component="kube-proxy", encoding=Encoding.PROTOBUF) as filtered,
+        watching(hub.url, scene.services, component="kubelet") as plain,
+    ):
+        assert (await scene.outage.ask(f"{NODES}/{hub.node}")).status == 200
+        version = await scene.outage.ask("/version")
+        assert version.status == 200
+        async with scene.offline():
+            await scene.write("Before")
+            scene.set_clock(hours * HOUR)
+            await scene.write("After")
+            await scene.make("meanwhile")
+            assert (await scene.outage.ask("/version")).body == version.body
+        for events in (filtered, plain):
+            await events.first("ADDED", "meanwhile", 20)
+        await scene.has_come("Before", "After")
+        # And a second time, all of it under the new clock.
+        async with scene.offline():
+            await scene.write("Again")
+            await scene.make("again")
+        for events in (filtered, plain):
+            await events.first("ADDED", "again", 20)
+            assert not events.ended
+        await scene.has_come("Before", "After", "Again")
+        await until_renewed(scene.cloud, hub.node, scene.renewals[-1][1])
+    scene.check_lease()
+    scene.check_log()
+    assert hub.metric(GARBAGE) == 0
+    # It did look for garbage: what is older than all this goes.
+    scene.set_clock(hours * HOUR + KEEP + 1)
+    await asyncio.to_thread(hub.process.wait_for_line, "copies went from disk: unused", 20)
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) -> None:
+    hub = scene.hub
+    await asyncio.to_thread(hub.start)
+    assert (await scene.outage.ask(f"{NODES}/{hub.node}")).status == 200
+    before = await services(hub)
+    for kept in ("kubernetes", hub.node):
+        await asyncio.to_thread(hub.wait_until_kept, f'"name":"{kept}"', 1)
+    await asyncio.to_thread(scene.outage.leave)
+    await scene.write("Before")
+    await asyncio.to_thread(hub.kill)
+    scene.set_clock(hours * HOUR)
+    await asyncio.to_thread(hub.start)
+    assert await services(hub) == before
+    await scene.write("After")
+    await asyncio.to_thread(scene.outage.come_back)
+    await scene.has_come("Before", "After")
+    scene.check_log()
+    assert hub.metric(GARBAGE) == 0
+
+
+async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) -> None:
+    hub, link = linked
+    await asyncio.to_thread(hub.start)
+    before = await services(hub)
+    await asyncio.to_thread(hub.stop)
+
+    def set_asked(seconds: float) -> dict[str, float]:
+        """Say of each copy that it was last asked for so many seconds from now; what was said before."""
+        disk = Disk(hub.state / "cache")
+        disk.open()
+        said = {}
+        for name, meta in list(disk.metas.items()):
+            said[question_of(meta).path] = meta["asked"]
+            disk.write(Batch(name, {**meta, "asked": int(time.time() + seconds)}, {}))
+        disk.close()
+        return said
+
+    set_asked(+3600)
+    link.refuse()
+    await asyncio.to_thread(hub.start)
+    assert await services(hub) == before
+    await asyncio.to_thread(hub.stop)
+    # What was asked for again is known to be of now, and what was asked for years ago is there as well.
+    assert set_asked(-10 * 365 * 86_400)[SERVICES] <= time.time()
+    await asyncio.to_thread(hub.start)
+    assert await services(hub) == before

@@ -1,0 +1,198 @@
+"""A disk that is really full, or really read-only: under a running hub, and under one that starts without a cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.cloud.fixtures import OpenLink
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.cloud.small_disk import SmallDisk
+from tests.hub.outage import Outage
+from tests.hub.process import Hub
+from tests.hub.streams import Events, listed, watching
+
+ERRORS = "edgehub_cache_write_errors_total"
+SERVICES = "/api/v1/services"
+NODES = "/api/v1/nodes"
+STRATEGIC = "application/strategic-merge-patch+json"
+MOST = 50
+"""Services until the disk must have been seen to be full: SQLite's log has little room that it does not use."""
+KEPT = """
+import sqlite3, sys, time
+from pathlib import Path
+disk = sqlite3.connect(f"{Path(sys.argv[1]).as_uri()}?mode=ro", uri=True)
+holding = "SELECT count(*) FROM Cache WHERE instr(value, ?)"
+ends = time.monotonic() + 20
+for text in sys.argv[2:]:
+    while not disk.execute(holding, (text.encode(),)).fetchone()[0]:
+        assert time.monotonic() < ends, text
+        time.sleep(0.05)
+"""
+"""Ends when texts are on a hub's disk, which only who runs there can see."""
+
+
+def service(name: str, filler: int = 100_000) -> dict[str, object]:
+    annotations = {"filler": "x" * filler}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
+    }
+
+
+async def services(hub: Hub) -> set[str]:
+    return set(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
+
+
+async def logged(hub: Hub, pattern: str) -> None:
+    await asyncio.to_thread(hub.process.wait_for_line, pattern, 20)
+
+
+async def kept(hub: Hub, disk: SmallDisk, *texts: str) -> None:
+    """Return when the texts are on the disk."""
+    database = hub.state / "cache" / "cache.db"
+    command = (*disk.inside, sys.executable, "-c", KEPT, str(database), *texts)
+    await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
+
+
+async def fill_up(hub: Hub, disk: SmallDisk, cloud: RealCloud, path: str, events: Events) -> list[str]:
+    """Leave no room, and have the hub notice by services that it cannot keep; their names."""
+    await asyncio.to_thread(disk.fill)
+    names: list[str] = []
+    while not hub.metric(ERRORS):
+        assert len(names) < MOST
+        names.append(f"full{len(names)}")
+        await asyncio.to_thread(cloud.admin.post, path, service(names[-1]))
+        await events.first("ADDED", names[-1])
+    return names
+
+
+@pytest.fixture
+def cramped(
+    real_cloud: RealCloud, hub_rbac: None, link: OpenLink, node: str, small_disk: SmallDisk
+) -> Iterator[tuple[Hub, Link]]:
+    """A hub that is not started yet, with its state on the small disk, behind a link."""
+    opened = link(real_cloud.host, real_cloud.port)
+    hub = Hub(
+        small_disk.folder,
+        f"https://{opened.host}:{opened.port}",
+        node=node,
+        kubeconfig=real_cloud.node_kubeconfig(node),
+        flags=("--wait", "4"),
+        inside=small_disk.inside,
+    )
+    yield hub, opened
+    hub.stop()
+
+
+async def test_a_full_disk_is_told_and_used_again_when_there_is_room(
+    cramped: tuple[Hub, Link], small_disk: SmallDisk, real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, link = cramped
+    path = f"/api/v1/namespaces/{namespace}/services"
+    await asyncio.to_thread(hub.start)
+    await services(hub)
+    assert hub.metric(ERRORS) == 0
+    async with watching(hub.url, path, component="kube-proxy") as events:
+        names = await fill_up(hub, small_disk, real_cloud, path, events)
+        await logged(hub, "the disk cannot be used, the hub goes on without: .*full")
+        # Clients do not notice.
+        await asyncio.to_thread(real_cloud.admin.post, path, service("last"))
+        await events.first("ADDED", "last")
+        everything = await services(hub)
+        assert {*names, "last"} <= everything
+        small_disk.make_room()
+        await logged(hub, "the disk can be used again")
+        await kept(hub, small_disk, *(f'"name":"{name}"' for name in (*names, "last")))
+    await asyncio.to_thread(hub.kill)
+    link.refuse()
+    await asyncio.to_thread(hub.start)
+    assert await services(hub) == everything
+
+
+async def test_a_copy_of_before_the_disk_was_full_is_whole(
+    cramped: tuple[Hub, Link], small_disk: SmallDisk, real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, link = cramped
+    path = f"/api/v1/namespaces/{namespace}/services"
+    await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
+    await asyncio.to_thread(hub.start)
+    before = await services(hub)
+    await kept(hub, small_disk, namespace)
+    async with watching(hub.url, path, component="kube-proxy") as events:
+        names = await fill_up(hub, small_disk, real_cloud, path, events)
+    await asyncio.to_thread(hub.kill)
+    link.refuse()
+    await asyncio.to_thread(hub.start)
+    # The first of them may have found room in SQLite's log; the last has not.
+    shown = await services(hub)
+    written = names[: len(shown - before)]
+    assert "before" in before
+    assert len(written) < len(names)
+    assert shown == before | set(written)
+
+
+FAULTS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]]] = {
+    "full": (SmallDisk.fill, SmallDisk.make_room),
+    "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable),
+}
+"""What makes a disk so, and what mends it."""
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
+    cramped: tuple[Hub, Link],
+    small_disk: SmallDisk,
+    real_cloud: RealCloud,
+    namespace: str,
+    fault: str,
+    crash: bool,
+) -> None:
+    hub, link = cramped
+    outage = Outage(hub, link)
+    breaks, mends = FAULTS[fault]
+    path, node = f"/api/v1/namespaces/{namespace}/services", f"{NODES}/{hub.node}"
+    await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
+    await asyncio.to_thread(real_cloud.admin.post, NODES, {"metadata": {"name": hub.node}})
+    await asyncio.to_thread(hub.start)
+    whole = await services(hub)
+    seen = {each: (await outage.ask(each)).body for each in (node, "/api", "/version")}
+    await kept(hub, small_disk, namespace, f'"name":"{hub.node}"', "gitVersion", "APIVersions")
+    await asyncio.to_thread(hub.kill if crash else hub.stop)
+    await asyncio.to_thread(breaks, small_disk)
+    link.refuse()
+    await asyncio.to_thread(hub.start)
+    assert await services(hub) == whole
+    for each, body in seen.items():
+        answer = await outage.ask(each)
+        assert (answer.status, answer.body) == (200, body)
+    async with watching(hub.url, path, component="kube-proxy", resourceVersion="0") as events:
+        await events.first("ADDED", "before")
+        # What is written is taken, and told that it is not kept.
+        patch = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Offline"}]}}
+        taken = await outage.ask(f"{node}/status", method="PATCH", body=patch, content_type=STRATEGIC)
+        assert taken.status == 200
+        await logged(hub, "the disk cannot be used, the hub goes on without")
+        assert hub.metric(ERRORS) > 0
+        assert await services(hub) == whole
+        await asyncio.to_thread(mends, small_disk)
+        await asyncio.to_thread(outage.come_back)
+        await asyncio.to_thread(real_cloud.admin.post, path, service("later"))
+        await events.first("ADDED", "later", 20)
+    await asyncio.to_thread(hub.wait_for_metric, "edgehub_journal_entries", 0, 20)
+    after: Any = await asyncio.to_thread(real_cloud.admin.get, node)
+    assert [each["reason"] for each in after["status"]["conditions"]] == ["Offline"]
+    await kept(hub, small_disk, '"name":"later"')
+    assert "cache.unreadable" not in await asyncio.to_thread(os.listdir, small_disk.seen / "state")
+    await asyncio.to_thread(hub.kill)
+    link.refuse()
+    await asyncio.to_thread(hub.start)
+    assert await services(hub) == whole | {"later"}
