@@ -109,7 +109,7 @@ class Journal:
                 metrics.JOURNAL_DROPPED.labels(name.partition(" ")[0], "unreadable").inc()
                 self._forget(name)
         self.events.update(new)
-        self._next = max(self._next, next(reversed(self.events), -1) + 1)
+        self._next = max(self._next, max(self.events, default=-1) + 1)
         self._trim()
         self._count()
         self.added.beat()

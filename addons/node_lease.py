@@ -216,6 +216,7 @@ class NodeLease:
             codec = codec_for(Encoding.JSON)
             version = codec.peek(codec.decode_single(answer.body)[2]).version
             path, method, body = self._path, "PUT", _written_over(held, version)
+            self._note_time(answer.body)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
         self._pushed = _identity(held)
 
@@ -228,6 +229,12 @@ class NodeLease:
         }
         body = orjson.dumps({"spec": renewal})
         await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT)
+
+    def _note_time(self, lease: bytes) -> None:
+        """What the cloud saw last, maybe from an earlier process, whose clock was another: it counts nothing older."""
+        stamp = orjson.loads(lease).get("spec", {}).get("renewTime")
+        if stamp is not None and self._stamped is None:
+            self._stamped = (datetime.datetime.fromisoformat(stamp), self._clock())
 
     def _stamp(self) -> datetime.datetime:
         """Now, but never earlier than the last time: a clock that is set back must not make the node look dead."""

@@ -165,22 +165,31 @@ async def test_what_goes_wrong_in_a_renewal_does_not_end_the_renewals(
     assert lease_cloud.lines[:4] == [("GET", LEASE), ("GET", LEASE), ("GET", LEASE), ("PUT", LEASE)]
 
 
-async def test_a_clock_that_is_set_back_renews_no_earlier(
-    kubelet: World, lease_cloud: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Wall(datetime.datetime):
-        at = datetime.datetime(2026, 1, 2, 12, 0, tzinfo=datetime.UTC)
+class Wall(datetime.datetime):
+    """A wall clock that a test sets."""
 
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]  # of a narrower type there
-            return cls.at
+    at = datetime.datetime(2026, 1, 2, 12, 0, tzinfo=datetime.UTC)
 
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]  # of a narrower type there
+        return cls.at
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> type[Wall]:
     monkeypatch.setattr("addons.node_lease.datetime.datetime", Wall)
+    monkeypatch.setattr(Wall, "at", Wall.at)  # set back after the test
+    return Wall
+
+
+async def test_a_clock_that_is_set_back_renews_no_earlier(
+    kubelet: World, lease_cloud: Told, wall: type[Wall]
+) -> None:
     await kubelet.put()
     assert await kubelet.lease._renew()
     for back in (0, 3600, 0):
         kubelet.now += 10
-        Wall.at += datetime.timedelta(seconds=10 - back)
+        wall.at += datetime.timedelta(seconds=10 - back)
         assert await kubelet.lease._renew()
     assert [each["renewTime"] for each in renewals(lease_cloud)] == [
         "2026-01-02T12:00:00.000000Z",
@@ -218,3 +227,19 @@ async def test_a_real_lease_follows_kubelet(tmp_path: Path, cloud: ScriptableClo
         assert cloud.store.get("leases", "n1", "kube-node-lease")["spec"]["holderIdentity"] == "n1"
         await kubelet.written()
     await session.close()
+
+
+async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(
+    kubelet: World, lease_cloud: Told, wall: type[Wall]
+) -> None:
+    """Its clock may have been another."""
+    wall.at -= datetime.timedelta(days=1)
+    lease_cloud.says = [lease(version=7)]
+    await kubelet.put()
+    assert await kubelet.lease._renew()
+    kubelet.now += 10
+    assert await kubelet.lease._renew()
+    assert [each["renewTime"] for each in renewals(lease_cloud)] == [
+        "2026-01-02T03:04:05.000000Z",
+        "2026-01-02T03:04:15.000000Z",
+    ]

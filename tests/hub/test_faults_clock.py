@@ -225,6 +225,25 @@ async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) ->
     assert hub.metric(GARBAGE) == 0
 
 
+async def test_a_hub_that_starts_with_a_clock_set_back_renews_no_earlier(scene: Scene) -> None:
+    """The node lifecycle controller counts only a renewTime that moves on."""
+    hub = scene.hub
+    await asyncio.to_thread(hub.start)
+    async with kubelet(scene):
+        pass
+    last = await renewed(scene.cloud, hub.node)
+    await asyncio.to_thread(hub.kill)
+    scene.set_clock(-HOUR)
+    await asyncio.to_thread(hub.start)
+    renewing = asyncio.create_task(keep_renewing(scene.outage, hub.node))
+    try:
+        await until_renewed(scene.cloud, hub.node, last)
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+    scene.check_log()
+
+
 async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) -> None:
     hub, link = linked
     await asyncio.to_thread(hub.start)
