@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -26,15 +27,10 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserver"
 FROM_NODE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode"
 
 
-class Raw:
-    """A server that says these bytes to each request and remembers what it got; a connection is for one, or `kept`."""
+class Listening(ABC):
+    """A server on a port of its own."""
 
-    def __init__(self, says: bytes, *, kept: bool = False) -> None:
-        self.says = says
-        self.got: list[bytes] = []
-        self.accepted = 0
-        self._kept = kept
-        self.port = 0
+    port = 0
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -42,6 +38,20 @@ class Raw:
         self.port = server.sockets[0].getsockname()[1]
         async with server:
             yield
+
+    @abstractmethod
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+
+
+class Raw(Listening):
+    """A server that says these bytes to each request and remembers what it got; a connection is for one, or `kept`."""
+
+    def __init__(self, says: bytes, *, kept: bool = False) -> None:
+        self.says = says
+        self.got: list[bytes] = []
+        self.accepted = 0
+        self._kept = kept
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -61,22 +71,14 @@ class Raw:
         await writer.drain()
 
 
-class Http2Server:
+class Http2Server(Listening):
     """A server of HTTP/2 that takes `limit` streams of a connection; it ends an answer unless it is asked to watch."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.port = 0
         self.streams: list[int] = []
         """How many streams each connection has had."""
         self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        async with server:
-            yield
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
