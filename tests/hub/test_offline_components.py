@@ -34,9 +34,14 @@ def ended(outage: Outage) -> Iterator[None]:
     outage.come_back()
 
 
-@pytest.fixture
-def kubeconfig(outage: Outage, tmp_path: Path) -> Path:
-    return write_kubeconfig(tmp_path / "component.kubeconfig", outage.hub.url)
+@pytest.fixture(params=["plain", "TLS"])
+def kubeconfig(request: pytest.FixtureRequest, outage: Outage, real_cloud: RealCloud, tmp_path: Path) -> Path:
+    """Of the node's components: without credentials or, over TLS and so by HTTP/2, with the node's certificate."""
+    path, hub = tmp_path / "component.kubeconfig", outage.hub
+    if request.param == "plain":
+        return write_kubeconfig(path, hub.url)
+    credential = real_cloud.authority.issue_node(hub.node)
+    return write_kubeconfig(path, hub.tls_url, authority=hub.authority.read_bytes(), credential=credential)
 
 
 def mounting(name: str, node: str) -> dict[str, Any]:
