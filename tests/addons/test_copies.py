@@ -408,6 +408,7 @@ async def test_what_comes_while_a_batch_is_written_lingers_too(
     assert copy._writing is not None
     await copy._writing
     assert (batches.names(), copy._is_writing) == ([["b"]], False)
+    assert copy._next is not None
     store.apply("ADDED", pod("d", 8))
     await settled(copy)
     assert batches.names() == [["b"], ["c", "d"]]
