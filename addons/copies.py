@@ -3,7 +3,8 @@
 A batch is taken between two turns of the event loop. A store takes a list, and the events of one chunk, within one
 turn, so what is written is always what the cloud had at the version that is written with it. A crash loses the last
 moment's changes (LINGER and the write) and nothing else: the copy is of an earlier version, from which the reflector
-resumes its watch, so that the cloud tells them again. What is whole, a refusal and the last batch do not wait.
+resumes its watch, so that the cloud tells them again. What is whole, a refusal and the last batch do not wait, nor
+does what the node itself made of an object: a client was promised that, and nobody would tell it again.
 """
 
 from __future__ import annotations
@@ -182,6 +183,8 @@ class Copy:
         self._stamped = False
         """The time of the last question is on disk, or near enough to what is."""
         self._closed = False
+        self._amended = False
+        """What waits has something that the node itself made."""
         self._next: asyncio.Handle | None = None
         """Begins the next batch."""
         self._is_writing = False
@@ -245,6 +248,11 @@ class Copy:
             self._pending[change.key] = change.new.raw if change.new is not None else None
             if len(self._pending) > MAX_PENDING:
                 self._rewrite()
+        if change.old is not None and change.new is not None and change.old.version == change.new.version:
+            self._amended = True
+            if not self._is_writing:
+                # Now: it must be on its way to the disk before the entry of the journal that follows it.
+                self._begin()
         self._changed()
 
     def advanced(self) -> None:
@@ -269,7 +277,7 @@ class Copy:
             deletes = [key for key, raw in self._pending.items() if raw is None]
             batch = Batch(self.name, self._meta(), puts, deletes)
         self._whole, self._version, self._stamped = False, self._store.version, True
-        self._pending = {}
+        self._pending, self._amended = {}, False
         return batch
 
     @property
@@ -282,7 +290,7 @@ class Copy:
 
     @property
     def _is_urgent(self) -> bool:
-        return self._whole or self._closed
+        return self._whole or self._closed or self._amended
 
     def _back(self) -> None:
         """The cloud shows it again: nothing of it is on disk."""
@@ -297,7 +305,7 @@ class Copy:
     def _changed(self) -> None:
         """Write what waits: next, after the write that is under way, or once it has lingered.
 
-        Never at once, in the middle of what the store takes: mitmproxy's tasks begin where they are made.
+        Not at once, in the middle of what the store takes: mitmproxy's tasks begin where they are made.
         """
         if self._is_writing:
             return

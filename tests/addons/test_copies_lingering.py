@@ -93,7 +93,7 @@ async def test_what_comes_while_a_batch_is_written_lingers_too(
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("event", ["restarted", "refused", "lost", "closed"])
+@pytest.mark.parametrize("event", ["restarted", "refused", "lost", "closed", "amended"])
 async def test_what_is_urgent_does_not_linger(
     copies: Copies, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
@@ -109,11 +109,13 @@ async def test_what_is_urgent_does_not_linger(
             copy.lost()
         case "closed":
             copy.close()
+        case "amended":
+            store.amend(pod("a", 3) + b" ")
     await asyncio.sleep(0)
     assert copy._is_writing
     assert copy._writing is not None
     await copy._writing
-    wanted = {"restarted": ["a"], "refused": [], "lost": ["a", "b"], "closed": ["b"]}
+    wanted = {"restarted": ["a"], "refused": [], "lost": ["a", "b"], "closed": ["b"], "amended": ["a", "b"]}
     assert batches.names() == [wanted[event]]
 
 
@@ -147,3 +149,24 @@ async def test_no_batch_is_taken_in_the_middle_of_a_list(
     store.apply("ADDED", pod("e", 10))
     await settled(copy)
     assert (batches[-1].meta["version"], shown(await restored(copies))) == (10, shown(store))
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+async def test_what_the_node_itself_made_is_written_before_what_follows_from_it(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, is_writing: bool
+) -> None:
+    """The journal promises a status to a client right after the object was made to show it."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    copy, store = await kept(copies)
+    batches = Batches(copies, monkeypatch)
+    if is_writing:
+        copy.lost()
+        await asyncio.sleep(0)
+    store.amend(pod("a", 3) + b" ")
+    assert copy._writing is not None
+    writing = copy._writing
+    known = await copies.guard(lambda: len(batches))
+    await writing
+    assert (known, len(batches)) == ((1, 2) if is_writing else (1, 1))
+    assert [batch.puts["default", "a"] for batch in batches][-1] == pod("a", 3) + b" "
+    assert not copy._is_writing
