@@ -1,7 +1,10 @@
-"""Keeps sources on disk: each store's changes, batched while an earlier batch is written, and the copy at a start.
+"""Keeps sources on disk: each store's changes, in batches that wait a moment for more, and the copy at a start.
 
 A batch is taken between two turns of the event loop. A store takes a list, and the events of one chunk, within one
-turn, so what is written is always what the cloud had at the version that is written with it.
+turn, so what is written is always what the cloud had at the version that is written with it. A crash loses the last
+moment's changes (LINGER and the write) and nothing else: the copy is of an earlier version, from which the reflector
+resumes its watch, so that the cloud tells them again. What is whole, a refusal and the last batch do not wait, nor
+does what the node itself made of an object: a client was promised that, and nobody would tell it again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ from kube.store import Change, Store
 
 MAX_PENDING = 10_000
 """Changes of one source that wait for the disk; past them the source is written whole when the disk is back."""
+LINGER = 0.25
+"""Seconds that a change waits for others, so that a burst is one transaction: each costs the disk a commit, and the
+clients some milliseconds of the interpreter, which the disk's thread holds meanwhile. Longer would save little (four
+transactions a second are few) and let a node that crashes without its cloud wake with an older state."""
 RETRY = 5.0
 """Seconds until a failed write is tried again."""
 PATIENCE = 1.0
@@ -176,6 +183,11 @@ class Copy:
         self._stamped = False
         """The time of the last question is on disk, or near enough to what is."""
         self._closed = False
+        self._amended = False
+        """What waits has something that the node itself made."""
+        self._next: asyncio.Handle | None = None
+        """Begins the next batch."""
+        self._is_writing = False
         self._writing: asyncio.Task[None] | None = None
         store.listen(self)
 
@@ -236,6 +248,11 @@ class Copy:
             self._pending[change.key] = change.new.raw if change.new is not None else None
             if len(self._pending) > MAX_PENDING:
                 self._rewrite()
+        if change.old is not None and change.new is not None and change.old.version == change.new.version:
+            self._amended = True
+            if not self._is_writing:
+                # Now: it must be on its way to the disk before the entry of the journal that follows it.
+                self._begin()
         self._changed()
 
     def advanced(self) -> None:
@@ -248,25 +265,32 @@ class Copy:
 
     def take(self) -> Batch | None:
         """What has changed since the last batch; None when nothing has."""
-        store = self._store
+        self._stop_waiting()
+        if not self._waits:
+            return None
         if self._refused:
-            if store.version == self._version and not self._whole and self._stamped:
-                return None
-            self._whole, self._version, self._stamped = False, store.version, True
-            return Batch(self.name, {**self._meta(), "refused": self._refused}, {}, whole=True)
-        if not store.complete:
-            return None
-        if not self._whole and not self._pending and self._stamped and store.version == self._version:
-            return None
-        if self._whole:
-            batch = Batch(self.name, self._meta(), {item.key: item.raw for item in store}, whole=True)
+            batch = Batch(self.name, {**self._meta(), "refused": self._refused}, {}, whole=True)
+        elif self._whole:
+            batch = Batch(self.name, self._meta(), {item.key: item.raw for item in self._store}, whole=True)
         else:
             puts = {key: raw for key, raw in self._pending.items() if raw is not None}
             deletes = [key for key, raw in self._pending.items() if raw is None]
             batch = Batch(self.name, self._meta(), puts, deletes)
-        self._whole, self._version, self._stamped = False, store.version, True
-        self._pending = {}
+        self._whole, self._version, self._stamped = False, self._store.version, True
+        self._pending, self._amended = {}, False
         return batch
+
+    @property
+    def _waits(self) -> bool:
+        """Whether there is something that was in no batch yet."""
+        if not self._refused and not self._store.complete:
+            return False
+        moved = self._store.version != self._version or bool(self._pending)
+        return moved or self._whole or not self._stamped
+
+    @property
+    def _is_urgent(self) -> bool:
+        return self._whole or self._closed or self._amended
 
     def _back(self) -> None:
         """The cloud shows it again: nothing of it is on disk."""
@@ -279,19 +303,48 @@ class Copy:
         self._pending.clear()
 
     def _changed(self) -> None:
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.get_running_loop().create_task(self._write(), name=f"copy {self.name}")
+        """Write what waits: next, after the write that is under way, or once it has lingered.
+
+        Not at once, in the middle of what the store takes: mitmproxy's tasks begin where they are made.
+        """
+        if self._is_writing:
+            return
+        lingers = isinstance(self._next, asyncio.TimerHandle)
+        if self._next is None or (lingers and self._is_urgent):
+            self._stop_waiting()
+            loop = asyncio.get_running_loop()
+            urgent = self._is_urgent
+            self._next = loop.call_soon(self._begin) if urgent else loop.call_later(LINGER, self._begin)
+
+    def _begin(self) -> None:
+        self._stop_waiting()
+        self._is_writing = True
+        self._writing = asyncio.get_running_loop().create_task(self._write(), name=f"copy {self.name}")
+
+    def _stop_waiting(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
 
     async def _write(self) -> None:
-        while True:
-            batch = self.take()
-            if batch is None:
-                return
-            if not await self._written(batch):
-                if self._closed:
-                    return  # by now another copy of the same name may be followed, and this one would spoil it
-                self._rewrite()
-                await asyncio.sleep(RETRY)
+        try:
+            await self._write_batches()
+        finally:
+            self._is_writing = False
+        if self._waits and not self._closed:
+            self._changed()
+
+    async def _write_batches(self) -> None:
+        """One batch, and further ones as long as they may not linger."""
+        while (batch := self.take()) is not None:
+            if await self._written(batch):
+                if not self._is_urgent:
+                    return
+                continue
+            if self._closed:
+                return  # by now another copy of the same name may be followed, and this one would spoil it
+            self._rewrite()
+            await asyncio.sleep(RETRY)
 
     async def _written(self, batch: Batch) -> bool:
         disk = self._copies.disk

@@ -3,6 +3,7 @@
 from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
+from addons.heap import Heap
 from addons.identity import Identity
 from addons.lifecycle import Lifecycle
 from addons.options import Options
@@ -32,6 +33,11 @@ places = (
         _egress,
         (_resolve, _router),
         "sends what is routed to the cloud; what failed before it has no server to go to",
+    ),
+    (
+        Heap(),
+        (),
+        "no request passes through it, and nothing is served before it: lifecycle opens the listeners",
     ),
     (
         Lifecycle(_options, _resolve, _identity, _router, _egress),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from addons.list_response import HEADERS, list_response
 from addons.sources import Source, Sources
 from kube.negotiation import METADATA_KIND, acceptable
 from kube.reflector import Question
@@ -14,11 +15,10 @@ from kube.request import RequestInfo
 from kube.selectors import parse_field_selector, parse_label_selector
 from kube.status import StatusError, not_found
 from kube.store import Item, Key
-from kube.view import Form, Scope
+from kube.view import Form, Listing, Scope
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every object has: selectors of them can be applied to a wider copy."""
-HEADERS = {"Cache-Control": "no-cache, private"}
 
 
 class KeptObjects:
@@ -46,10 +46,10 @@ class KeptObjects:
                 continue
             if info.verb == "list":
                 assert scope is not None
-                return _response(source, form, [item for item in source.store if scope.matches(item)])
+                return await _list(source, form, scope)
             item = source.store.get(_key(info))
             if item is not None:
-                return _response(source, form, item)
+                return _object(source, form, item)
             absent = absent or _covers(question, info)
         if absent:
             raise not_found(info.type.group_resource, info.name)
@@ -100,11 +100,15 @@ def _covers(question: Question, info: RequestInfo) -> bool:
     return question.field_selector in ("", f"metadata.name={info.name}")
 
 
-def _response(source: Source, form: Form, found: Item | list[Item]) -> web.Response:
+async def _list(source: Source, form: Form, scope: Scope) -> web.Response:
+    store = source.store
+    api_version, kind = form.type_of(store.api_version, store.kind)
+    found = [item for item in store if scope.matches(item)]
+    return await list_response(Listing(store.codec, api_version, kind, store.version, found, form))
+
+
+def _object(source: Source, form: Form, found: Item) -> web.Response:
     store, codec = source.store, source.store.codec
     api_version, kind = form.type_of(store.api_version, store.kind)
-    if isinstance(found, list):
-        body = codec.encode_list(api_version, kind, store.version, [form.raw(codec, item) for item in found])
-    else:
-        body = codec.encode_single(api_version, kind, form.raw(codec, found))
+    body = codec.encode_single(api_version, kind, form.raw(codec, found))
     return web.Response(body=body, headers={**HEADERS, "Content-Type": codec.content_type})

@@ -12,9 +12,11 @@ from addons import metrics
 from addons.caller import Lending
 from addons.exchange import Exchange
 from addons.freshness import catch_up
+from addons.list_response import HEADERS, list_response
 from addons.reviews import Reviews
 from addons.rule_table import Rules
 from addons.sources import Source, Sources, ViewKey
+from kube.codec_base import PIECE
 from kube.negotiation import METADATA_KIND, Representation, acceptable
 from kube.reflector import Question
 from kube.request import RequestInfo, ResourceType
@@ -36,9 +38,6 @@ MIN_WATCH = 1800.0
 """Seconds (and up to twice as many) that a watch without timeoutSeconds lasts, as kube-apiserver's default."""
 SHORTEST_WATCH = 1.0
 """Seconds. client-go takes a watch that ended earlier, without an event, for a failure and lists anew."""
-CHUNK = 256 * 1024
-"""Bytes written at once: a large state must not be copied whole for every client."""
-HEADERS = {"Cache-Control": "no-cache, private"}
 
 
 class Serving:
@@ -64,8 +63,7 @@ class Serving:
             key = ViewKey(exchange.component, verb, scope, route.representation.kind == METADATA_KIND)
             view = await source.view(key, route.filters, self._wait)
             if info.verb == "list":
-                body = view.encode_list(at_least)
-                return web.Response(body=body, headers={**HEADERS, "Content-Type": view.codec.content_type})
+                return await list_response(view.listing(at_least))
             return await self._watch(view, info, request)
 
     async def _source(
@@ -200,9 +198,11 @@ async def _write(response: web.StreamResponse, frames: Iterable[bytes]) -> None:
     for frame in frames:
         pending.append(frame)
         size += len(frame)
-        if size >= CHUNK:
+        if size >= PIECE:
             await response.write(b"".join(pending))
             pending, size = [], 0
+            # A client that reads as fast as the hub writes never makes it wait.
+            await asyncio.sleep(0)
     if pending:
         await response.write(b"".join(pending))
 

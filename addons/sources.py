@@ -86,6 +86,7 @@ class Source:
         self._restoring: Restoring | None = None
         self._chain_of = chain_of
         self._judged = Pulse()
+        self._judging: asyncio.Task[None] | None = None
 
     def start(self, copies: Copies | None, trusts: Callable[[int], bool]) -> Source:
         """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
@@ -108,6 +109,8 @@ class Source:
     def close(self) -> None:
         self._task.cancel()
         self._errors.cancel()
+        if self._judging is not None:
+            self._judging.cancel()
         if self.copy is not None:
             self.copy.close()
         for viewing in self.views.values():
@@ -161,6 +164,7 @@ class Source:
         try:
             async with asyncio.timeout(wait):
                 while viewing.view.projection.is_pending or viewing.awaited is not None:
+                    self._judge()
                     await self._judged.wait()
         except TimeoutError:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
@@ -232,7 +236,22 @@ class Source:
                 for viewing in self.views.values():
                     viewing.view.end_watches(self.reflector.refusal)
 
+    def _judge(self) -> None:
+        """Have what is left of long lists judged, in turns with all else that the loop does."""
+        if any(not each.is_judged for each in self.projections.values()) and (
+            self._judging is None or self._judging.done()
+        ):
+            self._judging = asyncio.create_task(self._judge_rest(), name=f"judging {self.question.path}")
+
+    async def _judge_rest(self) -> None:
+        while left := [each for each in self.projections.values() if not each.is_judged]:
+            for projection in left:
+                projection.judge()
+            await asyncio.sleep(0)
+        self._switch_judged()
+
     def _switch_judged(self) -> None:
+        self._judge()
         for viewing in self.views.values():
             if viewing.awaited is not None and not viewing.awaited.is_pending:
                 viewing.view.switch(viewing.awaited)

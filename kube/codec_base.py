@@ -5,7 +5,7 @@ message, as in the items of a list, without magic and kind; in JSON its text, co
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,9 @@ MAX_FRAME = 16 * 1024 * 1024
 
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 """What a watch may say; client-go aborts at any other."""
+
+PIECE = 256 * 1024
+"""Bytes of a list or a watch's state that are made and written at once: a large one is not copied whole for clients."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
@@ -45,6 +48,50 @@ class ListPage:
     continue_token: str
     remaining: int | None
     items: list[bytes]
+
+
+class ListBody:
+    """The body of a list. Its size is known before its pieces, of PIECE bytes and an object at most, are made."""
+
+    __slots__ = ("_between", "_head", "_items", "_tail", "_write", "size")
+
+    def __init__(
+        self,
+        head: bytes,
+        items: Sequence[bytes],
+        tail: bytes,
+        size: int,
+        write: Callable[[Sequence[bytes]], bytes],
+        between: bytes = b"",
+    ) -> None:
+        """`write` joins some items as they stand in the body; `between` separates what it gives."""
+        self.size = size
+        self._head = head
+        self._items = items
+        self._tail = tail
+        self._write = write
+        self._between = between
+
+    def __iter__(self) -> Iterator[bytes]:
+        parts = list(_cut(self._items)) or [self._items]
+        for number, part in enumerate(parts):
+            before = self._between if number else self._head
+            after = b"" if number < len(parts) - 1 else self._tail
+            yield b"".join((before, self._write(part), after))
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self)
+
+
+def _cut(items: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    start = size = 0
+    for index, item in enumerate(items, 1):
+        size += len(item)
+        if size >= PIECE:
+            yield items[start:index]
+            start, size = index, 0
+    if start < len(items):
+        yield items[start:]
 
 
 class WatchFrame(NamedTuple):
@@ -103,7 +150,7 @@ class Codec(ABC):
         """Split a list into its items; protobuf items are not parsed."""
 
     @abstractmethod
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> bytes:
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
         """A whole list of raw items of this kind."""
 
     @abstractmethod

@@ -11,6 +11,7 @@ from kube.codec_base import (
     METADATA_KIND,
     Codec,
     FrameReader,
+    ListBody,
     ListPage,
     ObjectPeek,
     WatchFrame,
@@ -53,13 +54,15 @@ class JsonCodec(Codec):
             [write_json(head | item) for item in items],
         )
 
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> bytes:
-        head = {
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
+        page = {
             "kind": f"{kind}List",
             "apiVersion": api_version,
             "metadata": {"resourceVersion": write_version(version)},
         }
-        return b"".join((write_json(head)[:-1], b',"items":[', b",".join(items), b"]}\n"))
+        head, tail = write_json(page)[:-1] + b',"items":[', b"]}\n"
+        size = len(head) + sum(map(len, items)) + max(len(items) - 1, 0) * len(_COMMA) + len(tail)
+        return ListBody(head, items, tail, size, _COMMA.join, _COMMA)
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parsed = parse_object(body)
@@ -118,6 +121,7 @@ class JsonCodec(Codec):
 
 
 _BLANKS = b" \t\r\n"
+_COMMA = b","
 _LINE_END = re.compile(rb"[\r\n]")
 _EVENT_HEADS = {each: b'{"type":"%b","object":' % each.encode() for each in EVENT_TYPES}
 

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from kube.store import Change, Item, Key, Store
 
+SLICE = 100
+"""Objects judged at once: some milliseconds of the event loop's time, up to twenty where each is very large."""
+
 InputKey = Hashable
 """Names one input of a filter, for example ("service", "default", "web")."""
 
@@ -65,7 +68,10 @@ class ProjectionListener(Protocol):
 
 
 class Projection:
-    """A store seen through a chain; None is the chain without filters, which all who are not filtered share."""
+    """A store seen through a chain; None is the chain without filters, which all who are not filtered share.
+
+    A long list is judged a slice at a time, by `judge`; until then nothing is shown of the objects that are left.
+    """
 
     def __init__(self, store: Store, chain: Chain | None) -> None:
         self.store = store
@@ -75,6 +81,8 @@ class Projection:
         self._readers: dict[InputKey, set[Key]] = {}
         self._evaluated: dict[Key, Item] = {}
         self._pending: set[Key] = set()
+        self._left: dict[Key, None] = {}
+        """What is not judged yet since the store was listed."""
         self._listeners: list[ProjectionListener] = []
         self.evaluations = 0
         self._evaluate_all()
@@ -95,8 +103,13 @@ class Projection:
 
     @property
     def is_pending(self) -> bool:
-        """Whether inputs are missing: a client must not be shown a state that is not judged in full."""
-        return bool(self._pending)
+        """Whether objects are left or lack an input: a client must not be shown a state that is not judged in full."""
+        return bool(self._pending or self._left)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether each object was looked at."""
+        return not self._left
 
     @property
     def filtered(self) -> bool:
@@ -107,16 +120,24 @@ class Projection:
         """What is shown under this key, None when the object is hidden or is not there."""
         if key in self._differs:
             return self._differs[key]
-        return self.store.get(key)
+        return self.store.get(key) if key not in self._left else None
 
     def __iter__(self) -> Iterator[Item]:
-        if not self._differs:
+        if not self._differs and not self._left:
             yield from self.store
             return
         for item in self.store:
             shown = self._differs.get(item.key, item)
-            if shown is not None:
+            if shown is not None and item.key not in self._left:
                 yield shown
+
+    def judge(self) -> None:
+        """Judge some more of the objects that are left. Nobody is told: nobody has been shown anything."""
+        for _ in range(min(SLICE, len(self._left))):
+            key, _ = self._left.popitem()
+            item = self.store.get(key)
+            assert item is not None
+            self._evaluate(item, None)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Evaluate again what was made from one of these inputs, and tell of each object that now looks different."""
@@ -135,6 +156,11 @@ class Projection:
 
     def changed(self, change: Change) -> None:
         """Take a change of the store. One that clients need not be told of still moves the version on."""
+        if change.key in self._left:
+            # What comes next tells of the difference to what would have been shown.
+            del self._left[change.key]
+            assert change.old is not None
+            self._evaluate(change.old, None)
         before = self._differs.get(change.key, change.old)
         if change.new is None:
             after = None
@@ -163,8 +189,8 @@ class Projection:
     def _evaluate_all(self) -> None:
         self._judged = self.store.complete
         if self._chain is not None:
-            for item in self.store:
-                self._evaluate(item, None)
+            self._left = {item.key: None for item in self.store}
+            self.judge()
 
     def _is_news(self, before: Item | None, after: Item | None, change: Change) -> bool:
         if before is after:

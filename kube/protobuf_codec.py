@@ -14,6 +14,7 @@ from kube.codec_base import (
     MAX_FRAME,
     Codec,
     FrameReader,
+    ListBody,
     ListPage,
     ObjectPeek,
     WatchFrame,
@@ -31,6 +32,8 @@ from kube.versions import parse_version
 MAGIC = b"k8s\x00"
 """What every body and every object in a frame begins with; a WatchEvent itself does not."""
 
+SIZES = 4096
+"""Sizes of objects whose heads in a list are kept: a kind's objects are of few different ones."""
 HEADS = 256
 """Kinds whose envelope heads are kept: more than a node reads; each is some tens of bytes."""
 
@@ -71,14 +74,13 @@ class ProtobufCodec(Codec):
             list(page.items),
         )
 
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> bytes:
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
         # selfLink, resourceVersion and continue, which servers always write.
         metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode()) + b"\x1a\x00"
-        parts = [delimited(_FIELD_1, metadata)]
-        for raw in items:
-            parts += (_FIELD_2, varint(len(raw)), raw)
-        size = sum(map(len, parts))
-        return b"".join((_head(api_version, f"{kind}List"), varint(size), *parts, _TAIL))
+        head = delimited(_FIELD_1, metadata)
+        size = len(head) + sum(len(_item_head(len(raw))) + len(raw) for raw in items)
+        envelope = _head(api_version, f"{kind}List") + varint(size)
+        return ListBody(envelope + head, items, _TAIL, len(envelope) + size + len(_TAIL), _join_items)
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         return open_envelope(body)
@@ -216,6 +218,16 @@ def _head(api_version: str, kind: str) -> bytes:
     """An envelope up to the length of its raw message."""
     type_meta = delimited(_FIELD_1, api_version.encode()) + delimited(_FIELD_2, kind.encode())
     return MAGIC + delimited(_FIELD_1, type_meta) + _FIELD_2
+
+
+@lru_cache(SIZES)
+def _item_head(size: int) -> bytes:
+    """What an object of so many bytes begins with in a list."""
+    return _FIELD_2 + varint(size)
+
+
+def _join_items(items: Sequence[bytes]) -> bytes:
+    return b"".join([part for raw in items for part in (_item_head(len(raw)), raw)])
 
 
 _EVENT_TYPE_FIELDS = {each: delimited(_FIELD_1, each.encode()) for each in EVENT_TYPES}

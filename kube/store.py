@@ -108,7 +108,7 @@ class Store:
     def __init__(self) -> None:
         self.version = 0
         self.shown = 0
-        """The latest version that a client was told, where that is later than the store's: see `View.encode_list`."""
+        """The latest version that a client was told, where that is later than the store's: see `View.listing`."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""

@@ -7,10 +7,12 @@ view's history at their own pace. Semantics are those of kube-apiserver's watch 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import batched
 
 from kube.codec import Codec
+from kube.codec_base import ListBody
 from kube.projection import Projection, Step
 from kube.ring import Ring
 from kube.selectors import FieldSelector, LabelSelector
@@ -22,8 +24,31 @@ RING_MIN_EVENTS = 1000
 RING_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of history kept per view: nodes with 1 GB of memory run several views."""
 
+SLICE = 1000
+"""Objects that are made ready for a list at once; where only metadata was asked for, each must be parsed."""
 TRIM_DELAY = 0.1
 """Seconds until history over its bounds is dropped: every watcher that keeps up has taken a whole burst by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a list is of: objects at one version. It stays as it is, whatever the store takes meanwhile."""
+
+    codec: Codec
+    api_version: str
+    kind: str
+    version: int
+    items: list[Item]
+    form: Form
+
+    def encode(self) -> Generator[None, None, ListBody]:
+        """The body; where that takes long, it yields so that others may go on."""
+        raws: list[bytes] = []
+        for part in batched(self.items, SLICE):
+            if raws:
+                yield
+            raws += [self.form.raw(self.codec, item) for item in part]
+        return self.codec.encode_list(self.api_version, self.kind, self.version, raws)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +133,15 @@ class View:
             return iter(self._projection)
         return (item for item in self._projection if self.scope.matches(item))
 
-    def encode_list(self, at_least: int = 0) -> bytes:
-        """The body of a list; its resourceVersion is the view's, or a later one known to show the same state."""
+    def listing(self, at_least: int = 0) -> Listing:
+        """What a list is of; its resourceVersion is the view's, or a later one known to show the same state."""
         store = self._projection.store
         self._promised = max(self._promised, at_least)
         store.shown = max(store.shown, at_least)
         self._ring.touch(self.version)
         self._told()
         api_version, kind = self._type()
-        raws = [self.form.raw(self.codec, item) for item in self]
-        return self.codec.encode_list(api_version, kind, self.version, raws)
+        return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
 
     def snapshot(self) -> list[Item]:
         """What a watch with initial events begins with; take it and the watcher without awaiting between."""

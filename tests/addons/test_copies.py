@@ -8,11 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import diskcache
-import orjson
 import pytest
 
-from addons.copies import Copies, Copy, source_name
-from kube.codec import codec_for
+from addons.copies import Copies, source_name
 from kube.disk import Batch, Disk, DiskError, open_cache
 from kube.disk_writer import DiskWriter
 from kube.encoding import Encoding
@@ -20,38 +18,14 @@ from kube.reflector import Question
 from kube.request import ResourceType
 from kube.status import forbidden, not_found
 from kube.store import Store
+from tests.addons.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
 from tests.addons.observed import until
-
-PODS = Question(ResourceType("", "v1", "pods"), encoding=Encoding.JSON)
-CODEC = codec_for(Encoding.JSON)
-
-
-def pod(name: str, version: int) -> bytes:
-    metadata = {"namespace": "default", "name": name, "resourceVersion": str(version)}
-    return orjson.dumps({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
-
-
-def shown(store: Store) -> dict[str, int]:
-    return {item.key[1]: item.version for item in store}
 
 
 @pytest.fixture
 async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
-    made = Copies(Disk(tmp_path / "cache"), DiskWriter())
-    await made.open()
-    yield made
-    made.close()
-
-
-async def settled(copy: Copy) -> None:
-    while copy._writing is not None and not copy._writing.done():
-        await copy._writing
-
-
-async def restored(copies: Copies, identity: str = "") -> Store:
-    store = Store()
-    assert await copies.copy(identity, PODS, store).restore() is None
-    return store
+    async with copies_in(tmp_path / "cache") as made:
+        yield made
 
 
 async def test_a_list_and_its_events_come_back(copies: Copies) -> None:

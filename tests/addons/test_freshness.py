@@ -41,7 +41,7 @@ class Cloud:
         if self.error is not None:
             raise self.error
         codec = codec_for(Encoding.JSON)
-        body = codec.encode_list("v1", "Service", self.version, [raw(each) for each in self.services])
+        body = bytes(codec.encode_list("v1", "Service", self.version, [raw(each) for each in self.services]))
         return Answer(self.content_type, body)
 
 

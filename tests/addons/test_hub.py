@@ -24,6 +24,7 @@ from addons.exchange import exchange_of
 from addons.filter_inputs import FilterInputs
 from addons.filters.inputs import HubAddress
 from addons.health import Cloud, ServerHealth
+from addons.heap import Heap
 from addons.hub import addons, places
 from addons.identity import Identity
 from addons.lifecycle import Lifecycle
@@ -44,6 +45,7 @@ WIRING = {
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
     Egress: {"start"},
+    Heap: set(),
     Lifecycle: set[str](),
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""

@@ -88,7 +88,7 @@ def test_a_list_is_a_head_and_a_document_for_each_item(name: str, encoding: Enco
 @pytest.mark.parametrize("encoding", Encoding)
 def test_a_large_list_is_a_line_for_each_item_and_those_have_an_end(encoding: Encoding) -> None:
     _, _, item = recorded.single("services.single", encoding)
-    body = codec_for(encoding).encode_list("v1", "Service", 7, [item] * (LINES + 3))
+    body = bytes(codec_for(encoding).encode_list("v1", "Service", 7, [item] * (LINES + 3)))
     text = readable_body(encoding, body)
     head, items = documents(text)
     assert head["items"] == LINES + 3

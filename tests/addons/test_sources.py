@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -304,3 +305,41 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
     cloud.store.create(service("web"))
     await source.ready(2, cloud.store.version)
     assert cloud.requests.count(verb="watch", resource="services") == 1
+
+
+# -- long lists ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_long_list_is_judged_in_turns_with_others_and_served_when_all_of_it_is(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube.projection.SLICE", 2)
+    for number in range(20):
+        cloud.store.create(cloud_service(f"s{number}"))
+    source = await ready(parts)
+    viewing = asyncio.create_task(source.view(KEY, DISCARD, 5))
+    seen: list[int] = []
+    while not viewing.done():
+        await asyncio.sleep(0)
+        seen += [projection.evaluations for projection in source.projections.values()]
+    view = await viewing
+    assert view.projection.is_judged
+    assert max(after - before for before, after in pairwise([0, *seen])) == 2
+    assert seen[-1] == 20
+    assert list(view) == []
+
+
+async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_without_anybody_who_asks(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube.projection.SLICE", 2)
+    for number in range(5):
+        cloud.store.create(cloud_service(f"s{number}"))
+    source = await ready(parts)
+    view = await source.view(KEY, (), 5)
+    watcher = view.watch(None, bookmarks=False)
+    source.switch(source.views[KEY], DISCARD)
+    assert (source.views[KEY].awaited is not None, len(list(view))) == (True, 5)
+    assert len(await watcher.frames()) == 5
+    assert (source.views[KEY].awaited, list(view)) == (None, [])
+    watcher.end()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 
+from addons import copies as product
 from addons.copies import Copies
 from kube.codec import codec_for
 from kube.disk import Disk
@@ -22,6 +23,8 @@ CODEC = codec_for(Encoding.JSON)
 NAMES = 23
 LIST_EVERY = 300
 """Events between two whole lists."""
+LINGER = 0.001
+"""Seconds that changes linger here: a killer of 100 ms is to meet many transactions."""
 
 
 def event(state: dict[str, int], version: int) -> str:
@@ -51,6 +54,7 @@ def pod(name: str, version: int) -> bytes:
 
 async def storm(folder: Path) -> None:
     """Go on from what is on disk, for good."""
+    product.LINGER = LINGER
     copies = Copies(Disk(folder), DiskWriter())
     await copies.open()
     store = Store()

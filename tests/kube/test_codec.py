@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from kube.codec import MAX_FRAME, Codec, WatchFrame, codec_for
 from kube.codec_base import read_status
 from kube.encoding import Encoding
 from kube.objects import decode_object
+from kube.protobuf_codec import MAGIC, delimited
 from kube.status import StatusError, expired, too_large_version
 from tests.kube.recorded import LISTS, OBJECTS, SINGLES, STREAMS, body, single
 
@@ -58,13 +60,42 @@ def test_there_is_a_codec_for_each_encoding(encoding: Encoding) -> None:
 def test_a_list_goes_round(name: str, codec: Codec) -> None:
     page = codec.decode_list(body(name, codec.encoding))
     assert page.items
-    again = codec.decode_list(codec.encode_list(page.api_version, page.kind, page.version, page.items))
+    again = codec.decode_list(bytes(codec.encode_list(page.api_version, page.kind, page.version, page.items)))
     assert (again.api_version, again.kind, again.version, again.items) == (
         page.api_version,
         page.kind,
         page.version,
         page.items,
     )
+
+
+def joined(encoding: Encoding, version: int, items: list[bytes]) -> bytes:
+    """A list of services as it is defined."""
+    if encoding is Encoding.JSON:
+        head = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":['
+        return b"".join((head % version, b",".join(items), b"]}\n"))
+    metadata = b"\x0a\x00" + delimited(b"\x12", b"%d" % version) + b"\x1a\x00"
+    raw = b"".join([delimited(b"\x0a", metadata), *(delimited(b"\x12", item) for item in items)])
+    type_meta = delimited(b"\x0a", b"v1") + delimited(b"\x12", b"ServiceList")
+    return MAGIC + delimited(b"\x0a", type_meta) + delimited(b"\x12", raw) + b"\x1a\x00\x22\x00"
+
+
+@given(
+    encoding=encodings,
+    items=st.lists(st.binary(max_size=400), max_size=30),
+    version=st.integers(1, 2**40),
+    piece=st.integers(1, 1000),
+)
+def test_the_pieces_of_a_list_are_the_list(
+    encoding: Encoding, items: list[bytes], version: int, piece: int
+) -> None:
+    with patch("kube.codec_base.PIECE", piece):
+        body = codec_for(encoding).encode_list("v1", "Service", version, items)
+        pieces = list(body)
+    assert b"".join(pieces) == bytes(body) == joined(encoding, version, items)
+    assert body.size == len(bytes(body))
+    empty = len(joined(encoding, version, []))
+    assert max(map(len, pieces)) <= empty + piece + 400 + 4 * len(items)
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -97,7 +128,7 @@ def test_a_page(codec: Codec) -> None:
 
 @pytest.mark.parametrize("version", [0, 7, 2**64 - 1])
 def test_an_empty_list(version: int, codec: Codec) -> None:
-    page = codec.decode_list(codec.encode_list("discovery.k8s.io/v1", "EndpointSlice", version, []))
+    page = codec.decode_list(bytes(codec.encode_list("discovery.k8s.io/v1", "EndpointSlice", version, [])))
     assert (page.api_version, page.kind, page.version, page.items) == (
         "discovery.k8s.io/v1",
         "EndpointSlice",
@@ -112,7 +143,7 @@ def test_an_object_is_no_list(codec: Codec) -> None:
 
 
 def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
-    good = codec.encode_list(*SERVICE, 77, [])
+    good = bytes(codec.encode_list(*SERVICE, 77, []))
     with pytest.raises(ValueError, match="invalid syntax"):
         codec.decode_list(good.replace(b"77", b"x7"))
 

@@ -57,7 +57,7 @@ class Answers(BaseHTTPRequestHandler):
             self._answer(codec.watch_content_type, self._stream())
         else:
             self.asked.append(("list", self.headers["Accept"]))
-            self._answer(codec.content_type, codec.encode_list(*EVENT, 7, [self._event("listed", 7)]))
+            self._answer(codec.content_type, bytes(codec.encode_list(*EVENT, 7, [self._event("listed", 7)])))
 
     def _event(self, message: str, version: int) -> bytes:
         """The recorded event, written to by way of the product."""

@@ -141,7 +141,7 @@ def test_time_grows_with_the_bytes_and_not_with_their_square(between: bytes) -> 
 def test_our_list_holds_the_servers_objects(name: str) -> None:
     original = json.loads(body(name, Encoding.JSON))
     page = CODEC.decode_list(body(name, Encoding.JSON))
-    ours = json.loads(CODEC.encode_list(page.api_version, page.kind, page.version, page.items))
+    ours = json.loads(bytes(CODEC.encode_list(page.api_version, page.kind, page.version, page.items)))
     head = {"kind": page.kind, "apiVersion": page.api_version}
     assert ours == {**original, "items": [{**head, **item} for item in original["items"]]}
     assert [list(item) for item in ours["items"]] == [[*head, *item] for item in original["items"]]

@@ -272,7 +272,7 @@ async def test_a_packed_watch_of_many_members_is_followed(
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
-            body = gzip.compress(codec.encode_list("v1", "Service", 10, []))
+            body = gzip.compress(bytes(codec.encode_list("v1", "Service", 10, [])))
             return web.Response(
                 body=body, headers={"Content-Type": codec.content_type, "Content-Encoding": "gzip"}
             )

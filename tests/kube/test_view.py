@@ -17,6 +17,7 @@ from tests.kube.toys import (
     Toy,
     WatchClient,
     after,
+    body_of,
     events_of,
     fill,
     filled,
@@ -52,21 +53,21 @@ async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[N
 @pytest.mark.parametrize("encoding", Encoding)
 def test_a_list_is_of_the_stores_version_and_of_the_kind(encoding: Encoding) -> None:
     view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding))
-    page = codec_for(encoding).decode_list(view.encode_list())
+    page = codec_for(encoding).decode_list(body_of(view))
     assert (page.api_version, page.kind, page.version, len(page.items)) == ("v1", "Service", 10, 1)
 
 
 @pytest.mark.parametrize("encoding", Encoding)
 def test_a_metadata_list_has_metadata_only(encoding: Encoding) -> None:
     view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding), metadata_only=True)
-    page = codec_for(encoding).decode_list(view.encode_list())
+    page = codec_for(encoding).decode_list(body_of(view))
     assert (page.api_version, page.kind) == ("meta.k8s.io/v1", "PartialObjectMetadata")
     assert codec_for(encoding).peek(page.items[0]).labels == {"app": "web"}
     assert b"10.0.0.1" not in page.items[0]
 
 
 def test_a_known_empty_list_is_empty() -> None:
-    page = codec_for(Encoding.JSON).decode_list(view_of(filled(10)).encode_list())
+    page = codec_for(Encoding.JSON).decode_list(body_of(view_of(filled(10))))
     assert (page.version, page.items) == (10, [])
 
 

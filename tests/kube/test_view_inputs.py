@@ -10,6 +10,7 @@ from tests.kube.toys import (
     ToyChain,
     WatchClient,
     after,
+    body_of,
     events_of,
     filled,
     refusal,
@@ -138,7 +139,7 @@ async def test_an_input_reaches_a_watch_that_waits_for_a_version_of_the_future()
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
-    view.encode_list()
+    body_of(view)
     watcher = view.watch(12, bookmarks=True)
     inputs[INPUT] = "drop"
     view.projection.inputs_changed([INPUT])

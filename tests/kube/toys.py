@@ -158,6 +158,16 @@ def state_of(view: View) -> dict[Key, Seen]:
     return dict(read(codec.encoding, api_version, kind, view.form.raw(codec, item)) for item in view)
 
 
+def body_of(view: View, at_least: int = 0) -> bytes:
+    """The body of a list."""
+    encoding = view.listing(at_least).encode()
+    while True:
+        try:
+            next(encoding)
+        except StopIteration as done:
+            return bytes(done.value)
+
+
 def waiting(watcher: Watcher) -> list[bytes] | None:
     """The frames that a watcher has right now, None where it would wait; [] and StatusError are its end."""
     coroutine = watcher.frames()
@@ -211,7 +221,7 @@ class WatchClient:
     def take_list(self, at_least: int = 0) -> None:
         """Replace the state by a list."""
         codec = self.view.codec
-        page = codec.decode_list(self.view.encode_list(at_least))
+        page = codec.decode_list(body_of(self.view, at_least))
         assert (page.api_version, page.kind) == self.view.form.type_of("v1", "Service")
         assert page.version == max(self.view.version, at_least)
         items = [read(codec.encoding, page.api_version, page.kind, raw) for raw in page.items]
