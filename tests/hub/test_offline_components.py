@@ -116,7 +116,8 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
         for event in real_cloud.audit(mark)
         if event.stage == "RequestReceived" and event.verb == "list" and event.user == f"system:node:{node}"
     )
-    assert not {path: times for path, times in lists.items() if times > 2}, "something lists in a loop"
+    # At the start, after the outage, and maybe after that of the test before.
+    assert not {path: times for path, times in lists.items() if times > 3}, "something lists in a loop"
 
 
 def is_running(pod: Any) -> bool:
