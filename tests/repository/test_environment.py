@@ -95,6 +95,18 @@ def test_a_moved_checkout_gets_a_new_environment(machine: Machine) -> None:
     assert "making the environment" in machine.start("hub").stderr
 
 
+def test_an_environment_of_somebody_elses_is_not_emptied_through_a_link(machine: Machine) -> None:
+    machine.install("python3.13")
+    other = machine.root.with_name("other")
+    other.mkdir()
+    (other / "theirs").touch()
+    (machine.root / ".venv").symlink_to(other)
+    refused = machine.start("hub")
+    assert refused.returncode == 2
+    assert "take it away" in refused.stderr
+    assert (other / "theirs").exists()
+
+
 @pytest.mark.parametrize("before", ["nothing", "an older environment"])
 def test_an_interrupted_start_is_begun_again(before: str, machine: Machine) -> None:
     if before != "nothing":
