@@ -235,7 +235,7 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(
             assert await anext(chunks) == b"event"
             with pytest.raises(OSError):  # noqa: PT011 - which one is the loss's
                 await ask(session, peer)
-            with pytest.raises(OSError):  # noqa: PT011
+            with pytest.raises(OSError):  # noqa: PT011 - as above
                 await anext(chunks)
         async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
             assert await anext(watch.chunks()) == b"event"
