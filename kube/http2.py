@@ -38,7 +38,10 @@ FRAME = 2**17
 REMEMBERED = 1000
 """Ended streams that a connection remembers; more are only late frames to tell apart from wrong ones."""
 NOT_SENT = frozenset(
-    {"connection", "content-length", "host", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+    {
+        *("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"),
+        *("content-length", "host"),
+    }
 )
 """What HTTP/2 says in its own way (RFC 9113, 8.2.2); `content-length` is the body's that is sent."""
 
@@ -264,6 +267,7 @@ class Connection(asyncio.Protocol):
             case StreamEnded():
                 response.end()
             case StreamReset():
+                self._unsent.pop(response.stream, None)
                 response.fail(f"the answer broke off (error {event.error_code})")
 
     def _end(self, why: str) -> None:

@@ -58,8 +58,12 @@ class Asked:
 class Peer:
     """Does `act` with each request that is whole; `limit` is how many streams a connection may have."""
 
-    def __init__(self, act: Callable[[Asked], None], limit: int) -> None:
+    def __init__(
+        self, act: Callable[[Asked], None], limit: int, at_head: Callable[[Asked], None] = lambda _: None
+    ) -> None:
+        """`at_head` is done with each request before its body has come."""
         self._act = act
+        self._at_head = at_head
         self._limit = limit
         self._tasks: list[asyncio.Task[None]] = []
         self.asked: list[Asked] = []
@@ -106,6 +110,7 @@ class Peer:
                         open_[event.stream_id] = Asked(fields, conn, event.stream_id, writer)
                         self.asked.append(open_[event.stream_id])
                         self._changed.beat()
+                        self._at_head(open_[event.stream_id])
                     case DataReceived():
                         open_[event.stream_id].body += event.data
                         conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)

@@ -56,7 +56,13 @@ async def ask(
 async def test_a_request_and_its_answer(session: Http2Session) -> None:
     peer = Peer(answer, 100)
     async with peer.serve():
-        headers = (("Accept", "text/plain"), ("X-Own", " ü "), ("Connection", "close"), ("Host", "other"))
+        headers = (
+            ("Accept", "text/plain"),
+            ("X-Own", " ü "),
+            ("Connection", "close"),
+            ("TE", "gzip"),
+            ("Host", "other"),
+        )
         url = f"{peer.url}/a%2Fb?x=%20y"
         asked = session.open("PATCH", url, headers=headers, body=b"{}", timeout=LATER)
         async with asked as response:
@@ -128,6 +134,31 @@ async def test_a_body_is_sent_as_the_peer_has_room(session: Http2Session, size: 
         session.close()
     assert peer.asked[0].body == body
     assert peer.asked[0].fields["content-length"] == str(size)
+
+
+async def test_an_answer_that_does_not_wait_for_the_body(session: Http2Session) -> None:
+    """It is refused before all of it is sent; what else is under way does not notice."""
+
+    def refuse(asked: Asked) -> None:
+        if asked.fields[":path"] == "/refused":
+            asked.head(413)
+            asked.data(b"too large", end=True)
+        elif asked.fields[":path"] == "/reset":
+            asked.break_off()
+
+    peer = Peer(hold, 100, at_head=refuse)
+    body = bytes(70 * SMALL)
+    async with peer.serve():
+        async with session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as watch:
+            chunks = watch.chunks()
+            assert await anext(chunks) == b"event"
+            assert await ask(session, peer, "/refused", body) == (413, b"too large")
+            with pytest.raises(ConnectionResetError):
+                await ask(session, peer, "/reset", body)
+            peer.asked[0].data(b"more")
+            assert await anext(chunks) == b"more"
+        assert peer.connections == 1
+        session.close()
 
 
 async def test_a_large_answer_needs_no_leave(session: Http2Session) -> None:
