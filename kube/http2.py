@@ -267,7 +267,6 @@ class Connection(asyncio.Protocol):
             case StreamEnded():
                 response.end()
             case StreamReset():
-                self._unsent.pop(response.stream, None)
                 response.fail(f"the answer broke off (error {event.error_code})")
 
     def _end(self, why: str) -> None:
