@@ -355,7 +355,7 @@ class Sources:
     def hurry(self) -> None:
         """The cloud is back: end the delays of reflectors."""
         for source in self:
-            source.reflector.hurry()
+            source.reflector.recovered()
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:
         while True:

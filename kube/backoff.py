@@ -34,3 +34,7 @@ class Backoff:
         self._failed_at = now
         self._delay = min(self._delay * 2, self.last) if self._delay else self.first
         return self._delay * (1 + self.jitter())
+
+    def forget(self) -> None:
+        """Count anew: what failed so far says nothing of what comes."""
+        self._delay = 0.0

@@ -136,6 +136,11 @@ class Reflector:
         """Somebody asks now: do not wait out the rest of a delay."""
         self._hurry.set()
 
+    def recovered(self) -> None:
+        """The cloud is back: how often it could not be reached says nothing of what it answers now."""
+        self._backoff.forget()
+        self.hurry()
+
     async def run(self) -> None:
         """Work until cancelled. A store that is complete already is gone on with from its version."""
         self._stale, self._doubtful = not self._store.complete, self._store.complete

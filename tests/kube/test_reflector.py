@@ -244,6 +244,23 @@ async def test_somebody_who_asks_cuts_a_delay_short(cloud: ScriptableCloud, star
     assert reflector.lists == 2
 
 
+async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after_it(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    """As after a restart of kube-apiserver, whose watch cache has forgotten the version to go on from."""
+    outage = cloud.faults.add(fault.Refuse(503), times=None)
+    store = Store()
+    # A second failure in a row is waited out for an hour.
+    reflector = start(store, backoff=Backoff(0.005, 3600.0, jitter=lambda: 0.0, clock=lambda: 0.0))
+    reflector._backoff._delay = 3600.0
+    await until(reflector, store, lambda: reflector.state is State.WAITING)
+    outage.lift()
+    cloud.faults.add(fault.Refuse(410), when=LISTS)
+    reflector.recovered()
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert reflector.lists == 3
+
+
 async def test_a_delay_that_nobody_cuts_short_is_waited_out(cloud: ScriptableCloud, start: Start) -> None:
     waited: list[float] = []
     backoff = Backoff(0.005, 0.02, jitter=lambda: 0.0)
