@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from tests.cloud.real import RealCloud
 from tests.hub.outage import JSON, NOTICE, PROTOBUF, Outage
 from tests.hub.process import SLACK
-from tests.hub.streams import listed
+from tests.hub.streams import listed, watching
 
 
 def service(name: str, **labels: str) -> dict[str, object]:
@@ -103,7 +103,10 @@ async def test_single_objects_in_flight_when_a_black_hole_opens_get_the_nodes_an
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/services/one"
-    await asyncio.to_thread(real_cloud.admin.post, path.rpartition("/")[0], service("one"))
+    collection = path.rpartition("/")[0]
+    await asyncio.to_thread(real_cloud.admin.post, collection, service("one"))
+    async with watching(outage.hub.url, collection, component="kubelet") as events:
+        await events.first("ADDED", "one")
     known = await outage.ask(path)
     assert known.status == 200
     await asyncio.to_thread(outage.link.black_hole)
