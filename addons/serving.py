@@ -16,7 +16,7 @@ from addons.list_response import HEADERS, list_response
 from addons.reviews import Reviews
 from addons.rule_table import Rules
 from addons.sources import Source, Sources, ViewKey
-from kube.codec_base import PIECE
+from kube.codec_base import in_pieces
 from kube.negotiation import METADATA_KIND, Representation, acceptable
 from kube.reflector import Question
 from kube.request import RequestInfo, ResourceType
@@ -193,18 +193,11 @@ def _stream(view: View) -> web.StreamResponse:
 
 
 async def _write(response: web.StreamResponse, frames: Iterable[bytes]) -> None:
-    pending: list[bytes] = []
-    size = 0
-    for frame in frames:
-        pending.append(frame)
-        size += len(frame)
-        if size >= PIECE:
-            await response.write(b"".join(pending))
-            pending, size = [], 0
+    for number, piece in enumerate(in_pieces(frames)):
+        if number:
             # A client that reads as fast as the hub writes never makes it wait.
             await asyncio.sleep(0)
-    if pending:
-        await response.write(b"".join(pending))
+        await response.write(b"".join(piece))
 
 
 def _wants_state(info: RequestInfo) -> bool:

@@ -5,7 +5,7 @@ message, as in the items of a list, without magic and kind; in JSON its text, co
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -73,7 +73,7 @@ class ListBody:
         self._between = between
 
     def __iter__(self) -> Iterator[bytes]:
-        parts = list(_cut(self._items)) or [self._items]
+        parts = list(in_pieces(self._items)) or [[]]
         for number, part in enumerate(parts):
             before = self._between if number else self._head
             after = b"" if number < len(parts) - 1 else self._tail
@@ -83,15 +83,18 @@ class ListBody:
         return b"".join(self)
 
 
-def _cut(items: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    start = size = 0
-    for index, item in enumerate(items, 1):
+def in_pieces(items: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The items in runs of PIECE bytes, and what the last of a run has beyond; none for no items."""
+    piece: list[bytes] = []
+    size = 0
+    for item in items:
+        piece.append(item)
         size += len(item)
         if size >= PIECE:
-            yield items[start:index]
-            start, size = index, 0
-    if start < len(items):
-        yield items[start:]
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
 
 
 class WatchFrame(NamedTuple):
