@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from addons.list_response import HEADERS, list_response
+from addons.asked import response
+from addons.list_response import list_response
 from addons.sources import Source, Sources
+from kube.encoded import Encoded
 from kube.negotiation import METADATA_KIND, acceptable
 from kube.reflector import Question
 from kube.request import RequestInfo
@@ -109,6 +111,4 @@ async def _list(source: Source, form: Form, scope: Scope) -> web.Response:
 
 def _object(source: Source, form: Form, found: Item) -> web.Response:
     store, codec = source.store, source.store.codec
-    api_version, kind = form.type_of(store.api_version, store.kind)
-    body = codec.encode_single(api_version, kind, form.raw(codec, found))
-    return web.Response(body=body, headers={**HEADERS, "Content-Type": codec.content_type})
+    return response(Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, found)))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import batched
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
+from addons.asked import HEADERS
 from kube.codec_base import ListBody
 from kube.view import Listing
 
-HEADERS = {"Cache-Control": "no-cache, private"}
+SLICE = 1000
+"""Objects that are made ready for a list at once."""
 
 
 class Pieces(Payload):
@@ -34,13 +37,10 @@ class Pieces(Payload):
 
 async def list_response(listing: Listing) -> web.Response:
     """The whole answer. What can fail has been done when its headers go out."""
-    steps = listing.encode()
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            body: ListBody = done.value
-            return web.Response(
-                body=Pieces(body), headers={**HEADERS, "Content-Type": listing.codec.content_type}
-            )
-        await asyncio.sleep(0)
+    raws: list[bytes] = []
+    for part in batched(listing.items, SLICE):
+        if raws:
+            await asyncio.sleep(0)
+        raws += listing.raws(part)
+    body = Pieces(listing.body(raws))
+    return web.Response(body=body, headers={**HEADERS, "Content-Type": listing.codec.content_type})

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 
 from addons import metrics
+from addons.asked import HEADERS
 from addons.caller import Lending
 from addons.exchange import Exchange
 from addons.freshness import catch_up
-from addons.list_response import HEADERS, list_response
+from addons.list_response import list_response
 from addons.reviews import Reviews
 from addons.rule_table import Rules
 from addons.sources import Source, Sources, ViewKey

@@ -7,9 +7,8 @@ view's history at their own pace. Semantics are those of kube-apiserver's watch 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import batched
 
 from kube.codec import Codec
 from kube.codec_base import ListBody
@@ -24,8 +23,6 @@ RING_MIN_EVENTS = 1000
 RING_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of history kept per view: nodes with 1 GB of memory run several views."""
 
-SLICE = 1000
-"""Objects that are made ready for a list at once; where only metadata was asked for, each must be parsed."""
 TRIM_DELAY = 0.1
 """Seconds until history over its bounds is dropped: every watcher that keeps up has taken a whole burst by then."""
 
@@ -41,13 +38,12 @@ class Listing:
     items: list[Item]
     form: Form
 
-    def encode(self) -> Generator[None, None, ListBody]:
-        """The body; where that takes long, it yields so that others may go on."""
-        raws: list[bytes] = []
-        for part in batched(self.items, SLICE):
-            if raws:
-                yield
-            raws += [self.form.raw(self.codec, item) for item in part]
+    def raws(self, items: Iterable[Item]) -> list[bytes]:
+        """Some of the items as they stand in the list; where only metadata was asked for, each must be parsed."""
+        return [self.form.raw(self.codec, item) for item in items]
+
+    def body(self, raws: Sequence[bytes]) -> ListBody:
+        """The body of all of them."""
         return self.codec.encode_list(self.api_version, self.kind, self.version, raws)
 
 

@@ -23,7 +23,7 @@ ADDRESS = "127.0.0.1"
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kube.codec_base.PIECE", PIECE)
-    monkeypatch.setattr("kube.view.SLICE", 50)
+    monkeypatch.setattr("addons.list_response.SLICE", 50)
 
 
 def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = False) -> Listing:

@@ -160,12 +160,8 @@ def state_of(view: View) -> dict[Key, Seen]:
 
 def body_of(view: View, at_least: int = 0) -> bytes:
     """The body of a list."""
-    encoding = view.listing(at_least).encode()
-    while True:
-        try:
-            next(encoding)
-        except StopIteration as done:
-            return bytes(done.value)
+    listing = view.listing(at_least)
+    return bytes(listing.body(listing.raws(listing.items)))
 
 
 def waiting(watcher: Watcher) -> list[bytes] | None:
