@@ -22,13 +22,13 @@ from kube.encoding import Encoding
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub.disk_parts import SERVICES, services
 from tests.hub.outage import Outage
 from tests.hub.process import ROOT, SLACK, Hub
-from tests.hub.streams import listed, watching
+from tests.hub.streams import watching
 from tests.hub.test_lease import DURATION, LEASES, keep_renewing, lease, renewed, until_renewed
 
 HOUR = 3600
-SERVICES = "/api/v1/services"
 NODES = "/api/v1/nodes"
 STRATEGIC = "application/strategic-merge-patch+json"
 KEEP = 2 * HOUR
@@ -125,10 +125,6 @@ class Scene:
     def check_log(self) -> None:
         said = [line for line in self.hub.process.lines if re.search(" (ERROR|CRITICAL) |Traceback", line)]
         assert not said
-
-
-async def services(hub: Hub) -> set[str]:
-    return set(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
 
 
 @pytest.fixture

@@ -7,39 +7,25 @@ import contextlib
 import resource
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub import disk_parts
+from tests.hub.disk_parts import ERRORS, logged, services
 from tests.hub.process import Hub
-from tests.hub.streams import listed, watching
+from tests.hub.streams import watching
 
-ERRORS = "edgehub_cache_write_errors_total"
-SERVICES = "/api/v1/services"
-
-
-def service(name: str) -> dict[str, object]:
-    annotations = {"filler": "x" * 2000}
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
-    }
-
-
-async def services(hub: Hub) -> set[str]:
-    return set(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
+service = partial(disk_parts.service, filler=2000)
 
 
 def limit_files(hub: Hub, size: int) -> None:
     """Let no file of the hub grow over a size in bytes: to SQLite a disk that fails in the middle of a write."""
     _, hard = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, hard))
-
-
-async def logged(hub: Hub, pattern: str) -> None:
-    await asyncio.to_thread(hub.process.wait_for_line, pattern, 20)
 
 
 async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_be(

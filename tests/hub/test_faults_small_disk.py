@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +16,12 @@ from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.small_disk import SmallDisk
+from tests.hub import disk_parts
+from tests.hub.disk_parts import ERRORS, logged, services
 from tests.hub.outage import Outage
 from tests.hub.process import Hub
-from tests.hub.streams import Events, listed, watching
+from tests.hub.streams import Events, watching
 
-ERRORS = "edgehub_cache_write_errors_total"
-SERVICES = "/api/v1/services"
 NODES = "/api/v1/nodes"
 STRATEGIC = "application/strategic-merge-patch+json"
 MOST = 50
@@ -40,21 +41,7 @@ for text in sys.argv[2:]:
 """
 """Ends when texts are on a hub's disk, which only who runs there can see."""
 
-
-def service(name: str, filler: int = 100_000) -> dict[str, object]:
-    annotations = {"filler": "x" * filler}
-    return {
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"clusterIP": "None", "ports": [{"port": 80}]},
-    }
-
-
-async def services(hub: Hub) -> set[str]:
-    return set(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
-
-
-async def logged(hub: Hub, pattern: str) -> None:
-    await asyncio.to_thread(hub.process.wait_for_line, pattern, 20)
+service = partial(disk_parts.service, filler=100_000)
 
 
 async def kept(hub: Hub, disk: SmallDisk, *texts: str) -> None:
