@@ -13,9 +13,9 @@ from mitmproxy.tools import cmdline
 from mitmproxy.tools import main as mitmproxy_main
 from mitmproxy.tools.dump import DumpMaster
 
-from addons.explain_command import explain
 from addons.options import OPTIONS
 from addons.settings import listener_modes, parse_settings
+from addons.ui.explain_command import explain
 
 HUB = Path(__file__).parent / "hub.py"
 

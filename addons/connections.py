@@ -16,10 +16,10 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons import http_connections, http_layer, rescue
-from addons.guard import guarded_connection
-from addons.http_connections import STREAMS_PER_CLIENT
-from kube.status import StatusError, bad_request, entity_too_large, unavailable
+from addons.proxy import http_connections, http_layer, upstream_failover
+from addons.proxy.fail_closed import guarded_connection
+from addons.proxy.http_connections import STREAMS_PER_CLIENT
+from kube.errors import StatusError, bad_request, entity_too_large, unavailable
 
 
 class Connections:
@@ -30,7 +30,7 @@ class Connections:
     def load(self, _loader: object) -> None:
         vars(_http1)["make_error_response"] = _status_response
         vars(_http2)["format_error"] = _status_body
-        for module in (rescue, http_connections, http_layer):
+        for module in (upstream_failover, http_connections, http_layer):
             module.install()
 
     @guarded_connection

@@ -12,12 +12,12 @@ from mitmproxy import contentviews, ctx, http
 from mitmproxy.addonmanager import Loader
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 
-from addons.caller import Listener
-from addons.exchange import Exchange, exchange_of
-from addons.readable import readable_body, readable_watch
-from addons.routing import Kind
-from kube.encoding import Encoding
-from kube.protobuf_codec import MAGIC
+from addons.requests.caller import Listener
+from addons.requests.request_context import RequestContext, context_of
+from addons.requests.route_decision import RouteKind
+from addons.ui.readable import readable_body, readable_watch
+from kube.wire.encoding import Encoding
+from kube.wire.protobuf_codec import MAGIC
 
 PRIORITY = 2.0
 """Above mitmproxy's own view of JSON, which says 1."""
@@ -88,27 +88,32 @@ class Marks:
         self._kept = ctx.options.store_streamed_bodies
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
-        exchange = exchange_of(flow)
-        flow.marked = mark_of(exchange, refused=flow.response is not None)
-        if exchange is not None and exchange.route is not None and exchange.route.filters:
-            _add(flow, "filters " + ", ".join(each.name for each in exchange.route.filters))
+        context = context_of(flow)
+        flow.marked = mark_of(context, refused=flow.response is not None)
+        if context is not None and context.route is not None and context.route.filters:
+            _add(flow, "filters " + ", ".join(each.name for each in context.route.filters))
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response is not None and flow.response.stream and not self._kept:
             _add(flow, STREAMED)
 
 
-MARKS = {Kind.RELAY: ":cloud:", Kind.VIEW: ":house:", Kind.BACKED: ":floppy_disk:", Kind.LOCAL: ":heartbeat:"}
+MARKS = {
+    RouteKind.RELAY: ":cloud:",
+    RouteKind.VIEW: ":house:",
+    RouteKind.CACHED_RELAY: ":floppy_disk:",
+    RouteKind.LOCAL: ":heartbeat:",
+}
 OWN = ":gear:"
 """A request of the hub itself."""
 REFUSED = ":no_entry:"
 
 
-def mark_of(exchange: Exchange | None, *, refused: bool) -> str:
+def mark_of(context: RequestContext | None, *, refused: bool) -> str:
     """The mark of a flow, by its route."""
-    if refused or exchange is None or exchange.route is None:
+    if refused or context is None or context.route is None:
         return REFUSED
-    return OWN if exchange.listener is Listener.INTERNAL else MARKS[exchange.route.kind]
+    return OWN if context.listener is Listener.INTERNAL else MARKS[context.route.kind]
 
 
 def _add(flow: http.HTTPFlow, remark: str) -> None:

@@ -13,21 +13,21 @@ from collections.abc import Callable
 from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons import metrics
-from addons.answers import is_too_large
-from addons.caller import Lending, Listener
 from addons.connections import Connections
-from addons.exchange import exchange_of
-from addons.guard import guarded, guarded_connection
-from addons.health import Cloud, ServerHealth
+from addons.offline.cached_responses import is_too_large
+from addons.proxy.fail_closed import guarded, guarded_connection
+from addons.requests.caller import Lending, Listener
+from addons.requests.request_context import context_of
+from addons.requests.route_decision import RouteKind
 from addons.resolve import SERVER_HEADER
-from addons.routing import Kind
 from addons.settings import Server
-from addons.upstream_tls import UpstreamTls
-from kube.client import Client, Unreachable, WholeAnswer
-from kube.kubeconfig import Credentials
-from kube.pulse import Pulse
-from kube.status import internal, unavailable
+from addons.telemetry import metrics
+from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.tls import UpstreamTls
+from kube.concurrency.pulse import Pulse
+from kube.errors import internal, unavailable
+from kube.http.client import Client, RawResponse, Unreachable
+from kube.http.kubeconfig import Credentials
 
 PROBE_INTERVAL = 3.8
 """Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s.
@@ -42,7 +42,7 @@ RECOVERY_INTERVAL = 1.0
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
 
-SENT = frozenset({Kind.RELAY, Kind.BACKED})
+SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
 """What may go to the cloud."""
 ANSWERED_HEADER = "x-edgehub-answered"
 """On answers to the hub's own requests: it came from a server, and is no error of the hub's own."""
@@ -116,22 +116,22 @@ class Egress:
 
     @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
-        exchange = exchange_of(flow)
-        if exchange is None or exchange.route is None:
+        context = context_of(flow)
+        if context is None or context.route is None:
             raise internal("the request was not routed")
-        if exchange.ticket:
+        if context.ticket:
             return  # to the origin
-        if exchange.route.kind not in SENT:
+        if context.route.kind not in SENT:
             raise internal("the request was not redirected")
-        server = self._choose(exchange.server)
-        lending = exchange.caller.lending
-        exchange.server = str(server)
+        server = self._choose(context.server)
+        lending = context.caller.lending
+        context.server = str(server)
         if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
             flow.request.headers["Authorization"] = self._credentials.bearer
         flow.request.scheme = server.scheme
         flow.request.host = ServerHost(server, lending)
         flow.request.port = server.port
-        if exchange.rescue is None:
+        if context.rescue is None:
             flow.request.stream = _counted("up", server)
 
     @guarded
@@ -143,19 +143,17 @@ class Egress:
 
     @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
-        exchange = exchange_of(flow)
+        context = context_of(flow)
         host = flow.request.host
-        if exchange is None or exchange.route is None or flow.response is None:
+        if context is None or context.route is None or flow.response is None:
             return
         if not isinstance(host, ServerHost):
             return
-        if exchange.listener is Listener.INTERNAL:
+        if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
-        if exchange.route.filters or (
-            exchange.rescue is not None and not is_too_large(flow.response.headers)
-        ):
+        if context.route.filters or (context.rescue is not None and not is_too_large(flow.response.headers)):
             return
-        exchange.rescue = None
+        context.rescue = None
         flow.response.stream = self._counted_down(host.server)
 
     @guarded
@@ -222,7 +220,7 @@ class Egress:
             settled = health.usable and not health.doubtful
             await asyncio.sleep(PROBE_INTERVAL if settled else RECOVERY_INTERVAL)
 
-    def _answered(self, health: ServerHealth, answer: WholeAnswer) -> None:
+    def _answered(self, health: ServerHealth, answer: RawResponse) -> None:
         if ANSWERED_HEADER not in answer.headers:
             self._failed(health, f"no answer ({answer.status})")
         elif answer.status < 500:

@@ -1,14 +1,14 @@
 """The list of the hub's addons, in order: each with what it stands behind and the reason for its place."""
 
+from addons.assembly import Assembly
 from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
-from addons.heap import Heap
 from addons.identity import Identity
-from addons.lifecycle import Lifecycle
+from addons.memory import Memory
 from addons.options import Options
 from addons.resolve import Resolve
-from addons.route import Router
+from addons.router import Router
 
 _options = Options()
 _connections = Connections()
@@ -35,12 +35,12 @@ places = (
         "sends what is routed to the cloud; what failed before it has no server to go to",
     ),
     (
-        Heap(),
+        Memory(),
         (),
         "no request passes through it, and nothing is served before it: lifecycle opens the listeners",
     ),
     (
-        Lifecycle(_options, _resolve, _identity, _router, _egress),
+        Assembly(_options, _resolve, _identity, _router, _egress),
         (_options,),
         "hands on the settings that options has just read, and starts the parts when all are loaded",
     ),

@@ -8,13 +8,13 @@ from cryptography.x509.oid import NameOID
 from mitmproxy import connection, http, tls
 from OpenSSL import SSL, crypto
 
-from addons.caller import Listener, Peer, caller_of
-from addons.exchange import exchange_of
-from addons.guard import guarded, guarded_connection
+from addons.certificates.serving_certificate import ServingCertificate
 from addons.options import Options
-from addons.serving_certificate import ServingCertificate
-from kube.kubeconfig import Credentials
-from kube.status import internal
+from addons.proxy.fail_closed import guarded, guarded_connection
+from addons.requests.caller import Listener, Peer, caller_of
+from addons.requests.request_context import context_of
+from kube.errors import internal
+from kube.http.kubeconfig import Credentials
 
 ALPN = (b"h2", b"http/1.1")
 
@@ -49,15 +49,15 @@ class Identity:
 
     @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
-        exchange = exchange_of(flow)
-        if exchange is None:
+        context = context_of(flow)
+        if context is None:
             raise internal("the request was not resolved")
         peer = Peer(
-            listener=exchange.listener,
+            listener=context.listener,
             is_loopback=ipaddress.ip_address(flow.client_conn.peername[0].partition("%")[0]).is_loopback,
-            is_this_node=exchange.listener is Listener.TLS and flow.client_conn.id in self._verified,
+            is_this_node=context.listener is Listener.TLS and flow.client_conn.id in self._verified,
         )
-        exchange.caller = caller_of(peer, flow.request.headers)
+        context.caller = caller_of(peer, flow.request.headers)
 
     def _server_side(self) -> SSL.Connection:
         if self._certificate is None or self._credentials is None:

@@ -6,12 +6,12 @@ import secrets
 
 from mitmproxy import connection, http
 
-from addons.caller import Listener
-from addons.exchange import Exchange, begin
-from addons.guard import guarded, guarded_connection
-from kube.component import component_of
-from kube.request import parse_request
-from kube.status import bad_request, forbidden
+from addons.proxy.fail_closed import guarded, guarded_connection
+from addons.requests.caller import Listener
+from addons.requests.request_context import RequestContext, begin
+from kube.errors import bad_request, forbidden
+from kube.requests.component import component_of
+from kube.requests.request_info import parse_request
 
 INTERNAL_HEADER = "x-edgehub-internal"
 """Carries this process' secret on the hub's own requests; taken off before anything leaves."""
@@ -21,7 +21,7 @@ HUB_COMPONENT = "edgehub"
 
 
 class Resolve:
-    """Makes the flow's `Exchange`. A request without one is refused by everything behind."""
+    """Makes the flow's `RequestContext`. A request without one is refused by everything behind."""
 
     name = "edgehub-resolve"
 
@@ -51,14 +51,14 @@ class Resolve:
             raise forbidden("this listener is the hub's own")
         own = listener is Listener.INTERNAL
         server = flow.request.headers.pop(SERVER_HEADER, "")
-        exchange = Exchange(
+        context = RequestContext(
             info=parse_request(flow.request.method, _target(flow.request)),
             component=HUB_COMPONENT if own else component_of(flow.request.headers.get("user-agent")),
             listener=listener,
             accept=flow.request.headers.get("accept"),
             server=server if own else "",
         )
-        begin(flow, exchange)
+        begin(flow, context)
 
 
 def _target(request: http.Request) -> str:

@@ -11,19 +11,19 @@ import sys
 import uuid
 from collections.abc import Sequence
 
-from controllers import metrics
-from controllers.admin import admin_server
-from controllers.api import Api, Gate, only_while
-from controllers.connection import connect, find_credentials, open_session
-from controllers.controller import Context, Controller
-from controllers.crds import make_missing_kinds
-from controllers.election import Elector
-from controllers.events import EventRecorder
-from controllers.informer import Informers
 from controllers.registry import CONTROLLERS
+from controllers.runtime import metrics
+from controllers.runtime.admin import admin_server
+from controllers.runtime.api import Api, Gate, only_while
+from controllers.runtime.connection import connect, find_credentials, open_session
+from controllers.runtime.controller import Context, Controller
+from controllers.runtime.crds import make_missing_kinds
+from controllers.runtime.election import Elector
+from controllers.runtime.events import EventRecorder
+from controllers.runtime.informer import Informers
 from controllers.settings import Settings, parse_settings
-from kube.client import Client
-from kube.kubeconfig import Credentials
+from kube.http.client import Client
+from kube.http.kubeconfig import Credentials
 
 LEASE = "edgehub-manager"
 KINDS_INTERVAL = 1.0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controllers.controller import Context, Controller
-from controllers.endpoints import EndpointsTriggerController
-from controllers.endpointslices import EndpointSlicesTriggerController
-from controllers.hubleader import HubLeaderController
-from controllers.hubleaderconfig import HubLeaderConfigController
-from controllers.hubleaderrbac import HubLeaderRbacController
-from controllers.nodeattributes import NodeAttributesController
-from controllers.nodepool import NodePoolController
-from controllers.servicegrid import ServiceGridController
+from controllers.grids.servicegrid import ServiceGridController
+from controllers.leaders.hubleader import HubLeaderController
+from controllers.leaders.hubleaderconfig import HubLeaderConfigController
+from controllers.leaders.hubleaderrbac import HubLeaderRbacController
+from controllers.pools.nodeattributes import NodeAttributesController
+from controllers.pools.nodepool import NodePoolController
+from controllers.runtime.controller import Context, Controller
+from controllers.triggers.endpoints import EndpointsTriggerController
+from controllers.triggers.endpointslices import EndpointSlicesTriggerController
 
 type Make = Callable[[Context], Controller]
 

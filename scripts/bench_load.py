@@ -15,10 +15,10 @@ from typing import Any
 
 import aiohttp
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
+from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 NAMESPACE = "default"

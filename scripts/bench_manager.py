@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kube.json_type import Json
 from scripts.bench_load import NAMESPACE, cpu_seconds, resident_megabytes, waiting
 from tests.cloud.build import ensure_binaries
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json
-from tests.controllers.process import ManagerProcess
-from tests.controllers.scene import ACCOUNT, NODES, POOL_LABEL, POOL_TOPOLOGY, POOLS, TOPOLOGY, WRITES
+from tests.controllers.support.process import ManagerProcess
+from tests.controllers.support.scene import ACCOUNT, NODES, POOL_LABEL, POOL_TOPOLOGY, POOLS, TOPOLOGY, WRITES
 
 MANIFESTS = Path(__file__).parents[1] / "controllers" / "manifests"
 ENDPOINTS = 10

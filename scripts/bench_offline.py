@@ -15,21 +15,21 @@ from pathlib import Path
 
 import aiohttp
 
-from addons.copies import Copies
-from kube.codec import codec_for
-from kube.disk import Batch, Disk
-from kube.disk_writer import DiskWriter
-from kube.encoding import Encoding
-from kube.reflector import Question, read_items
-from kube.request import ResourceType
-from kube.store import Store
+from addons.offline.copies import Copies
+from kube.disk.database import Batch, Disk
+from kube.disk.writer import DiskWriter
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch, read_items
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from scripts.bench_load import HEADERS, SLICES, fill, session, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 SERVICES = "/api/v1/services"
 ROUNDS = 5
@@ -92,13 +92,13 @@ class TimedDisk(Disk):
 
 async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
     """Seconds of the writer for a list as the cloud sends it, and the longest pause of the loop from list to disk."""
-    question = Question(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
+    list_watch = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
     codec = codec_for(Encoding.PROTOBUF)
     disk = TimedDisk(folder)
     copies = Copies(disk, DiskWriter())
     await copies.open()
     store = Store()
-    copies.copy("", question, store)
+    copies.copy("", list_watch, store)
     async with lateness() as pauses:
         page = await asyncio.to_thread(codec.decode_list, body)
         items = await read_items(store, codec, page.items)

@@ -26,7 +26,7 @@ from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 BARE = """
 def responseheaders(flow):

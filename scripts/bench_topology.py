@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import aiohttp
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
+from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from scripts.bench_load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 COMPONENTS = ("kube-proxy", "coredns", "nginx-ingress-controller", "reader-1", "reader-2")
 """Each has a view; the last two by a rule."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import aiohttp
 
-Json = dict[str, Any]
+from kube.json_type import Json
 
 
 async def get_list(url: str, component: str) -> list[Json]:

@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from kube.json_type import Json
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import HollowKubelet, HollowProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.process import Hub
-
-Json = dict[str, Any]
+from tests.hub.support.process import Hub
 
 NODES = {"node-1": "harbour", "node-2": "airport"}
 """The nodes, and the pool of each."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from scripts.demo_clients import get_list, send, watch
 from scripts.demo_cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 CONFIG = "/api/v1/namespaces/kube-system/configmaps"

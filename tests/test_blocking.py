@@ -19,8 +19,8 @@ import pytest
 from mitmproxy import http
 from mitmproxy.test import tflow
 
-from addons.guard import guarded
-from addons.serving_certificate import own_certificate
+from addons.certificates.serving_certificate import own_certificate
+from addons.proxy.fail_closed import guarded
 from tests import blocking
 from tests.cloud.ports import LOOPBACK
 

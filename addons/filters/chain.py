@@ -19,7 +19,7 @@ from addons.filters.serviceenvupdater import ServiceEnvUpdater
 from addons.filters.servicetopology import ServiceTopology
 from addons.filters.topology import Order
 from addons.filters.verdict import Note, Outcome, Verdict, ignore_note
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 
 def build_filters(

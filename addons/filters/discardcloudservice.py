@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from addons.filters.filter import LIST_AND_WATCH, SERVICES
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, dropped, ignore_note, kept
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 DISCARD = "svc.openyurt.io/discard"
 SKIP_DISCARD = "openyurt.io/skip-discard"

@@ -20,7 +20,7 @@ from addons.filters.pruning import ENDPOINTS as KIND
 from addons.filters.pruning import prune
 from addons.filters.topology import in_this_pool
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 
 @dataclass(frozen=True)

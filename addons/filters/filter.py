@@ -6,7 +6,7 @@ from typing import Protocol
 
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 GroupResource = tuple[str, str]
 """An API group ("" = core) and a resource, without version: ("discovery.k8s.io", "endpointslices")."""

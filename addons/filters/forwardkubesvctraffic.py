@@ -15,8 +15,8 @@ from addons.filters.inputs import Inputs
 from addons.filters.kubernetesservice import https_port, is_slice_of_kubernetes, say_address, write_number
 from addons.filters.pruning import SLICE
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
-from kube.fields import Fields
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.fields import Fields
 
 
 @dataclass(frozen=True)

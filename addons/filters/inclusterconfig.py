@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from addons.filters.filter import CONFIG_MAPS, READS
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 NAMESPACE = "kube-system"
 NAME = "kube-proxy"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from addons.filters.pruning import SERVICE_NAME_LABEL
 from addons.filters.verdict import Note, Outcome, ignore_note
-from kube.fields import Fields
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.fields import Fields
 
 NAMESPACE = "default"
 NAME = "kubernetes"

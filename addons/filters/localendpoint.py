@@ -18,8 +18,8 @@ from addons.filters.inputs import HubAddress, Inputs, family_of
 from addons.filters.kubernetesservice import HTTPS, is_kubernetes, is_slice_of_kubernetes, say_address
 from addons.filters.pruning import KINDS, SLICE
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
-from kube.fields import Fields
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.fields import Fields
 
 ADDRESS = "superedge.io/local-endpoint"
 PORT = "superedge.io/local-port"

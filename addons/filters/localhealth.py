@@ -21,7 +21,7 @@ from addons.filters.kubernetesservice import is_kubernetes, is_slice_of_kubernet
 from addons.filters.pruning import KINDS, SLICE, prune
 from addons.filters.topology import NodeRule
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 
 @dataclass(frozen=True)

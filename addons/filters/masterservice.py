@@ -14,8 +14,8 @@ from addons.filters.filter import LIST_AND_WATCH, SERVICES
 from addons.filters.inputs import Inputs, family_of
 from addons.filters.kubernetesservice import https_port, is_kubernetes, say_address, write_number, write_texts
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
-from kube.fields import Fields
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.fields import Fields
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from addons.filters.topology import NodeRule
 from addons.filters.verdict import Note, Outcome, ignore_note
-from kube.fields import Fields
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.fields import Fields
 
 SLICE = "EndpointSlice"
 ENDPOINTS = "Endpoints"

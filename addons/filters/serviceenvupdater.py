@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from addons.filters.filter import PODS, READS
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 HOST = "KUBERNETES_SERVICE_HOST"
 PORT = "KUBERNETES_SERVICE_PORT"

@@ -37,7 +37,7 @@ from addons.filters.topology import (
     sharing_a_key,
 )
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
 
 
 @dataclass(frozen=True)

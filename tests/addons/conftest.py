@@ -11,12 +11,12 @@ from mitmproxy.proxy import layers
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http1, _http2
 
-from addons.answers import Answers
-from tests.addons import lease_parts, replay_parts
-from tests.addons.cutting import Cut
-from tests.addons.hub_parts import HUB_TOKEN, HubParts
-from tests.addons.offline_parts import Told, copies_in, journal_in
-from tests.addons.samples import cloud_service, service
+from addons.offline.cached_responses import CachedResponses
+from tests.addons.support import lease_parts, replay_parts
+from tests.addons.support.cutting import Cut
+from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.support.offline_parts import Told, copies_in, journal_in
+from tests.addons.support.samples import cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
@@ -77,7 +77,7 @@ def lease_cloud() -> Told:
 @pytest.fixture
 async def kubelet(tmp_path: Path, lease_cloud: Told) -> AsyncIterator[lease_parts.World]:
     async with copies_in(tmp_path) as copies:
-        made = lease_parts.World(lease_cloud, Answers(copies))
+        made = lease_parts.World(lease_cloud, CachedResponses(copies))
         yield made
         await made.written()
 

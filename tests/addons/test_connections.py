@@ -22,9 +22,9 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 
 from addons.connections import Connections
-from addons.http_connections import STREAMS_PER_CLIENT
-from addons.http_layer import LastingHttpLayer
-from addons.rescue import RescuedStream
+from addons.proxy.http_connections import STREAMS_PER_CLIENT
+from addons.proxy.http_layer import LastingHttpLayer
+from addons.proxy.upstream_failover import FailoverStream
 
 
 def patched(module: object, name: str) -> Any:
@@ -146,7 +146,7 @@ def test_mitmproxys_own_errors_are_statuses(code: int, reason: str) -> None:
 @pytest.mark.usefixtures("restored")
 def test_streams_can_be_rescued() -> None:
     Connections().load(None)
-    assert patched(http_layers, "HttpStream") is RescuedStream
+    assert patched(http_layers, "HttpStream") is FailoverStream
 
 
 @pytest.mark.usefixtures("restored")

@@ -11,15 +11,15 @@ from mitmproxy.addons.view import View
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
 from mitmproxy.test import taddons, tflow
 
-from addons.caller import Listener
 from addons.console import MARKS, OWN, REFUSED, STREAMED, Console, mark_of
-from addons.exchange import exchange_of
-from addons.routing import Kind, Route
-from kube.codec import codec_for
-from kube.encoding import Encoding
-from tests.addons.routed import Routed, flow_of
-from tests.addons.samples import SERVICES, exchange
-from tests.kube import recorded
+from addons.requests.caller import Listener
+from addons.requests.request_context import context_of
+from addons.requests.route_decision import Route, RouteKind
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.routed import Routed, flow_of
+from tests.addons.support.samples import SERVICES, request_context
+from tests.kube.support import recorded
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -130,10 +130,10 @@ async def answered(ui: taddons.context, flow: http.HTTPFlow, *, stream: bool) ->
 
 async def test_a_flow_says_its_route_and_its_filters(ui: taddons.context) -> None:
     flow = await marked(ui, await Routed().request(f"{SERVICES}?resourceVersion=0"))
-    made = exchange_of(flow)
+    made = context_of(flow)
     assert made is not None
     assert made.route is not None
-    assert flow.marked == MARKS[Kind.VIEW]
+    assert flow.marked == MARKS[RouteKind.VIEW]
     assert flow.comment == f"reader: view, {made.route.reason}; filters discardcloudservice"
 
 
@@ -157,9 +157,9 @@ async def test_what_was_refused_is_marked(ui: taddons.context) -> None:
     assert (await marked(ui, routed)).marked == REFUSED
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_route_has_a_mark(kind: Kind) -> None:
-    made = exchange()
+@pytest.mark.parametrize("kind", RouteKind)
+def test_every_route_has_a_mark(kind: RouteKind) -> None:
+    made = request_context()
     made.route = Route(kind, "because")
     assert mark_of(made, refused=False) == MARKS[kind]
     made.listener = Listener.INTERNAL

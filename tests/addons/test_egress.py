@@ -13,26 +13,26 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
-from addons import metrics
-from addons.answers import MAX_BODY
-from addons.caller import Caller, Lending, Listener
 from addons.egress import ANSWERED_HEADER, Egress, ServerHost
-from addons.exchange import Exchange, begin, exchange_of
 from addons.filters.chain import FILTERS
-from addons.health import Cloud, Condition, ServerHealth
-from addons.routing import Kind, Route
+from addons.offline.cached_responses import MAX_BODY
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.request_context import RequestContext, begin, context_of
+from addons.requests.route_decision import Route, RouteKind
 from addons.settings import parse_server
-from kube.client import Client
-from kube.kubeconfig import NO_CREDENTIALS, Credentials, Piece
-from tests.addons.cutting import Cut
-from tests.addons.observed import beats_of, value_of
-from tests.addons.samples import HUB, NOBODY, POD, exchange
+from addons.telemetry import metrics
+from addons.upstream.health import Cloud, Condition, ServerHealth
+from kube.http.client import Client
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from tests.addons.support.cutting import Cut
+from tests.addons.support.observed import beats_of, value_of
+from tests.addons.support.samples import HUB, NOBODY, POD, request_context
 from tests.cloud.pki import Authority
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 PLAIN = parse_server("http://a:6443")
-RELAY, VIEW = Route(Kind.RELAY, ""), Route(Kind.VIEW, "")
-FILTERED = Route(Kind.RELAY, "", FILTERS[:1])
+RELAY, VIEW = Route(RouteKind.RELAY, ""), Route(RouteKind.VIEW, "")
+FILTERED = Route(RouteKind.RELAY, "", FILTERS[:1])
 ORIGIN = ("127.0.0.1", 4000)
 TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"))
 
@@ -54,7 +54,7 @@ def flow_of(
 ) -> http.HTTPFlow:
     fields = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     flow = tflow.tflow(req=tutils.treq(headers=http.Headers(fields), content=b""))
-    made: Exchange = exchange("/api/v1/pods", caller=caller)
+    made: RequestContext = request_context("/api/v1/pods", caller=caller)
     made.route, made.server = route, server
     begin(flow, made)
     return flow
@@ -113,7 +113,7 @@ def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
 
 def test_a_view_is_not_its_concern(egress: Egress) -> None:
     flow = flow_of(VIEW)
-    exchange_of(flow).ticket = "given"  # type: ignore[union-attr]  # flow_of made one
+    context_of(flow).ticket = "given"  # type: ignore[union-attr]  # flow_of made one
     host = flow.request.host
     egress.requestheaders(flow)
     assert (flow.request.host, code_of(flow)) == (host, 0)
@@ -323,7 +323,7 @@ def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
 def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
     """A request that the node can answer when its server fails, with the cloud's answer."""
     flow = flow_of()
-    made = exchange_of(flow)
+    made = context_of(flow)
     assert made is not None
     made.rescue = lambda _: None
     flow.request.content = b"abc"
@@ -343,7 +343,7 @@ def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> Non
     assert flow.response is not None
     assert (bool(flow.request.stream), bool(flow.response.stream)) == (False, False)
     assert (counted("up") - up, counted("down") - down) == (3, 5)
-    assert exchange_of(flow).rescue is not None  # type: ignore[union-attr]  # flow_of made one
+    assert context_of(flow).rescue is not None  # type: ignore[union-attr]  # flow_of made one
 
 
 def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its_place(
@@ -355,7 +355,7 @@ def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its
     assert callable(flow.response.stream)
     flow.response.stream(b"defgh")
     egress.response(flow)
-    assert exchange_of(flow).rescue is None  # type: ignore[union-attr]  # flow_of made one
+    assert context_of(flow).rescue is None  # type: ignore[union-attr]  # flow_of made one
     assert counted("down") - down == 5, "counted once"
 
 
@@ -363,7 +363,7 @@ def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> N
     """Turned to the origin, the request passes the hook a second time."""
     up, down = counted("up"), counted("down")
     flow = rescuable(egress)
-    made = exchange_of(flow)
+    made = context_of(flow)
     assert made is not None
     made.ticket, made.rescue = "given", None
     flow.request.data.host, flow.request.data.port = ORIGIN
@@ -378,7 +378,7 @@ def test_the_hub_knows_a_servers_answer_from_its_own_errors(
     egress: Egress, listener: Listener, marked: bool
 ) -> None:
     flow = flow_of()
-    exchange_of(flow).listener = listener  # type: ignore[union-attr]  # flow_of made one
+    context_of(flow).listener = listener  # type: ignore[union-attr]  # flow_of made one
     egress.requestheaders(flow)
     flow.response = http.Response.make(200)
     egress.responseheaders(flow)

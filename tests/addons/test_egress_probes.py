@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 
-from addons import metrics
 from addons.egress import (
     ANSWERED_HEADER,
     PROBE_INTERVAL,
@@ -17,13 +16,14 @@ from addons.egress import (
     RECOVERY_INTERVAL,
     Egress,
 )
-from addons.health import Cloud, Condition, ServerHealth
 from addons.resolve import SERVER_HEADER
 from addons.settings import parse_server
-from kube.client import Client, Unreachable, WholeAnswer
-from kube.kubeconfig import NO_CREDENTIALS
-from tests.addons.cutting import Cut
-from tests.addons.observed import beats_of, until, value_of
+from addons.telemetry import metrics
+from addons.upstream.health import Cloud, Condition, ServerHealth
+from kube.http.client import Client, RawResponse, Unreachable
+from kube.http.kubeconfig import NO_CREDENTIALS
+from tests.addons.support.cutting import Cut
+from tests.addons.support.observed import beats_of, until, value_of
 
 A = parse_server("https://a:6443")
 ORIGIN = ("127.0.0.1", 4000)
@@ -47,12 +47,12 @@ class Server:
 
     async def whole(
         self, method: str, path: str, *, headers: tuple[()], body: bytes, timeout: float
-    ) -> WholeAnswer:
+    ) -> RawResponse:
         assert (headers, body) == ((), b"")
         self.asked.append((method, path, timeout))
         if isinstance(self.says, Exception):
             raise self.says
-        return WholeAnswer(self.says, {ANSWERED_HEADER: "a"} if self.answered else {}, b"ok")
+        return RawResponse(self.says, {ANSWERED_HEADER: "a"} if self.answered else {}, b"ok")
 
 
 @pytest.fixture

@@ -16,26 +16,26 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow, tutils
 
 from addons import hub
-from addons.caller import Lending
+from addons.assembly import Assembly
 from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
-from addons.exchange import exchange_of
-from addons.filter_inputs import FilterInputs
 from addons.filters.inputs import HubAddress
-from addons.health import Cloud, ServerHealth
-from addons.heap import Heap
 from addons.hub import addons, places
 from addons.identity import Identity
-from addons.lifecycle import Lifecycle
+from addons.inputs.filter_inputs import FilterInputs
+from addons.memory import Memory
 from addons.options import OPTIONS, Options
-from addons.origin import Origin
+from addons.requests.caller import Lending
+from addons.requests.request_context import context_of
 from addons.resolve import Resolve
-from addons.route import Router
-from addons.rule_table import parse_rules
-from addons.rules import RulesInForce
+from addons.router import Router
+from addons.rules.in_force import RulesInForce
+from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_server, parse_settings
-from kube.kubeconfig import NO_CREDENTIALS
+from addons.upstream.health import Cloud, ServerHealth
+from addons.views.origin import Origin
+from kube.http.kubeconfig import NO_CREDENTIALS
 
 WIRING = {
     Options: set[str](),
@@ -45,8 +45,8 @@ WIRING = {
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
     Egress: {"start"},
-    Heap: set(),
-    Lifecycle: set[str](),
+    Memory: set(),
+    Assembly: set[str](),
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
@@ -174,9 +174,9 @@ async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[typ
     flow = await send(chain, ORDER)
     assert flow.response is None
     assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("cloud", 6443, "https")
-    exchange = exchange_of(flow)
-    assert exchange is not None
-    assert exchange.caller.lending is Lending.HUB
+    context = context_of(flow)
+    assert context is not None
+    assert context.caller.lending is Lending.HUB
 
 
 def test_each_place_has_a_reason_of_its_own() -> None:
@@ -225,8 +225,8 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
 async def takes_everybody_for_a_stranger(chain: dict[type, Any], order: list[type]) -> None:
     """A router before identity decides for an anonymous caller: no component of this node gets a view."""
     for path in (ORDER, order):
-        exchange = exchange_of(await send_list(chain, path))
-        views = exchange is not None and exchange.route is not None and exchange.route.kind == "view"
+        context = context_of(await send_list(chain, path))
+        views = context is not None and context.route is not None and context.route.kind == "view"
         assert views is (path is ORDER)
 
 
@@ -240,8 +240,8 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
     moved: list[HubAddress] = []
     options, none = Options(), cast(Any, None)
-    lifecycle = Lifecycle(options, none, none, none, none)
-    made = {Options: options, Lifecycle: lifecycle}
+    lifecycle = Assembly(options, none, none, none, none)
+    made = {Options: options, Assembly: lifecycle}
     with taddons.context(*(made[kind] for kind in order if kind in made)) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
         lifecycle._inputs = cast(FilterInputs, type("Inputs", (), {"move_hub": staticmethod(moved.append)}))
@@ -252,7 +252,7 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
 
 BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitable[None]]] = {
     (Identity, Router): takes_everybody_for_a_stranger,
-    (Options, Lifecycle): hands_on_old_settings,
+    (Options, Assembly): hands_on_old_settings,
 }
 """What breaks, where it is not every request."""
 
@@ -265,5 +265,5 @@ def swapped(one: type, other: type) -> list[type]:
 def test_the_first_reads_the_options_and_the_last_starts_the_rest() -> None:
     """Options must have parsed the settings when others are configured; Lifecycle starts what is loaded before it."""
     assert ORDER[0] is Options
-    assert ORDER[-1] is Lifecycle
-    assert {kind for kind in ORDER if hasattr(kind, "running")} == {Heap, Lifecycle}
+    assert ORDER[-1] is Assembly
+    assert {kind for kind in ORDER if hasattr(kind, "running")} == {Memory, Assembly}

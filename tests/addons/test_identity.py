@@ -13,14 +13,14 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.test import tflow
 from OpenSSL import SSL
 
-from addons.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
-from addons.exchange import begin, exchange_of
+from addons.certificates.serving_certificate import own_certificate
 from addons.identity import Identity
 from addons.options import Options
-from addons.serving_certificate import own_certificate
-from kube.kubeconfig import Credentials, Piece
-from tests.addons.samples import exchange
-from tests.addons.tls_peers import Shaken, client_context, shake_hands
+from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
+from addons.requests.request_context import begin, context_of
+from kube.http.kubeconfig import Credentials, Piece
+from tests.addons.support.samples import request_context
+from tests.addons.support.tls_peers import Shaken, client_context, shake_hands
 from tests.cloud.pki import Authority, Credential
 
 NODE = "n1"
@@ -72,9 +72,9 @@ class Connection:
         self.client.peername = (address, 40000)
         for name, value in headers.items():
             flow.request.headers[name.replace("_", "-")] = value
-        begin(flow, exchange("/api/v1/pods", listener=listener))
+        begin(flow, request_context("/api/v1/pods", listener=listener))
         self.identity.requestheaders(flow)
-        found = exchange_of(flow)
+        found = context_of(flow)
         assert found is not None
         assert flow.response is None
         return found.caller

@@ -9,11 +9,11 @@ from mitmproxy import http
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow, tutils
 
-from addons import metrics
-from addons.caller import Listener
-from addons.exchange import Exchange, exchange_of
+from addons.requests.caller import Listener
+from addons.requests.request_context import RequestContext, context_of
 from addons.resolve import HUB_COMPONENT, INTERNAL_HEADER, SERVER_HEADER, Resolve
-from tests.addons.observed import value_of
+from addons.telemetry import metrics
+from tests.addons.support.observed import value_of
 
 MODES = {
     f"reverse:http://127.0.0.1:1@{port}": name for port, name in ((1, "plain"), (2, "tls"), (3, "internal"))
@@ -52,16 +52,16 @@ def test_the_hubs_own_listener_speaks_http2(resolve: Resolve, listener: str, alp
     assert client.alpn == alpn
 
 
-def resolved(resolve: Resolve, flow: http.HTTPFlow) -> Exchange:
+def resolved(resolve: Resolve, flow: http.HTTPFlow) -> RequestContext:
     resolve.requestheaders(flow)
-    exchange = exchange_of(flow)
-    assert exchange is not None, flow.response
-    return exchange
+    context = context_of(flow)
+    assert context is not None, flow.response
+    return context
 
 
 def refused(resolve: Resolve, flow: http.HTTPFlow) -> int:
     resolve.requestheaders(flow)
-    assert exchange_of(flow) is None
+    assert context_of(flow) is None
     assert flow.response is not None
     code: int = json.loads(flow.response.content or b"")["code"]
     return code
@@ -71,15 +71,15 @@ def refused(resolve: Resolve, flow: http.HTTPFlow) -> int:
 def test_a_request_is_read(resolve: Resolve, listener: str) -> None:
     headers = [(b"User-Agent", b"kube-proxy/v1.36 (linux)"), (b"Accept", b"application/json")]
     path = b"/api/v1/namespaces/default/pods?watch=true"
-    exchange = resolved(resolve, flow_of(path, listener, headers=headers))
-    assert exchange.info.type is not None
-    assert (exchange.info.verb, exchange.info.type.resource, exchange.info.namespace) == (
+    context = resolved(resolve, flow_of(path, listener, headers=headers))
+    assert context.info.type is not None
+    assert (context.info.verb, context.info.type.resource, context.info.namespace) == (
         "watch",
         "pods",
         "default",
     )
-    assert (exchange.component, exchange.accept) == ("kube-proxy", "application/json")
-    assert exchange.listener is Listener(listener)
+    assert (context.component, context.accept) == ("kube-proxy", "application/json")
+    assert context.listener is Listener(listener)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_the_hubs_own_request(resolve: Resolve) -> None:
         (b"User-Agent", b"kubelet"),
     ]
     flow = flow_of(listener="internal", headers=headers)
-    exchange = resolved(resolve, flow)
-    assert (exchange.component, exchange.server) == (HUB_COMPONENT, "https://a:6443")
+    context = resolved(resolve, flow)
+    assert (context.component, context.server) == (HUB_COMPONENT, "https://a:6443")
     assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers), "neither leaves the node"
 
 
@@ -165,8 +165,8 @@ def test_elsewhere_the_secret_and_the_servers_name_mean_nothing_and_leave_nothin
         (b"User-Agent", b"x"),
     ]
     flow = flow_of(listener=listener, headers=headers)
-    exchange = resolved(resolve, flow)
-    assert (exchange.component, exchange.server, exchange.listener) == ("x", "", Listener(listener))
+    context = resolved(resolve, flow)
+    assert (context.component, context.server, context.listener) == ("x", "", Listener(listener))
     assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers)
 
 

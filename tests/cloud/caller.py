@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 
-type Json = dict[str, Any]
+from kube.json_type import Json
 
 MERGE_PATCH = "application/merge-patch+json"
 PATIENCE = 20.0

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from kube.json_type import Json
 from tests.cloud.processes import Process
-from tests.cloud.rest import Json, RestClient
+from tests.cloud.rest import RestClient
 
 PROGRAM = "kubemark"
 PROTOBUF = "application/vnd.kubernetes.protobuf"

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from kube.json_type import Json
 from tests.cloud.audit import POLICY, AuditEvent, parse_audit
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import ADMIN_GROUP, Authority, Credential, signing_key
 from tests.cloud.ports import LOOPBACK, ReservedPort
 from tests.cloud.processes import Process
-from tests.cloud.rest import Json, RestClient, RestError
+from tests.cloud.rest import RestClient, RestError
 
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 """What a control plane without controllers needs."""

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 from urllib.parse import urlencode
 
 import urllib3
 
-type Json = dict[str, Any]
-"""A Kubernetes object as JSON."""
+from kube.json_type import Json
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
-from kube.http1 import Http1Session
+from kube.http.http1 import Http1Session
 
 
 def new_session() -> Http1Session:

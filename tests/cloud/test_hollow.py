@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kube.json_type import Json
 from tests.cloud.hollow import HollowKubelet, HollowProxy, is_ready
 from tests.cloud.processes import ProcessFailedError
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json
 
 TIMEOUT = 30.0
 """Seconds; for what takes one."""

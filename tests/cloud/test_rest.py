@@ -10,10 +10,11 @@ from contextlib import closing
 
 import pytest
 
+from kube.json_type import Json
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.ports import LOOPBACK, ReservedPort
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import JSON_PATCH, STRATEGIC_PATCH, Answer, Json, RestClient, RestError
+from tests.cloud.rest import JSON_PATCH, STRATEGIC_PATCH, Answer, RestClient, RestError
 
 TIMEOUT = 10.0
 """Seconds; for what takes milliseconds."""

@@ -10,7 +10,7 @@ import yaml
 
 from addons.filters.chain import FILTERS
 from addons.filters.filter import Filter
-from addons.rule_table import OFF_IN_CLOUD_MODE, parse_rules
+from addons.rules.table import OFF_IN_CLOUD_MODE, parse_rules
 
 SHIPPED = Path(__file__).parents[2] / "configmaps" / "yurt-hub-cfg.yaml"
 

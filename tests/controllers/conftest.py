@@ -11,8 +11,8 @@ import pytest
 
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
-from tests.controllers.process import ManagerProcess
-from tests.controllers.scene import Scene
+from tests.controllers.support.process import ManagerProcess
+from tests.controllers.support.scene import Scene
 
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 

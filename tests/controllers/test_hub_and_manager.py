@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.rest import RestClient
-from tests.controllers.scene import Scene
-from tests.hub.process import Hub
+from tests.controllers.support.scene import Scene
+from tests.hub.support.process import Hub
 
 pytestmark = [pytest.mark.real]
 

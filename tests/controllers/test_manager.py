@@ -18,8 +18,8 @@ import pytest
 from controllers.manager import main
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
-from tests.controllers.oracle import wrong
-from tests.controllers.scene import (
+from tests.controllers.support.oracle import wrong
+from tests.controllers.support.scene import (
     CONFIG_MAPS,
     NODES,
     PATIENCE,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controllers.api import Api
-from controllers.controller import Context, Controller
-from controllers.events import EventRecorder
-from controllers.informer import Informers
 from controllers.registry import CONTROLLERS
+from controllers.runtime.api import Api
+from controllers.runtime.controller import Context, Controller
+from controllers.runtime.events import EventRecorder
+from controllers.runtime.informer import Informers
 from controllers.settings import Settings
-from kube.client import Client
+from kube.http.client import Client
 from tests.cloud.sessions import new_session
 
 
@@ -33,5 +33,5 @@ def test_each_controller_is_in_the_list() -> None:
     found = {
         f"controllers.{path.stem}" for path in folder.glob("*.py") if "(Controller):" in path.read_text()
     }
-    assert found - {"controllers.update_trigger"} <= modules
+    assert found - {"controllers.triggers.update_trigger"} <= modules
     assert all(issubclass(make, Controller) for make in CONTROLLERS.values() if isinstance(make, type))

@@ -12,8 +12,8 @@ from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.outage import Outage
-from tests.hub.process import Hub
+from tests.hub.support.outage import Outage
+from tests.hub.support.process import Hub
 
 CONFIG = "/api/v1/namespaces/kube-system/configmaps"
 

@@ -8,12 +8,12 @@ import socket
 import pytest
 
 from tests.cloud.ports import LOOPBACK
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 SERVICES = "/api/v1/services"
 
 
-def exchange(hub: Hub, request: bytes) -> tuple[int, bytes]:
+def context(hub: Hub, request: bytes) -> tuple[int, bytes]:
     """Send bytes as they are; the status and the body of the answer."""
     with socket.create_connection((LOOPBACK, hub.port), timeout=10) as conn:
         conn.sendall(request)
@@ -74,13 +74,13 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("raw", "codes"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_requests(hub: Hub, raw: bytes, codes: set[int]) -> None:
-    code, body = exchange(hub, raw)
+    code, body = context(hub, raw)
     assert code in codes, body
     assert b"Traceback" not in body
     if code >= 400:
         status = json.loads(body)
         assert (status["kind"], status["status"], status["code"]) == ("Status", "Failure", code)
-    code, _ = exchange(hub, request("/version"))
+    code, _ = context(hub, request("/version"))
     assert code == 200
 
 
@@ -100,7 +100,7 @@ def test_malformed_requests(hub: Hub, raw: bytes, codes: set[int]) -> None:
     ids=["empty", "dots", "long", "binary", "slash", "two dots", "tab", "upper", "dashes"],
 )
 def test_hostile_user_agents_are_served_and_named_nothing_odd(hub: Hub, agent: bytes) -> None:
-    code, body = exchange(hub, request(SERVICES, b"User-Agent: " + agent))
+    code, body = context(hub, request(SERVICES, b"User-Agent: " + agent))
     assert code == 200, body
     for line in hub.admin("/metrics").splitlines():
         assert ".." not in line.partition("component=")[2]
@@ -109,12 +109,12 @@ def test_hostile_user_agents_are_served_and_named_nothing_odd(hub: Hub, agent: b
 
 def test_a_too_old_version_is_an_error_event(hub: Hub) -> None:
     path = f"{SERVICES}?resourceVersion=1&watch=true&timeoutSeconds=5"
-    _, body = exchange(hub, request(path, "User-Agent: kube-proxy/v1"))
+    _, body = context(hub, request(path, "User-Agent: kube-proxy/v1"))
     assert b'"type":"ERROR"' in body
     assert b'"code":410' in body
 
 
 def test_a_head_too_large_does_not_stop_the_hub(hub: Hub) -> None:
-    code, _ = exchange(hub, request("/version", "X-Filler: " + "x" * 60_000))
+    code, _ = context(hub, request("/version", "X-Filler: " + "x" * 60_000))
     assert code in {200, 400, 431}
-    assert exchange(hub, request("/version"))[0] == 200
+    assert context(hub, request("/version"))[0] == 200

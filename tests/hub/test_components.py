@@ -10,7 +10,7 @@ from tests.cloud.hollow import HollowKubelet, HollowProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 
 def through(hub: Hub, folder: Path) -> Path:

@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 from mitmproxy.utils.emoji import emoji
 
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 TOKEN = "a-password-of-the-test"
 XSRF = "00" * 16

@@ -16,7 +16,7 @@ from addons import hub as product
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0"
 ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
@@ -90,7 +90,7 @@ def test_the_chain_is_guarded() -> None:
 async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_path: Path, hook: str) -> None:
     cloud = cloud_objects
     addon, _, name = hook.partition(".")
-    program = ("tests.hub.broken", addon, name) if hook else ()
+    program = ("tests.hub.support.broken", addon, name) if hook else ()
     kubeconfig = write_kubeconfig(tmp_path / "hub.kubeconfig", cloud.url, token="hub-token")
     hub = Hub(tmp_path, cloud.url, kubeconfig=kubeconfig, flags=("--wait", "1"), program=program)
     await asyncio.to_thread(hub.start, ready=not hook)

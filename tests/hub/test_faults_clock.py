@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from addons.copies import question_of
-from kube.disk import Batch, Disk
-from kube.encoding import Encoding
+from addons.offline.copies import list_watch_of
+from kube.disk.database import Batch, Disk
+from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.disk_parts import SERVICES, services
-from tests.hub.outage import Outage
-from tests.hub.process import ROOT, SLACK, Hub
-from tests.hub.streams import watching
+from tests.hub.support.disk_parts import SERVICES, services
+from tests.hub.support.outage import Outage
+from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.streams import watching
 from tests.hub.test_lease import DURATION, LEASES, keep_renewing, lease, renewed, until_renewed
 
 HOUR = 3600
@@ -142,7 +142,7 @@ def scene(
         node=node,
         kubeconfig=real_cloud.node_kubeconfig(node),
         flags=("--keep-days", str(KEEP)),
-        program=("tests.hub.impatient",),
+        program=("tests.hub.support.impatient",),
         env={
             "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent / "wrong_clock"), str(ROOT))),
             "WRONG_CLOCK": str(clock),
@@ -259,7 +259,7 @@ async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) ->
         disk.open()
         said = {}
         for name, meta in list(disk.metas.items()):
-            said[question_of(meta).path] = meta["asked"]
+            said[list_watch_of(meta).path] = meta["asked"]
             disk.write(Batch(name, {**meta, "asked": int(time.time() + seconds)}, {}))
         disk.close()
         return said

@@ -13,15 +13,15 @@ from random import Random
 
 import pytest
 
-from addons.copies import question_of, source_name
-from kube.codec import codec_for
-from kube.disk import Disk
-from kube.encoding import Encoding
+from addons.offline.copies import list_watch_of, source_name
+from kube.disk.database import Disk
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.process import ROOT, Hub
-from tests.hub.storm import PODS, state_at
-from tests.hub.streams import listed
+from tests.hub.support.process import ROOT, Hub
+from tests.hub.support.storm import PODS, state_at
+from tests.hub.support.streams import listed
 
 STORMS, HUBS = 44, 6
 """Kills of the parts that write, and of a whole hub."""
@@ -42,7 +42,7 @@ def test_the_disk_of_a_killed_writer(tmp_path: Path) -> None:
     folder, random, last = tmp_path / "cache", Random(4), 0
     source = source_name("", PODS)
     for _ in range(STORMS):
-        command = [sys.executable, "-m", "tests.hub.storm", str(folder)]
+        command = [sys.executable, "-m", "tests.hub.support.storm", str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as storm:
             assert storm.stdout is not None
             assert storm.stdout.readline() == b"open\n"
@@ -109,14 +109,14 @@ async def test_the_disk_of_a_killed_hub(
             disk = Disk(hub.state / "cache")
             disk.open()
             for source, meta in disk.metas.items():
-                question = question_of(meta)
-                if question.type.resource != "services":
+                list_watch = list_watch_of(meta)
+                if list_watch.type.resource != "services":
                     continue
                 copy = copied(disk, source)
                 assert copy is not None
                 version, objects = copy
                 exact = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
-                path = question.path
+                path = list_watch.path
                 then = await asyncio.to_thread(lambda: real_cloud.admin.get(path, **exact))  # noqa: B023 - awaited
                 assert objects == {
                     f"{each['metadata']['namespace']}/{each['metadata']['name']}": int(

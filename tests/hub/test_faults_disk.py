@@ -14,10 +14,10 @@ import pytest
 
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub import disk_parts
-from tests.hub.disk_parts import ERRORS, logged, services
-from tests.hub.process import Hub
-from tests.hub.streams import watching
+from tests.hub.support import disk_parts
+from tests.hub.support.disk_parts import ERRORS, logged, services
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import watching
 
 service = partial(disk_parts.service, filler=2000)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from scripts.bench_load import resident_megabytes
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.process import Hub
-from tests.hub.streams import listed
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed
 
 MANY = 50_000
 CONFIG_MAPS = "/api/v1/configmaps"

@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.cloud.audit import requests
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.process import Hub
-from tests.hub.streams import Events, listed, watching
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import Events, listed, watching
 
 FLAPS = 100
 PHASE = 0.3

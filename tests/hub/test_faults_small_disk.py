@@ -16,11 +16,11 @@ from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.small_disk import SmallDisk
-from tests.hub import disk_parts
-from tests.hub.disk_parts import ERRORS, logged, services
-from tests.hub.outage import Outage
-from tests.hub.process import Hub
-from tests.hub.streams import Events, watching
+from tests.hub.support import disk_parts
+from tests.hub.support.disk_parts import ERRORS, logged, services
+from tests.hub.support.outage import Outage
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import Events, watching
 
 NODES = "/api/v1/nodes"
 STRATEGIC = "application/strategic-merge-patch+json"

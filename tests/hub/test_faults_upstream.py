@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from addons.copies import source_name
-from kube.codec import codec_for
-from kube.disk import Disk
-from kube.encoding import Encoding
-from kube.reflector import Question
-from kube.request import ResourceType
+from addons.offline.copies import source_name
+from kube.disk.database import Disk
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.scriptable import ScriptableCloud
@@ -28,8 +28,8 @@ from tests.cloud.scriptable.faults import (
     WatchFault,
 )
 from tests.cloud.scriptable.request_log import matching
-from tests.hub.process import Hub
-from tests.hub.streams import listed, watching
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
 ERRORS = "edgehub_source_errors_total"
@@ -73,7 +73,7 @@ def copied(hub: Hub, encoding: Encoding) -> tuple[int, dict[str, int]]:
     """Version and services of the copy of a hub that is not running."""
     disk = Disk(hub.state / "cache")
     disk.open()
-    read = disk.read(source_name("", Question(ResourceType("", "v1", "services"), encoding=encoding)))
+    read = disk.read(source_name("", ListWatch(ResourceType("", "v1", "services"), encoding=encoding)))
     disk.close()
     assert read is not None
     peeks = [codec_for(encoding).peek(raw) for raw in read[1]]

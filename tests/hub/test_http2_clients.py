@@ -14,8 +14,8 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
-from tests.hub.http2 import Streams
-from tests.hub.process import Hub
+from tests.hub.support.http2 import Streams
+from tests.hub.support.process import Hub
 
 NAMESPACES = "/api/v1/namespaces"
 MANY = 250

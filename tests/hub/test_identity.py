@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from kube.client import Client, Unreachable
-from kube.http2 import Http2Session
-from kube.session import Session
+from kube.http.client import Client, Unreachable
+from kube.http.http2 import Http2Session
+from kube.http.session import Session
+from kube.json_type import Json
 from tests.cloud.pki import Authority
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json
 from tests.cloud.sessions import new_session
-from tests.hub.http2 import Streams
-from tests.hub.process import Hub
-from tests.hub.streams import listed
+from tests.hub.support.http2 import Streams
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 BODY = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})

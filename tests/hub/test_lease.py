@@ -9,7 +9,7 @@ import pytest
 
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
-from tests.hub.outage import JSON, PROTOBUF, Outage
+from tests.hub.support.outage import JSON, PROTOBUF, Outage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 DURATION = 4

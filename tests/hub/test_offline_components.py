@@ -13,7 +13,7 @@ import pytest
 from tests.cloud.hollow import HollowKubelet, HollowProxy, is_ready
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
-from tests.hub.outage import STARTED, Outage
+from tests.hub.support.outage import STARTED, Outage
 from tests.hub.test_views import set_rules
 
 COMPONENTS = "hollow-kubelet,hollow-proxy,kubectl"

@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 from tests.cloud.real import RealCloud
-from tests.hub.outage import JSON, NOTICE, PROTOBUF, Outage
-from tests.hub.process import SLACK
-from tests.hub.streams import listed, watching
+from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Outage
+from tests.hub.support.process import SLACK
+from tests.hub.support.streams import listed, watching
 
 
 def service(name: str, **labels: str) -> dict[str, object]:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
-from kube.objects import ApiObject, decode_object
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
-from tests.hub.outage import JSON, NOTICE, PROTOBUF, Answer, Outage
-from tests.hub.process import SLACK
-from tests.hub.streams import Events, Seen, listed, watching
+from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Answer, Outage
+from tests.hub.support.process import SLACK
+from tests.hub.support.streams import Events, Seen, listed, watching
 
 GoOffline = Callable[[], Awaitable[None]]
 STRATEGIC = "application/strategic-merge-patch+json"

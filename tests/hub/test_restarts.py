@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.process import Hub
-from tests.hub.streams import listed, watching
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
 PROTOBUF = Encoding.PROTOBUF

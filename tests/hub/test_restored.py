@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.process import Hub
-from tests.hub.streams import listed, watching
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
 

@@ -12,7 +12,7 @@ from tests.cloud.rest import RestClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 from tests.hub.test_views import set_rules
 
 GARBAGE = {

@@ -16,8 +16,8 @@ from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
-from tests.hub.process import SLACK, Hub
-from tests.hub.streams import listed, watching
+from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.streams import listed, watching
 
 NOTICE = 6.0
 """Seconds in which DESIGN wants a black hole noticed."""

@@ -16,16 +16,17 @@ from threading import Thread
 
 import pytest
 
-from kube.encoding import Encoding
+from kube.json_type import Json
+from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json, RestClient
-from tests.hub.process import ROOT, SLACK, Hub
-from tests.hub.streams import Events, Seen, listed, watching
+from tests.cloud.rest import RestClient
+from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.streams import Events, Seen, listed, watching
 from tests.hub.test_views import endpoint_slice, nodes_of, services, set_rules, slices
 
 NODES = "/api/v1/nodes"

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.hub.process import Hub
+from tests.hub.support.process import Hub
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 PROTOCOL = "v5.channel.k8s.io"

@@ -7,13 +7,14 @@ import time
 
 import pytest
 
-from kube.encoding import Encoding
-from kube.objects import ApiObject
+from kube.json_type import Json
+from kube.wire.api_objects import ApiObject
+from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import Json, RestClient, RestError
+from tests.cloud.rest import RestClient, RestError
 from tests.hub.conftest import CONFIG
-from tests.hub.process import SLACK, Hub
-from tests.hub.streams import listed, watching
+from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.streams import listed, watching
 
 BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], ids=["json", "protobuf"])
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-import controllers.metrics
-from addons import command, metrics
+import controllers.runtime.metrics
+from addons import command
 from addons.filters.chain import FILTERS
 from addons.options import OPTIONS
+from addons.telemetry import metrics
 from controllers import manager
 from scripts import bench_program, demo_program
 from tests.repository.test_documents import texts
@@ -47,7 +48,7 @@ def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 
 def test_metrics_exist_with_their_labels() -> None:
-    known = samples(metrics.REGISTRY) | samples(controllers.metrics.REGISTRY)
+    known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
     wrong = []
     for path, line, text in texts():
         if path.suffix == ".py" and path.parts[len(ROOT.parts)] not in ROOMS:

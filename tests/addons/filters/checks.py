@@ -9,8 +9,8 @@ import pytest
 
 from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome, Verdict
-from kube.encoding import Encoding
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.encoding import Encoding
 from tests.addons.filters.samples import Notes, Sample, World, decode_again, has_unknown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 
 
 @pytest.fixture(params=list(Encoding), ids=lambda encoding: encoding.name.lower())

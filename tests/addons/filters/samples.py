@@ -9,9 +9,9 @@ from typing import Any
 
 from addons.filters.inputs import POOL_LABEL, HubAddress, ServiceFacts
 from addons.filters.verdict import Outcome
-from kube.encoding import Encoding
-from kube.fields import Fields
-from kube.objects import ApiObject, decode_object
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.encoding import Encoding
+from kube.wire.fields import Fields
 
 MAPPINGS = frozenset({"labels", "annotations", "data", "topology"})
 """The fields of the samples that are maps of strings; every other JSON object is a message."""

@@ -12,7 +12,7 @@ from addons.filters.localendpoint import LocalEndpoint
 from addons.filters.servicetopology import ServiceTopology
 from addons.filters.topology import Order
 from addons.filters.verdict import Outcome, dropped, kept
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.samples import (
     Notes,
     Sample,

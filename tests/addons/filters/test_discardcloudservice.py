@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.filters.discardcloudservice import DISCARD, SKIP_DISCARD, DiscardCloudService
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, apply, named, reasons_of
 from tests.addons.filters.samples import Sample, World, endpoint_slice, service
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from addons.filters.endpoints import EndpointsInPool
 from addons.filters.inputs import POOL_LABEL
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, apply, named, reasons_of
 from tests.addons.filters.samples import addresses_of, endpoint_slice, endpoints, pooled_world, subset
 

@@ -14,8 +14,8 @@ from addons.filters.filter import (
     SERVICES,
     Filter,
 )
-from kube.component import component_of
-from kube.encoding import Encoding
+from kube.requests.component import component_of
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import apply
 from tests.addons.filters.samples import Sample, World
 

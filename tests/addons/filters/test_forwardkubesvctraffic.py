@@ -8,7 +8,7 @@ import pytest
 
 from addons.filters.forwardkubesvctraffic import ForwardKubeSvcTraffic
 from addons.filters.inputs import HubAddress
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, apply, named, reasons_of
 from tests.addons.filters.samples import Sample, World, addresses_of, endpoint, endpoint_slice, endpoints
 

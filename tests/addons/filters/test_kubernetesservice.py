@@ -13,7 +13,7 @@ from addons.filters.kubernetesservice import (
     write_texts,
 )
 from addons.filters.verdict import ignore_note
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.samples import Notes, endpoint_slice, endpoints, service
 
 PORTS = ({"name": "metrics", "port": 1}, {"name": "https", "port": 443}, {"name": "https", "port": 2})

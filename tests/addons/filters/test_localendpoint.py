@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from addons.filters.inputs import HubAddress
 from addons.filters.localendpoint import ADDRESS, PORT, LocalEndpoint, parse_local_endpoint
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, apply, named, reasons_of
 from tests.addons.filters.samples import (
     Sample,

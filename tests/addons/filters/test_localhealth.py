@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.filters.localhealth import LocalHealth
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, named, reasons_of
 from tests.addons.filters.samples import (
     World,

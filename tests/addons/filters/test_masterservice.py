@@ -8,7 +8,7 @@ import pytest
 
 from addons.filters.inputs import HubAddress
 from addons.filters.masterservice import MasterService
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, apply, named, reasons_of
 from tests.addons.filters.samples import Sample, World, endpoint_slice, service
 

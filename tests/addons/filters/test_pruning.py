@@ -7,7 +7,7 @@ import pytest
 from addons.filters.pruning import prune, ready_nodes_of, service_of
 from addons.filters.topology import NodeRule
 from addons.filters.verdict import ignore_note
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.samples import (
     Notes,
     Sample,

@@ -8,8 +8,8 @@ import pytest
 
 from addons.filters.inputs import HubAddress
 from addons.filters.serviceenvupdater import HOST, PORT, ServiceEnvUpdater
-from kube.encoding import Encoding
-from kube.objects import ApiObject
+from kube.wire.api_objects import ApiObject
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Case, apply, named, reasons_of
 from tests.addons.filters.samples import Sample, World, metadata, service
 

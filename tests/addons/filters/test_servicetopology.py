@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from addons.filters.inputs import POOL_LABEL
 from addons.filters.servicetopology import ServiceTopology
 from addons.filters.topology import Order
-from kube.encoding import Encoding
+from kube.wire.encoding import Encoding
 from tests.addons.filters.checks import Applied, Case, apply, named, reasons_of
 from tests.addons.filters.samples import (
     Sample,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.caller import Caller, Json
+from kube.json_type import Json
+from tests.cloud.caller import Caller
 from tests.cloud.contract.clouds import Cloud, Kubectl
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cloud.caller import Json
+from kube.json_type import Json
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Json:

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from tests.cloud.caller import Caller, Json
+from kube.json_type import Json
+from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import config_map, names, version
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
-from kube.objects import ApiObject, decode_object
-from tests.cloud.caller import Caller, Json
+from kube.json_type import Json
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import names, version
 
 PROTOBUF = str(Encoding.PROTOBUF)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cloud.caller import Caller, Json
+from kube.json_type import Json
+from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import config_map, names, told, version
 
 WATCH_LIST = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kube.request import RequestInfo
-from kube.status import StatusError, unauthorized
-from tests.cloud.scriptable.resources import Json
+from kube.errors import StatusError, unauthorized
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo
 
 AUTHENTICATED = "system:authenticated"
 

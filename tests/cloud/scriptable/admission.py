@@ -12,8 +12,9 @@ import re
 import uuid
 from datetime import UTC, datetime
 
-from kube.status import StatusError, bad_request
-from tests.cloud.scriptable.resources import Json, Resource, Trait
+from kube.errors import StatusError, bad_request
+from kube.json_type import Json
+from tests.cloud.scriptable.resources import Resource, Trait
 
 GENERATED_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 """What generated names end in: k8s.io/apimachinery/pkg/util/rand, no vowels so that no words appear."""

@@ -8,11 +8,12 @@ from typing import Any
 import orjson
 import yaml
 
-from kube.encoding import Encoding
-from kube.status import StatusError, bad_request, entity_too_large, unsupported_media_type
+from kube.errors import StatusError, bad_request, entity_too_large, unsupported_media_type
+from kube.json_type import Json
+from kube.wire.encoding import Encoding
 from tests.cloud.scriptable.patches import PatchType
 from tests.cloud.scriptable.protobuf import decode_body
-from tests.cloud.scriptable.resources import Json, Resource, Trait
+from tests.cloud.scriptable.resources import Resource, Trait
 
 LIMIT = 3 * 1024 * 1024
 """Bytes of a body that a kube-apiserver takes."""

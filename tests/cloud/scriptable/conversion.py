@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.cloud.scriptable.resources import Json, Resource
+from kube.json_type import Json
+from tests.cloud.scriptable.resources import Resource
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

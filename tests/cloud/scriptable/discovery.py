@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from kube.json_type import Json
+from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 
 VERSION: Json = {
     "major": "1",

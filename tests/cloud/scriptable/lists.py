@@ -6,9 +6,9 @@ import base64
 import json
 from dataclasses import dataclass
 
-from kube.request import ListOptions, validate_list_options
-from kube.status import bad_request, expired, too_large_version
-from kube.versions import parse_version
+from kube.errors import bad_request, expired, too_large_version
+from kube.requests.request_info import ListOptions, validate_list_options
+from kube.requests.resource_versions import parse_version
 from tests.cloud.scriptable.selection import Selection
 from tests.cloud.scriptable.storage import Compacted, Key, Storage, Stored
 

@@ -9,13 +9,14 @@ import copy
 from functools import partial
 from typing import Any
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
-from kube.status import StatusError, conflict, not_found
+from kube.errors import StatusError, conflict, not_found
+from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.scriptable.admission import as_created, as_updated, check_uid, check_version, now
 from tests.cloud.scriptable.conversion import from_storage, to_storage
 from tests.cloud.scriptable.patches import PatchError, PatchType, apply_patch
-from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 from tests.cloud.scriptable.storage import Collection, Key, Snapshot, Storage, Stored
 
 SERVICE_NETWORK = "10.96"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from tests.cloud.scriptable.resources import Json
+from kube.json_type import Json
 
 
 class PatchType(StrEnum):

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 
 import orjson
 
-from kube.encoding import Encoding
-from kube.negotiation import Representation
-from kube.status import StatusError
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import Representation
 from tests.cloud.scriptable import wire
 from tests.cloud.scriptable.conversion import from_storage
 from tests.cloud.scriptable.lists import Page
 from tests.cloud.scriptable.protobuf import encode_message, encode_metadata
-from tests.cloud.scriptable.resources import Json, Resource, Trait
+from tests.cloud.scriptable.resources import Resource, Trait
 from tests.cloud.scriptable.storage import Stored
 from tests.cloud.scriptable.watch import Event
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kube.schema import ENTRY, KINDS, MANY, TABLE
-from tests.cloud.scriptable.resources import Json, Resource, Trait
+from kube.json_type import Json
+from kube.wire.schema import ENTRY, KINDS, MANY, TABLE
+from tests.cloud.scriptable.resources import Resource, Trait
 from tests.cloud.scriptable.wire import MAGIC, block, integer
 
 _NEGATIVE = 2**64

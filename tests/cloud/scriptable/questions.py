@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime, timedelta
 
-from kube.request import ListOptions, RequestInfo, ResourceType
-from kube.status import StatusError
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.requests.request_info import ListOptions, RequestInfo, ResourceType
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.admission import now
-from tests.cloud.scriptable.resources import Json, Resource
+from tests.cloud.scriptable.resources import Resource
 
 TOKEN_SECONDS = 3600
 """How long a token lasts that does not ask."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kube.request import RequestInfo
+from kube.requests.request_info import RequestInfo
 
 
 @dataclass(slots=True)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import Any
-
-type Json = dict[str, Any]
-"""A Kubernetes object as JSON."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 

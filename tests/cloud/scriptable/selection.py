@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube.request import ListOptions
-from kube.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
-from kube.status import bad_request
+from kube.errors import bad_request
+from kube.json_type import Json
+from kube.requests.request_info import ListOptions
+from kube.requests.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
 from tests.cloud.scriptable.conversion import stored_path
-from tests.cloud.scriptable.resources import Json, Resource, Trait
+from tests.cloud.scriptable.resources import Resource, Trait
 
 COMMON_FIELDS = ("metadata.name", "metadata.namespace")
 FALSE_WHEN_ABSENT = frozenset({"spec.unschedulable", "spec.hostNetwork"})

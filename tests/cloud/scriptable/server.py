@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from kube.encoding import Encoding
-from kube.negotiation import Representation, negotiate
-from kube.request import RequestInfo, parse_request
-from kube.status import StatusError, method_not_supported
-from kube.versions import parse_version
+from kube.errors import StatusError, method_not_supported
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo, parse_request
+from kube.requests.resource_versions import parse_version
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import Representation, negotiate
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.bodies import check_size
 from tests.cloud.scriptable.discovery import AGGREGATED, AGGREGATED_TYPE, aggregated_discovery, discovery
@@ -32,7 +33,7 @@ from tests.cloud.scriptable.object_store import ObjectStore
 from tests.cloud.scriptable.presentation import PARTIAL, TABLE, Presentation, encode_json, encode_status
 from tests.cloud.scriptable.protobuf import speaks_protobuf
 from tests.cloud.scriptable.request_log import LoggedRequest, RequestLog
-from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 from tests.cloud.scriptable.selection import select
 from tests.cloud.scriptable.streaming import Ending, stream_watch
 from tests.cloud.scriptable.watch import Watcher, WatchSettings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from tests.cloud.scriptable.resources import Json
+from kube.json_type import Json
 
 type Key = tuple[str, str]
 """Namespace ("" for none) and name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 
-from kube.status import expired
+from kube.errors import expired
 from tests.cloud.scriptable.faults import (
     ExpiredWatch,
     LostWatch,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kube.request import parse_request
-from kube.status import StatusError
+from kube.errors import StatusError
+from kube.requests.request_info import parse_request
 from tests.cloud.scriptable.access import ANONYMOUS, Access, User
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube.status import StatusError
+from kube.errors import StatusError
 from tests.cloud.scriptable.admission import as_created, as_updated, check_version
 from tests.cloud.scriptable.resources import ResourceTable
 

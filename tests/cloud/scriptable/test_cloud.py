@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.caller import Caller
 from tests.cloud.pki import Authority
 from tests.cloud.scriptable import ScriptableCloud

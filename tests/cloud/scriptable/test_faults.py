@@ -8,8 +8,8 @@ import json
 import aiohttp
 import pytest
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.caller import Caller
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import (

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from kube.request import ListOptions
-from kube.status import StatusError
+from kube.errors import StatusError
+from kube.requests.request_info import ListOptions
 from tests.cloud.scriptable.lists import Page, read_list
 from tests.cloud.scriptable.resources import ResourceTable
 from tests.cloud.scriptable.selection import select

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kube.codec import codec_for
-from kube.encoding import Encoding
-from kube.status import StatusError
+from kube.errors import StatusError
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.cloud.scriptable.object_store import ObjectStore
 from tests.cloud.scriptable.patches import PatchType
 from tests.cloud.scriptable.protobuf import encode_message

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kube.encoding import Encoding
-from kube.negotiation import Representation
+from kube.json_type import Json
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import Representation
 from tests.cloud.scriptable import wire
 from tests.cloud.scriptable.lists import Page
 from tests.cloud.scriptable.presentation import PARTIAL, TABLE, Presentation
-from tests.cloud.scriptable.resources import Json, Resource, ResourceTable
+from tests.cloud.scriptable.resources import Resource, ResourceTable
 from tests.cloud.scriptable.storage import Stored
 from tests.cloud.scriptable.watch import Event
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube.schema import message_type_of
+from kube.wire.schema import message_type_of
 from tests.cloud.scriptable import wire
 from tests.cloud.scriptable.protobuf import decode_body, encode_message, speaks_protobuf
 from tests.cloud.scriptable.resources import ResourceTable

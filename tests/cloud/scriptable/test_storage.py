@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cloud.scriptable.resources import Json
+from kube.json_type import Json
 from tests.cloud.scriptable.storage import Change, ChangeType, Compacted, Follower, Storage
 
 KEY = ("", "a")
@@ -16,7 +16,7 @@ def value(name: str = "a", **fields: object) -> Json:
     return {"metadata": {"name": name}, **fields}
 
 
-class Recorder(Follower):
+class RecordedInputs(Follower):
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.restores = 0
@@ -42,7 +42,7 @@ def test_versions_are_64_bit() -> None:
 
 
 def test_followers_are_told_in_order_and_only_while_they_follow() -> None:
-    storage, follower = Storage(), Recorder()
+    storage, follower = Storage(), RecordedInputs()
     collection = storage.collection("pods")
     collection.follow(follower)
     storage.write("pods", KEY, value(x=1))
@@ -112,7 +112,7 @@ def test_compaction_forgets_all_older_versions() -> None:
 
 
 def test_restoring_a_snapshot_goes_back_and_tells_followers() -> None:
-    storage, follower = Storage(), Recorder()
+    storage, follower = Storage(), RecordedInputs()
     storage.write("pods", KEY, value(x=1))
     snapshot = storage.snapshot()
     storage.collection("pods").follow(follower)

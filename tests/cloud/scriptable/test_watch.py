@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kube.request import ListOptions
+from kube.requests.request_info import ListOptions
 from tests.cloud.scriptable.resources import ResourceTable
 from tests.cloud.scriptable.selection import select
 from tests.cloud.scriptable.storage import Storage

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 
-from kube.request import ListOptions, validate_list_options
-from kube.status import StatusError, expired, too_large_version
-from kube.versions import parse_version
+from kube.errors import StatusError, expired, too_large_version
+from kube.requests.request_info import ListOptions, validate_list_options
+from kube.requests.resource_versions import parse_version
 from tests.cloud.scriptable.selection import Selection
 from tests.cloud.scriptable.storage import Change, ChangeType, Compacted, Follower, Storage, Stored
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from tests.cloud.scriptable.resources import Json
+from kube.json_type import Json
 
 MAGIC = b"k8s\0"
 """What every protobuf body and every object in a frame begins with."""

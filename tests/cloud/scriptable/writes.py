@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kube.request import RequestInfo
-from kube.status import bad_request
+from kube.errors import bad_request
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.admission import check_namespace
 from tests.cloud.scriptable.bodies import parse_delete_options, parse_object, parse_patch
 from tests.cloud.scriptable.conversion import from_storage
 from tests.cloud.scriptable.object_store import ObjectStore
 from tests.cloud.scriptable.questions import answer_question, issue_token
-from tests.cloud.scriptable.resources import Json, Resource, ResourceTable, Trait
+from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 from tests.cloud.scriptable.selection import select
 
 

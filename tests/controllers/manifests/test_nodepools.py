@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.cloud.rest import Json, RestError
+from kube.json_type import Json
+from tests.cloud.rest import RestError
 from tests.controllers.conftest import MANIFESTS
-from tests.controllers.scene import POOLS, Scene
+from tests.controllers.support.scene import POOLS, Scene
 
 pytestmark = [pytest.mark.real]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cloud.rest import RestError
-from tests.controllers.scene import Scene
+from tests.controllers.support.scene import Scene
 
 pytestmark = [pytest.mark.real]
 

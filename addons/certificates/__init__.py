@@ -1,0 +1,1 @@
+"""Certificates that the hub makes for its own listeners."""

@@ -1,0 +1,61 @@
+"""A chain of filters as a projection wants it: decoded, applied, encoded, counted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from addons.filters.chain import apply_chain
+from addons.filters.filter import Filter
+from addons.filters.verdict import Outcome, Verdict
+from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.update_triggers import is_only_triggered
+from addons.telemetry import metrics
+from kube.store.projection import Evaluation
+from kube.store.store import Item
+
+logger = logging.getLogger(__name__)
+
+
+class FilterChain:
+    """Filters with the inputs they ask. An object that cannot be judged is hidden: never shown unfiltered."""
+
+    def __init__(self, filters: tuple[Filter, ...], inputs: FilterInputs, resource: str) -> None:
+        self._filters = filters
+        self._inputs = inputs
+        self._resource = resource
+        self._counters: dict[tuple[str, Verdict], tuple[Callable[[], None], Callable[[], None]]] = {}
+
+    def evaluate(self, item: Item) -> Evaluation:
+        asked = self._inputs.ask()
+        try:
+            obj = item.decode()
+            verdict = apply_chain(self._filters, obj, asked)
+            shown = _shown(item, verdict.outcome, obj.encode)
+        except Exception:
+            logger.exception("%s %s/%s cannot be filtered and is hidden", self._resource, *item.key)
+            metrics.FILTER_ERRORS.labels(self._resource).inc()
+            return Evaluation(None, frozenset(asked.reads))
+        if not asked.pending:
+            for name, step in verdict.steps:
+                self._count(name, step)
+        return Evaluation(shown, frozenset(asked.reads), asked.pending)
+
+    def is_same(self, before: Item, after: Item) -> bool:
+        return before.raw == after.raw or is_only_triggered(before, after)
+
+    def _count(self, name: str, verdict: Verdict) -> None:
+        counters = self._counters.get((name, verdict))
+        if counters is None:
+            counters = self._counters[name, verdict] = (
+                metrics.FILTER_OBJECTS.labels(name, self._resource, verdict.outcome).inc,
+                metrics.FILTER_REASONS.labels(name, verdict.reason).inc,
+            )
+        for count in counters:
+            count()
+
+
+def _shown(item: Item, outcome: Outcome, encode: Callable[[], bytes]) -> Item | None:
+    if outcome is Outcome.DROPPED:
+        return None
+    return item.served_as(encode()) if outcome is Outcome.CHANGED else item

@@ -1,0 +1,248 @@
+"""What filters may ask about the cluster, answered from the hub's own sources, each started when first asked for.
+
+Each question is recorded, so that a change of its answer re-evaluates the objects it was asked for and no others.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from functools import partial
+from ipaddress import ip_address
+
+from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.filters.pruning import SERVICE_NAME_LABEL, ready_nodes_of
+from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watch_of, pool_of
+from addons.inputs.recorded_inputs import HUB_QUESTION, RecordedInputs
+from addons.views.sources import Source
+from kube.concurrency.pulse import Pulse
+from kube.store.projection import InputKey
+from kube.store.reflector import ListWatch
+from kube.store.store import Change, Item, Key
+
+
+class FilterInputs:
+    """Opens sources and keeps what answers need beyond their stores. `ask` gives a recorder for one object."""
+
+    def __init__(
+        self,
+        node: str,
+        pool: str,
+        hub: HubAddress,
+        open_source: Callable[[ListWatch], Source],
+        changed: Changed,
+    ) -> None:
+        self.node_name = node
+        self.pool = pool
+        self.hub = hub
+        self.unhealthy: frozenset[str] = frozenset()
+        """Names of the nodes that the local health source calls so."""
+        self.learned = Pulse()
+        """Beats when an answer changed, or is known at last."""
+        self._open = open_source
+        self._tell = changed
+        self._inputs: dict[InputKind, Input] = {}
+        self._facts: dict[Key, tuple[Item, ServiceFacts]] = {}
+        self._members: dict[str, tuple[Item, frozenset[str]]] = {}
+        self._labelled: defaultdict[str, set[str]] = defaultdict(set)
+        self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
+        self._ready: dict[Key, tuple[Item, str, frozenset[str]]] = {}
+        self._sick: frozenset[str] = frozenset()
+        self._addresses: dict[str, frozenset[str]] = {}
+
+    def close(self) -> None:
+        for each in self._inputs.values():
+            each.close()
+
+    def move_hub(self, hub: HubAddress) -> None:
+        """Point pods at another address from now on."""
+        if hub != self.hub:
+            self.hub = hub
+            self._changed({HUB_QUESTION})
+
+    def ask(self) -> RecordedInputs:
+        return RecordedInputs(self)
+
+    def input(self, kind: InputKind) -> Input:
+        found = self._inputs.get(kind)
+        if found is None:
+            source = self._open(list_watch_of(kind, self.node_name))
+            follow, forget = self._follower(kind)
+            found = self._inputs[kind] = Input(kind, source, self._changed, follow, forget)
+            found.start()
+        return found
+
+    def service(self, key: Key) -> ServiceFacts | None:
+        item = self.input(InputKind.SERVICE).source.store.get(key)
+        if item is None:
+            return None
+        known = self._facts.get(key)
+        if known is None or known[0] is not item:
+            known = self._facts[key] = (item, ServiceFacts(item.decode().annotations))
+        return known[1]
+
+    def pool_members(self, pool: str) -> frozenset[str] | None:
+        """The nodes of a NodePool, None when there is none of that name."""
+        item = self.input(InputKind.POOL).source.store.get(("", pool))
+        if item is None:
+            return None
+        known = self._members.get(pool)
+        if known is None or known[0] is not item:
+            names = frozenset(item.decode().fields.child("status").texts("nodes"))
+            known = self._members[pool] = (item, names)
+        return known[1]
+
+    def labelled(self, pool: str) -> frozenset[str] | None:
+        """The nodes whose label names the pool, None when no node's does."""
+        return frozenset(self._labelled[pool]) if self._labelled.get(pool) else None
+
+    def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]:
+        """The nodes with a ready endpoint in any slice of a Service and address type."""
+        slices = [self._ready_nodes_of(key) for key in self._slices.get(service, ())]
+        return frozenset().union(*(nodes for family, nodes in slices if family == address_type))
+
+    def local_health(self, unhealthy: frozenset[str]) -> None:
+        """Take what the local health source calls unhealthy: names or IP addresses of nodes.
+
+        A node whose addresses are not known yet is taken for healthy.
+        """
+        self._sick = unhealthy
+        if any(map(_is_address, unhealthy)):
+            # Status with the addresses is asked of the cloud by those only who need it.
+            self.input(InputKind.ADDRESS)
+        behind = {name for name, addresses in self._addresses.items() if addresses & unhealthy}
+        was, self.unhealthy = self.unhealthy, unhealthy | behind
+        if was != self.unhealthy:
+            self._changed({(InputKind.HEALTH, node) for node in was ^ self.unhealthy})
+
+    def _changed(self, list_watches: Collection[InputKey]) -> None:
+        self._tell(list_watches)
+        self.learned.beat()
+
+    def _follower(self, kind: InputKind) -> tuple[Callable[[Change], set[InputKey]], Callable[[], None]]:
+        match kind:
+            case InputKind.SERVICE:
+                return self._of_service, self._facts.clear
+            case InputKind.OWN_NODE:
+                return self._of_own_node, partial(self._forget_labels, own=True)
+            case InputKind.NODE:
+                return self._of_node, partial(self._forget_labels, own=False)
+            case InputKind.ADDRESS:
+                return self._of_address, self._addresses.clear
+            case InputKind.POOL:
+                return self._of_pool, self._members.clear
+            case InputKind.SLICE:
+                return self._of_slice, self._slices.clear
+            case InputKind.HEALTH:
+                raise ValueError("local health is no source of objects")
+
+    def _of_service(self, change: Change) -> set[InputKey]:
+        known = self._facts.pop(change.key, None)
+        if change.new is not None and change.old is not None and known is not None:
+            annotations = change.new.decode().annotations
+            if annotations == known[1].annotations:
+                self._facts[change.key] = (change.new, known[1])
+                return set()
+        return {(InputKind.SERVICE, change.key)}
+
+    def _of_own_node(self, change: Change) -> set[InputKey]:
+        list_watches = self._of_relabelling(change)
+        if pool_of(change.old) != pool_of(change.new):
+            list_watches.add((InputKind.OWN_NODE,))
+        return list_watches
+
+    def _of_node(self, change: Change) -> set[InputKey]:
+        # This node has a source of its own. Two that told the same would be two events where one is due.
+        return set() if change.key[1] == self.node_name else self._of_relabelling(change)
+
+    def _of_relabelling(self, change: Change) -> set[InputKey]:
+        name, list_watches = change.key[1], _of_labels(change)
+        was, now = pool_of(change.old), pool_of(change.new)
+        if was != now:
+            self._labelled[was].discard(name)
+            by_label = InputKind.POOL in self._inputs and self._inputs[InputKind.POOL].is_missing
+            pools = [pool for pool in (was, now) if pool and by_label]
+            # The first node makes the pool, and the last one takes it away.
+            list_watches |= {(InputKind.POOL, pool) for pool in pools if not self._labelled[pool]}
+            list_watches |= {(InputKind.POOL, pool, node) for pool in pools for node in (name, None)}
+        if now:
+            self._labelled[now].add(name)
+        return list_watches
+
+    def _forget_labels(self, *, own: bool) -> None:
+        for names in self._labelled.values():
+            names -= {name for name in names if (name == self.node_name) is own}
+
+    def _of_address(self, change: Change) -> set[InputKey]:
+        name = change.key[1]
+        now = _addresses(change.new)
+        was_unhealthy = name in self.unhealthy
+        self._addresses[name] = now
+        if name not in self._sick:
+            self.unhealthy = self.unhealthy - {name} if not now & self._sick else self.unhealthy | {name}
+        return {(InputKind.HEALTH, name)} if (name in self.unhealthy) is not was_unhealthy else set()
+
+    def _of_pool(self, change: Change) -> set[InputKey]:
+        pool = change.key[1]
+        known = self._members.pop(pool, None)
+        now = self.pool_members(pool)
+        if known is None or now is None:
+            return {(InputKind.POOL, pool)}
+        moved: set[InputKey] = {(InputKind.POOL, pool, node) for node in known[1] ^ now}
+        return moved | {(InputKind.POOL, pool, None)} if moved else moved
+
+    def _of_slice(self, change: Change) -> set[InputKey]:
+        was, now = _service_of(change.old), _service_of(change.new)
+        known = self._ready.pop(change.key, None)
+        if was is not None:
+            self._slices[was].discard(change.key)
+        if now is not None:
+            self._slices[now].add(change.key)
+        if was == now and known is not None and self._ready_nodes_of(change.key) == known[1:]:
+            return set()
+        return {(InputKind.SLICE, service) for service in (was, now) if service is not None}
+
+    def _ready_nodes_of(self, key: Key) -> tuple[str, frozenset[str]]:
+        """The address type of a slice, and its nodes with a ready endpoint."""
+        item = self.input(InputKind.SLICE).source.store.get(key)
+        if item is None:
+            return "", frozenset()
+        known = self._ready.get(key)
+        if known is None or known[0] is not item:
+            obj = item.decode()
+            nodes = frozenset(ready_nodes_of(obj))
+            known = self._ready[key] = (item, obj.fields.text("addressType"), nodes)
+        return known[1:]
+
+
+def _is_address(text: str) -> bool:
+    """Whether the local health source means a node by its IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_labels(change: Change) -> set[InputKey]:
+    """Each label of a node that is another one now; and the node, when it came or went."""
+    name = change.key[1]
+    before, after = labels_of(change.old), labels_of(change.new)
+    keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    list_watches: set[InputKey] = {(InputKind.NODE, name, key) for key in keys}
+    if keys:
+        list_watches.add((InputKind.NODE, name, None))
+    if change.old is None or change.new is None:
+        list_watches.add((InputKind.NODE, name))
+    return list_watches
+
+
+def _service_of(item: Item | None) -> Key | None:
+    return None if item is None else (item.key[0], item.labels.get(SERVICE_NAME_LABEL, ""))
+
+
+def _addresses(node: Item | None) -> frozenset[str]:
+    if node is None:
+        return frozenset()
+    status = node.decode().fields.child("status")
+    return frozenset(each.text("address") for each in status.children("addresses"))

@@ -1,0 +1,97 @@
+"""The local health source: which nodes a health service on this site calls unhealthy (SuperEdge's edge-health).
+
+It answers a GET with a JSON object, node name or IP address to {"normal": bool, ...}. This node asks it directly,
+not through the cloud's link: it must work when the cloud is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import aiohttp
+import orjson
+
+from addons.telemetry import metrics
+
+TIMEOUT = 5.0
+"""Seconds for one answer, as in SuperEdge."""
+ROUNDS_KEPT = 3
+"""Intervals after which the last word of a source that has failed since no longer counts. SuperEdge forgets at the
+first failure, so that one lost answer brings every dead endpoint back."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Of an answer: 10,000 nodes at 400 bytes, several times what edge-health writes for one."""
+
+logger = logging.getLogger(__name__)
+
+
+class LocalHealthSource:
+    """Asks every `interval` seconds; `tell` is called with the unhealthy names and addresses when they changed."""
+
+    def __init__(self, url: str, interval: float, tell: Callable[[frozenset[str]], None]) -> None:
+        self._url = url
+        self._interval = interval
+        self._tell = tell
+        self._told: frozenset[str] = frozenset()
+        self._heard = 0.0
+        self._failing = False
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        # No proxy of the environment: the source is on this node or near it.
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+            while True:
+                try:
+                    self._hear(parse_health(await _fetch(session, self._url)))
+                except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                    self._fail(error)
+                await asyncio.sleep(self._interval)
+
+    def _hear(self, unhealthy: frozenset[str]) -> None:
+        if self._failing:
+            logger.info("local health answers again")
+        self._failing = False
+        self._heard = time.monotonic()
+        metrics.LOCAL_HEALTH_UP.set(1)
+        self._say(unhealthy)
+
+    def _fail(self, error: Exception) -> None:
+        metrics.LOCAL_HEALTH_FAILURES.inc()
+        if not self._failing:
+            logger.warning("local health does not answer: %r", error)
+        self._failing = True
+        if time.monotonic() - self._heard >= ROUNDS_KEPT * self._interval:
+            metrics.LOCAL_HEALTH_UP.set(0)
+            self._say(frozenset())
+
+    def _say(self, unhealthy: frozenset[str]) -> None:
+        metrics.LOCAL_HEALTH_UNHEALTHY.set(len(unhealthy))
+        if unhealthy != self._told:
+            self._told = unhealthy
+            self._tell(unhealthy)
+
+
+def parse_health(body: bytes) -> frozenset[str]:
+    """The names and addresses that are not normal; ValueError when this is no such answer."""
+    nodes = orjson.loads(body)
+    if not isinstance(nodes, dict):
+        raise ValueError("not a JSON object")
+    for name, health in nodes.items():
+        if not isinstance(health, dict) or not isinstance(health.get("normal"), bool):
+            raise ValueError(f"{name!r} does not say whether it is normal")
+    return frozenset(name for name, health in nodes.items() if not health["normal"])
+
+
+async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
+    async with session.get(url) as answer:
+        if answer.status != 200:
+            raise ValueError(f"status {answer.status}")
+        body = bytearray()
+        async for chunk in answer.content.iter_chunked(64 * 1024):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES} bytes")
+        return bytes(body)

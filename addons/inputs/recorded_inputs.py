@@ -1,0 +1,140 @@
+"""The inputs as the filters of one object ask for them, each question recorded.
+
+Questions are as small as filters ask them: one label of a node, one node of a pool. So an input's change reaches
+the objects for which it decided something, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import TYPE_CHECKING
+
+from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.inputs.input_sources import InputKind, pool_of, unknown
+from kube.store.projection import InputKey
+
+if TYPE_CHECKING:
+    from addons.inputs.filter_inputs import FilterInputs
+
+
+HUB_QUESTION: InputKey = ("address of the hub",)
+
+
+class RecordedInputs:
+    """Answers for one object. `pending` when an answer was not to be had yet."""
+
+    def __init__(self, inputs: FilterInputs) -> None:
+        self._inputs = inputs
+        self.reads: set[InputKey] = set()
+        self.pending = False
+
+    @property
+    def node_name(self) -> str:
+        return self._inputs.node_name
+
+    @property
+    def hub(self) -> HubAddress:
+        self.reads.add(HUB_QUESTION)
+        return self._inputs.hub
+
+    def service(self, namespace: str, name: str) -> ServiceFacts | None:
+        self.reads.add((InputKind.SERVICE, (namespace, name)))
+        return self._inputs.service((namespace, name)) if self._is_known(InputKind.SERVICE) else None
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        kind = InputKind.OWN_NODE if name == self.node_name else InputKind.NODE
+        self.reads.add((InputKind.NODE, name))
+        if not self._is_known(kind):
+            return None
+        item = self._inputs.input(kind).source.store.get(("", name))
+        return RecordedLabels(name, item.labels, self.reads) if item is not None else None
+
+    def own_pool(self) -> str:
+        if self._inputs.pool:
+            return self._inputs.pool
+        self.reads.add((InputKind.OWN_NODE,))
+        if not self._is_known(InputKind.OWN_NODE):
+            return ""
+        return pool_of(self._inputs.input(InputKind.OWN_NODE).source.store.get(("", self.node_name)))
+
+    def pool_nodes(self, pool: str) -> Set[str] | None:
+        self.reads.add((InputKind.POOL, pool))
+        if not self._is_known(InputKind.POOL):
+            return None
+        if not self._inputs.input(InputKind.POOL).is_missing:
+            members = self._inputs.pool_members(pool)
+        else:
+            known = self._is_known(InputKind.NODE) and self._is_known(InputKind.OWN_NODE)
+            members = self._inputs.labelled(pool) if known else None
+        return RecordedMembers(pool, members, self.reads) if members is not None else None
+
+    def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
+        self.reads.add((InputKind.SLICE, (namespace, service)))
+        if not self._is_known(InputKind.SLICE):
+            return None
+        return self._inputs.ready_nodes((namespace, service), address_type)
+
+    def is_healthy(self, node: str) -> bool:
+        self.reads |= {(InputKind.HEALTH, node), unknown(InputKind.ADDRESS)}
+        return node not in self._inputs.unhealthy
+
+    def _is_known(self, kind: InputKind) -> bool:
+        self.reads.add(unknown(kind))
+        if self._inputs.input(kind).is_known:
+            return True
+        self.pending = True
+        return False
+
+
+class RecordedLabels(Mapping[str, str]):
+    """The labels of a node: who looks at one reads that one, who goes through them reads them all."""
+
+    __slots__ = ("_labels", "_node", "_reads")
+
+    def __init__(self, node: str, labels: Mapping[str, str], reads: set[InputKey]) -> None:
+        self._node = node
+        self._labels = labels
+        self._reads = reads
+
+    def __getitem__(self, key: str) -> str:
+        self._reads.add((InputKind.NODE, self._node, key))
+        return self._labels[key]
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]  # no defaults of other types here
+        self._reads.add((InputKind.NODE, self._node, key))
+        return self._labels.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._reads.add((InputKind.NODE, self._node, key))
+        return key in self._labels
+
+    def __iter__(self) -> Iterator[str]:
+        self._reads.add((InputKind.NODE, self._node, None))
+        return iter(self._labels)
+
+    def __len__(self) -> int:
+        self._reads.add((InputKind.NODE, self._node, None))
+        return len(self._labels)
+
+
+class RecordedMembers(Set[str]):
+    """The nodes of a pool: who asks for a node reads whether that one is in it, who goes through them reads all."""
+
+    __slots__ = ("_members", "_pool", "_reads")
+
+    def __init__(self, pool: str, members: frozenset[str], reads: set[InputKey]) -> None:
+        self._pool = pool
+        self._members = members
+        self._reads = reads
+
+    def __contains__(self, node: object) -> bool:
+        self._reads.add((InputKind.POOL, self._pool, node))
+        return node in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        self._reads.add((InputKind.POOL, self._pool, None))
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        self._reads.add((InputKind.POOL, self._pool, None))
+        return len(self._members)

@@ -1,0 +1,39 @@
+"""Annotations that exist to make other hubs look again (document 000): here they are no news by themselves.
+
+A controller in the cloud writes them to every slice whose filtering might have changed. This hub re-evaluates by
+itself what an input touches, so that a client of a filtered view is told only of what really differs.
+"""
+
+from __future__ import annotations
+
+from kube.store.store import Item
+
+TRIGGERS = ("openyurt.io/updateTrigger", "openyurt.io/update-trigger")
+"""For Endpoints and slices, as document 000 and today's controllers spell it."""
+
+_NAMES = tuple(name.encode() for name in TRIGGERS)
+
+
+def is_only_triggered(before: Item, after: Item) -> bool:
+    """Whether two versions of an object, as served, differ in nothing but a trigger and the bookkeeping of a write.
+
+    Bookkeeping is metadata.resourceVersion and metadata.managedFields. ValueError when one is malformed.
+    """
+    # Both encodings write the names as they are: most events end here, unparsed.
+    if not any(name in item.raw for item in (before, after) for name in _NAMES):
+        return False
+    return _annotations(before) != _annotations(after) and _essence(before) == _essence(after)
+
+
+def _annotations(item: Item) -> dict[str, str]:
+    return item.decode().annotations
+
+
+def _essence(item: Item) -> bytes:
+    obj = item.decode()
+    metadata = obj.fields.child("metadata")
+    metadata.clear("resourceVersion")
+    metadata.clear("managedFields")
+    kept = {name: text for name, text in obj.annotations.items() if name not in TRIGGERS}
+    metadata.set_mapping("annotations", kept)
+    return obj.fields.encode()

@@ -1,0 +1,161 @@
+"""Requests of cached components that go to the cloud as long as there is one, and are answered by the node otherwise.
+
+They are relayed like others, and their answers copied as they pass. The origin has those that have no server to go to,
+and those whose server died under them, whose answer mitmproxy itself could not replace (see
+`addons.proxy.upstream_failover`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+from aiohttp import web
+from mitmproxy import http
+
+from addons.egress import ANSWERED_HEADER
+from addons.offline.cached_responses import CachedResponse, CachedResponses, is_too_large
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.offline_request import HEADERS, OfflineRequest
+from addons.offline.writes.offline_writes import OfflineWrites
+from addons.requests.caller import Lending
+from addons.requests.offline_policy import OfflinePolicy
+from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.upstream.health import Cloud
+from addons.views.reviews import Reviews
+from kube.errors import StatusError, unavailable
+from kube.http.client import Client, RawResponse, Unreachable
+from kube.requests.request_info import RequestInfo
+
+TRIES = 3
+"""Times a read is sent before the node answers: another server may be up."""
+NOT_PASSED_ON = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "content-length",
+        "host",
+        "upgrade",
+        TICKET_HEADER,
+        ANSWERED_HEADER,
+    }
+)
+
+
+class CachedRelay:
+    """What becomes of such a request: on its way to the cloud, and at the origin."""
+
+    def __init__(
+        self,
+        node: str,
+        client: Client,
+        cloud: Cloud,
+        reviews: Reviews,
+        objects: OfflineReads,
+        answers: CachedResponses,
+        writes: OfflineWrites,
+    ) -> None:
+        self._node = node
+        self._client = client
+        self._cloud = cloud
+        self._reviews = reviews
+        self._objects = objects
+        self._answers = answers
+        self._writes = writes
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def offline_policy(self) -> OfflinePolicy:
+        return OfflinePolicy(self._node, self._cloud.is_up)
+
+    def is_sent(self, info: RequestInfo) -> bool:
+        """Whether a request goes to the cloud: there is one, and it has all that the node took in its place."""
+        return self._cloud.is_up and not self._writes.owes(info)
+
+    def passed(self, context: RequestContext, request: http.Request, response: http.Response) -> None:
+        """Copy what the cloud answered to a client."""
+        body = response.raw_content
+        if body is None or is_too_large(response.headers):
+            return
+        asked = OfflineRequest.of(
+            context.info, request.data.path.decode(), request.headers, request.raw_content or b""
+        )
+        answer = RawResponse(response.status_code, response.headers, body)
+        if context.caller.lending is Lending.HUB:
+            self._keep("", asked, answer)
+        else:
+            task = asyncio.create_task(self._keep_own(context, asked, answer), name="copy of an answer")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def answer(self, context: RequestContext, request: web.BaseRequest) -> web.StreamResponse:
+        """The cloud's answer; without a cloud the node's own, or a StatusError."""
+        asked = OfflineRequest.of(
+            context.info, request.raw_path, request.headers, await request.content.read()
+        )
+        for _ in range(await self._tries(context)):
+            if not self._cloud.is_up:
+                break
+            answer = await self._ask(request, asked.body)
+            if answer is not None:
+                self._keep(await self._identity(context), asked, answer)
+                return web.Response(
+                    status=answer.status, headers=_passed_on(answer.headers), body=answer.body
+                )
+        return await self._from_node(await self._identity(context), context, asked)
+
+    async def _tries(self, context: RequestContext) -> int:
+        """How often a server is asked: reads may be sent twice, writes not, and not past one that waits."""
+        if context.info.method == "GET":
+            return TRIES
+        return 1 if not context.was_sent and await self._writes.settled(context.info) else 0
+
+    def _keep(self, identity: str, asked: OfflineRequest, answer: RawResponse) -> None:
+        options = asked.info.options
+        if answer.status == 201:
+            self._writes.keep(identity, asked, answer.headers, answer.body)
+            return
+        if asked.info.method != "GET" or answer.status != 200 or options.continue_token:
+            return
+        # The first page is the list where it is the last one, too; kubectl always asks for a page.
+        if not options.limit or CachedResponse(answer.headers, answer.body).is_whole():
+            self._answers.keep(asked.name(identity), answer.headers, answer.body)
+
+    async def _keep_own(self, context: RequestContext, asked: OfflineRequest, answer: RawResponse) -> None:
+        with contextlib.suppress(StatusError):
+            self._keep(await self._identity(context), asked, answer)
+
+    async def _ask(self, request: web.BaseRequest, body: bytes) -> RawResponse | None:
+        """What a server says; None when none said anything."""
+        try:
+            answer = await self._client.whole(
+                request.method, request.raw_path, headers=_passed_on(request.headers), body=body
+            )
+        except Unreachable:
+            return None
+        return answer if ANSWERED_HEADER in answer.headers else None
+
+    async def _from_node(
+        self, identity: str, context: RequestContext, asked: OfflineRequest
+    ) -> web.StreamResponse:
+        if asked.info.method != "GET":
+            return await self._writes.answer(context, identity, asked)
+        response = await self._objects.answer(asked.info, asked.accept, identity)
+        if response is not None:
+            return response
+        kept = await self._answers.get(asked.name(identity))
+        if kept is not None:
+            return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body)
+        what = asked.info.type.group_resource if asked.info.type is not None else asked.info.path
+        raise unavailable(f"the cloud cannot be reached, and the node has no copy of {what}")
+
+    async def _identity(self, context: RequestContext) -> str:
+        if context.caller.lending is Lending.HUB:
+            return ""
+        return await self._reviews.user(context.caller.authorization)
+
+
+def _passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers.items() if name.lower() not in NOT_PASSED_ON]

@@ -1,0 +1,158 @@
+"""Takes from the disk what nobody needs: copies not asked for in days, and Secrets and ConfigMaps of gone pods.
+
+Never while the cloud is away: then nothing that is dropped could be fetched again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import Copies, list_watch_of
+from addons.telemetry import metrics
+from addons.views.sources import Source, Sources
+from kube.disk.database import Meta
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch, State
+from kube.wire.encoding import Encoding
+from kube.wire.protobuf_codec import varint
+
+LOOK = 600.0
+"""Seconds between looks for Secrets and ConfigMaps of pods that are gone."""
+DAY = 86_400
+"""Seconds with a cloud between looks for what was not asked for in days, before the first one too.
+
+Times of last questions are wall time, and a node without a battery wakes in 1970: a day of monotonic time, in which
+whoever needs a copy asks for it, makes a clock that jumps harmless.
+"""
+MOUNTED = frozenset({ResourceType("", "v1", "secrets"), ResourceType("", "v1", "configmaps")})
+PODS = ResourceType("", "v1", "pods")
+BY_NAME = "metadata.name="
+
+logger = logging.getLogger(__name__)
+
+
+def unused(asked: Mapping[str, int], now: float, days: int) -> set[str]:
+    """What was last asked for so many days ago. A time to come is of a clock that was wrong, and says nothing."""
+    return {name for name, then in asked.items() if now - then >= days * DAY}
+
+
+def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, bytes]]) -> set[str]:
+    """The copies of single Secrets and ConfigMaps that no pod (namespace, encoding, raw form) of this node names."""
+    raws: dict[str, list[tuple[Encoding, bytes]]] = {}
+    for namespace, encoding, raw in pods:
+        raws.setdefault(namespace, []).append((encoding, raw))
+    return {
+        name
+        for name, meta in metas.items()
+        if (mounted := _mounted(meta)) is not None
+        and not any(_names(encoding, raw, mounted[1]) for encoding, raw in raws.get(mounted[0], ()))
+    }
+
+
+def _mounted(meta: Meta) -> tuple[str, str] | None:
+    """Namespace and name, when a copy is as kubelet reads what a pod mounts: one object, as the node."""
+    list_watch = list_watch_of(meta)
+    if (
+        list_watch.type not in MOUNTED
+        or not list_watch.namespace
+        or meta["identity"]
+        or list_watch.label_selector
+    ):
+        return None
+    by_name = list_watch.field_selector.startswith(BY_NAME) and "," not in list_watch.field_selector
+    return (list_watch.namespace, list_watch.field_selector.removeprefix(BY_NAME)) if by_name else None
+
+
+def _names(encoding: Encoding, raw: bytes, name: str) -> bool:
+    """Whether a pod has this text as a value anywhere: every kind of volume names Secrets in a field of its own."""
+    text = name.encode()
+    return (b'"%b"' % text if encoding is Encoding.JSON else varint(len(text)) + text) in raw
+
+
+class Garbage:
+    """Looks now and then."""
+
+    def __init__(
+        self,
+        copies: Copies,
+        answers: CachedResponses,
+        sources: Sources,
+        node: str,
+        days: int,
+        is_up: Callable[[], bool],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._copies = copies
+        self._answers = answers
+        self._sources = sources
+        self._pods = ListWatch(PODS, field_selector=f"spec.nodeName={node}")
+        self._days = days
+        self._is_up = is_up
+        self._monotonic = monotonic
+        self._last = monotonic()
+        self._online = 0.0
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK)
+            try:
+                await self.look()
+            except Exception:
+                logger.exception("the look for garbage on disk failed")
+
+    async def look(self) -> None:
+        """Drop what is garbage now."""
+        now = self._monotonic()
+        passed, self._last = now - self._last, now
+        if not self._is_up():
+            return
+        await self._drop_unmounted()
+        self._online += passed
+        if self._online >= DAY:
+            self._online = 0.0
+            await self._drop_unused()
+
+    async def _drop_unused(self) -> None:
+        now = self._copies.clock()
+        running = self._copies.running()
+        asked = {name: meta.get("asked", 0) for name, meta in self._idle(running).items()}
+        copies = unused(asked, now, self._days)
+        answers = unused({name: entry.asked for name, entry in self._answers.index.items()}, now, self._days)
+        await self._answers.drop(answers)
+        await self._drop(copies, "unused", also=len(answers))
+
+    async def _drop_unmounted(self) -> None:
+        pods = next((each for each in self._sources if self._shows_pods(each)), None)
+        if pods is None:
+            return
+        encoding = pods.store.codec.encoding
+        raws = ((item.key[0], encoding, item.raw) for item in pods.store)
+        await self._drop(unmounted(self._idle(self._copies.running()), raws), "unmounted")
+
+    def _shows_pods(self, source: Source) -> bool:
+        """Whether a source has all pods of this node, as the cloud has them now."""
+        list_watch = source.list_watch
+        return (
+            (list_watch.type, list_watch.namespace, list_watch.field_selector, list_watch.label_selector)
+            == (self._pods.type, "", self._pods.field_selector, "")
+            and not list_watch.metadata_only
+            and not source.identity
+            and source.store.complete
+            and source.reflector.state is State.WATCHING
+        )
+
+    def _idle(self, running: Collection[str]) -> dict[str, Meta]:
+        """The copies that no source follows: those are in use, or were minutes ago."""
+        return {name: meta for name, meta in self._copies.disk.metas.items() if name not in running}
+
+    async def _drop(self, names: Collection[str], reason: str, also: int = 0) -> None:
+        if names:
+            await self._copies.drop(names)
+        if names or also:
+            metrics.GARBAGE.labels(reason).inc(len(names) + also)
+            logger.info("%d copies went from disk: %s", len(names) + also, reason)

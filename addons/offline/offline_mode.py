@@ -1,0 +1,86 @@
+"""Puts together what lets the node do without the cloud: the disk, copies, journal and the node's lease."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from addons.offline.cached_relay import CachedRelay
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import Copies
+from addons.offline.garbage import Garbage
+from addons.offline.node_lease import NodeLease
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.writes.journal import TABLE, Journal
+from addons.offline.writes.offline_writes import OfflineWrites
+from addons.offline.writes.registration import Registration
+from addons.offline.writes.replay import Replay
+from addons.offline.writes.status_writes import StatusWrites
+from addons.offline.writes.tokens import Tokens
+from addons.requests.route_decision import RouteKind
+from addons.settings import Settings
+from addons.upstream.health import Cloud
+from addons.views.origin import OriginHandler
+from addons.views.reviews import Reviews
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from kube.http.client import Client
+
+
+class Offline:
+    """The parts, from `open` to `close`. `build` makes those that need the hub's other parts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.copies = Copies(Disk(folder), DiskWriter())
+        self._answers = CachedResponses(self.copies)
+        self._journal = Journal(self.copies)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Take up what an earlier process kept."""
+        await self.copies.open()
+        await self._answers.open()
+        await self._journal.open()
+
+    def build(
+        self,
+        settings: Settings,
+        own: Client,
+        relaying: Client,
+        cloud: Cloud,
+        changed: Pulse,
+        reviews: Reviews,
+        sources: Sources,
+    ) -> None:
+        """Start to work. `own` sends the hub's own requests, `relaying` those of others as they are."""
+        objects = OfflineReads(sources, settings.wait)
+        status = StatusWrites(objects, self._answers, self._journal, own)
+        replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
+        registration = Registration(objects, self._answers)
+        writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
+        self.backed = CachedRelay(settings.node, relaying, cloud, reviews, objects, self._answers, writes)
+        self._lease = NodeLease(settings.node, own, self._answers, lambda: cloud.is_up, changed)
+        garbage = Garbage(
+            self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
+        )
+        self._tasks = [
+            asyncio.create_task(replay.run(), name="replay of the journal"),
+            asyncio.create_task(self._lease.run(), name="renewal of the lease"),
+            asyncio.create_task(garbage.run(), name="garbage on disk"),
+        ]
+
+    @property
+    def answerers(self) -> dict[RouteKind, OriginHandler]:
+        return {RouteKind.CACHED_RELAY: self.backed, RouteKind.LOCAL: self._lease}
+
+    def describe(self) -> dict[str, Any]:
+        """For people."""
+        return {"lease": self._lease.describe(), "journal": self._journal.describe()}
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self.copies.close(TABLE, self._journal.take())

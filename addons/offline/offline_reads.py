@@ -1,0 +1,114 @@
+"""Answers reads from the node's sources when the cloud is gone: one object, or a list that is complete.
+
+Nothing is made up: what no complete copy covers is not answered here.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from addons.offline.offline_request import response
+from addons.views.list_response import list_response
+from addons.views.sources import Source, Sources
+from kube.errors import StatusError, not_found
+from kube.requests.request_info import RequestInfo
+from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.reflector import ListWatch
+from kube.store.store import Item, Key
+from kube.store.view import Form, Listing, Scope
+from kube.wire.encoded_objects import Encoded
+from kube.wire.negotiation import METADATA_KIND, acceptable
+
+EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
+"""Fields that every object has: selectors of them can be applied to a wider copy."""
+
+
+class OfflineReads:
+    """Looks through the sources of one identity."""
+
+    def __init__(self, sources: Sources, wait: float) -> None:
+        self._sources = sources
+        self._wait = wait
+
+    async def answer(self, info: RequestInfo, accept: str | None, identity: str) -> web.Response | None:
+        """The answer to a get or list; None when the sources have none. StatusError 404 where absence is known."""
+        if info.type is None or info.verb not in ("get", "list") or info.subresource:
+            return None
+        forms = {each.encoding: each.kind for each in reversed(acceptable(accept))}
+        absent = False
+        for list_watch in self._sources.list_watches(identity, info):
+            if list_watch.metadata_only or forms.get(list_watch.encoding) not in ("", METADATA_KIND):
+                continue
+            form = Form(metadata_only=forms[list_watch.encoding] == METADATA_KIND)
+            scope = _scope(list_watch, info)
+            if info.verb == "list" and scope is None:
+                continue
+            source = await self._ready(identity, list_watch)
+            if source is None:
+                continue
+            if info.verb == "list":
+                assert scope is not None
+                return await _list(source, form, scope)
+            item = source.store.get(_key(info))
+            if item is not None:
+                return _object(source, form, item)
+            absent = absent or _covers(list_watch, info)
+        if absent:
+            raise not_found(info.type.group_resource, info.name)
+        return None
+
+    async def find(self, identity: str, info: RequestInfo) -> list[Item]:
+        """Every whole copy of an object, from all sources that have it."""
+        found = []
+        for list_watch in self._sources.list_watches(identity, info):
+            source = await self._ready(identity, list_watch) if not list_watch.metadata_only else None
+            item = source.store.get(_key(info)) if source is not None else None
+            if item is not None:
+                found.append(item)
+        return found
+
+    async def _ready(self, identity: str, list_watch: ListWatch) -> Source | None:
+        source = self._sources.get(identity, list_watch)
+        try:
+            await source.ready(self._wait)
+        except StatusError:
+            return None
+        return source
+
+
+def _key(info: RequestInfo) -> Key:
+    is_namespace = info.type is not None and info.type.resource == "namespaces"
+    return "" if is_namespace else info.namespace, info.name
+
+
+def _scope(list_watch: ListWatch, info: RequestInfo) -> Scope | None:
+    """What of a question's objects a list asks for; None when the question does not have all of them."""
+    if list_watch.namespace not in ("", info.namespace):
+        return None
+    labels = parse_label_selector(info.options.label_selector)
+    fields = parse_field_selector(info.options.field_selector)
+    namespace = "" if list_watch.namespace == info.namespace else info.namespace
+    if (list_watch.label_selector, list_watch.field_selector) == (labels.canonical, fields.canonical):
+        return Scope(namespace, parse_label_selector(""), parse_field_selector(""))
+    if list_watch.label_selector or list_watch.field_selector or not fields.fields <= EVALUABLE:
+        return None
+    return Scope(namespace, labels, fields)
+
+
+def _covers(list_watch: ListWatch, info: RequestInfo) -> bool:
+    """Whether an object that is not in the copy is known not to be there."""
+    if list_watch.label_selector or list_watch.namespace not in ("", info.namespace):
+        return False
+    return list_watch.field_selector in ("", f"metadata.name={info.name}")
+
+
+async def _list(source: Source, form: Form, scope: Scope) -> web.Response:
+    store = source.store
+    api_version, kind = form.type_of(store.api_version, store.kind)
+    found = [item for item in store if scope.matches(item)]
+    return await list_response(Listing(store.codec, api_version, kind, store.version, found, form))
+
+
+def _object(source: Source, form: Form, found: Item) -> web.Response:
+    store, codec = source.store, source.store.codec
+    return response(Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, found)))

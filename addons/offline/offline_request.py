@@ -1,0 +1,105 @@
+"""A request that the node answers by itself, apart from the server that brought it, and the parts of such answers."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from addons.offline.cached_responses import answer_name
+from kube.errors import bad_request, not_acceptable, unsupported_media_type
+from kube.requests.request_info import RequestInfo
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import Codec, codec_for
+from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import acceptable
+
+HEADERS = {"Cache-Control": "no-cache, private"}
+SUFFIX_LENGTH = 5
+SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
+"""What kube-apiserver's generated names end with, but for the letters that it leaves out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineRequest:
+    """A request with its body. `target` is as on the wire, `content_type` without parameters."""
+
+    info: RequestInfo
+    target: str
+    content_type: str
+    accept: str | None
+    accept_encoding: str
+    body: bytes
+
+    @classmethod
+    def of(cls, info: RequestInfo, target: str, headers: Mapping[str, str], body: bytes) -> OfflineRequest:
+        """`headers` find their values under names in any case."""
+        content_type = headers.get("Content-Type", "").partition(";")[0].strip()
+        accept, packed = headers.get("Accept"), headers.get("Accept-Encoding", "")
+        return cls(info, target, content_type, accept, packed, body)
+
+    def name(self, identity: str) -> str:
+        """Of the copy of the answer."""
+        return answer_name(identity, self.target, self.accept or "", self.accept_encoding, self.body)
+
+    @property
+    def object_path(self) -> str:
+        """The path of the object that is written, without subresource."""
+        assert self.info.type is not None
+        return self.info.type.path(self.info.namespace, self.info.name)
+
+    def encodings(self) -> list[Encoding]:
+        """What whole objects may be written as in the answer, first choice first."""
+        return [each.encoding for each in acceptable(self.accept) if not each.kind]
+
+    def named(self, kind: str) -> tuple[Codec, ApiObject]:
+        """The object in the body, with the namespace of the request and a name; StatusError 400, 415."""
+        codec, obj = self.decoded(kind)
+        metadata = obj.fields.child("metadata")
+        if not obj.name:
+            if not metadata.text("generateName"):
+                raise bad_request("name or generateName is required")
+            suffix = "".join(secrets.choice(SUFFIX_ALPHABET) for _ in range(SUFFIX_LENGTH))
+            metadata.set("name", metadata.text("generateName") + suffix)
+        if not obj.namespace:
+            metadata.set("namespace", self.info.namespace)
+        if obj.namespace != self.info.namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        return codec, obj
+
+    def decoded(self, kind: str) -> tuple[Codec, ApiObject]:
+        """The object in the body, which is of a kind; StatusError 400, 415."""
+        try:
+            encoding = Encoding(self.content_type or Encoding.JSON)
+        except ValueError:
+            raise unsupported_media_type(f"the body's type {self.content_type} is not supported") from None
+        codec = codec_for(encoding)
+        try:
+            api_version, found, raw = codec.decode_single(self.body)
+            if found != kind:
+                raise ValueError(f"it is a {found or 'nothing'}, not a {kind}")
+            return codec, decode_object(encoding, api_version, found, raw)
+        except ValueError as error:
+            raise bad_request(f"the body cannot be read: {error}") from None
+
+    def check_taken(self, codec: Codec) -> None:
+        """StatusError 406 where the client does not take the encoding that it sent: nothing here translates."""
+        if codec.encoding not in self.encodings():
+            raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
+
+    def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
+        """The object as the answer; StatusError 406 as above."""
+        self.check_taken(codec)
+        return response(Encoded.of(codec, obj), status)
+
+
+def response(obj: Encoded, status: int = 200) -> web.Response:
+    """An object as the whole answer."""
+    headers = {**HEADERS, "Content-Type": obj.codec.content_type}
+    return web.Response(status=status, body=obj.body(), headers=headers)

@@ -1,0 +1,1 @@
+"""Writes that the node takes while the cloud is gone, and the journal that replays them."""

@@ -1,0 +1,115 @@
+"""Hooks that fail closed: mitmproxy only logs a hook that raises, and sends the request on.
+
+A guarded hook answers a Status instead, or ends the connection. A request is never sent on, and a body never handed
+out, past an addon that did not do its work.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from mitmproxy import connection, http, tls
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from OpenSSL import SSL
+
+from addons.telemetry import metrics
+from kube.errors import StatusError, internal
+
+logger = logging.getLogger(__name__)
+
+BEFORE_ANSWER = ("requestheaders", "request")
+"""Hooks that have nothing to do once a flow has its answer."""
+
+
+def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
+    """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
+    headers = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    flow.request.stream = False
+    flow.response = http.Response.make(error.code, error.to_json(), headers)
+
+
+def guarded[F: Callable[..., Any]](hook: F) -> F:
+    """A flow hook (plain or async) whose StatusError is the answer, and whose any other error is a counted 500."""
+    if inspect.iscoroutinefunction(hook):
+
+        @functools.wraps(hook)
+        async def run(self: object, flow: http.HTTPFlow) -> None:
+            if hook.__name__ in BEFORE_ANSWER and flow.response is not None:
+                return
+            try:
+                await hook(self, flow)
+            except Exception as error:
+                _answer(flow, hook.__name__, _status(self, hook.__name__, error))
+
+    else:
+
+        @functools.wraps(hook)
+        def run(self: object, flow: http.HTTPFlow) -> None:
+            if hook.__name__ in BEFORE_ANSWER and flow.response is not None:
+                return
+            try:
+                hook(self, flow)
+            except Exception as error:
+                _answer(flow, hook.__name__, _status(self, hook.__name__, error))
+
+    run.guard = guarded  # type: ignore[attr-defined]  # lets a test put a failing hook in the same guard
+    return run  # type: ignore[return-value]  # the wrapper has the hook's signature
+
+
+def guarded_connection[F: Callable[..., Any]](hook: F) -> F:
+    """A hook of a connection that ends it when the hook fails; counted."""
+
+    @functools.wraps(hook)
+    def run(self: object, data: Any) -> None:
+        try:
+            hook(self, data)
+        except Exception as error:
+            _end(data, str(_status(self, hook.__name__, error)))
+
+    run.guard = guarded_connection  # type: ignore[attr-defined]  # as above
+    return run  # type: ignore[return-value]  # the wrapper has the hook's signature
+
+
+def _status(addon: object, hook: str, error: Exception) -> StatusError:
+    if isinstance(error, StatusError):
+        return error
+    name = str(getattr(addon, "name", type(addon).__name__))
+    logger.error("%s.%s failed", name, hook, exc_info=error)
+    metrics.HOOK_ERRORS.labels(name, hook).inc()
+    return internal(f"the hub could not handle this request ({name})")
+
+
+def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
+    refuse(flow, error)
+    if hook == "responseheaders" and flow.response is not None:
+        # mitmproxy puts the body that it goes on to collect into whatever response the flow has: upstream's body in
+        # our Status. So the Status is sent as a stream, and its end is the connection's, because mitmproxy would
+        # leave a promised length unfulfilled where upstream's body is empty.
+        parts = [flow.response.content or b""]
+        del flow.response.headers["Content-Length"]
+        flow.response.headers["Connection"] = "close"
+        flow.response.stream = lambda _: parts.pop() if parts else b""
+
+
+def _end(data: object, why: str) -> None:
+    match data:
+        case ServerConnectionHookData():
+            data.server.error = why
+        case tls.TlsData():
+            # Without a connection object mitmproxy would make one by its own rules of trust. This one trusts nobody
+            # and has no certificate, so no handshake can succeed.
+            context = SSL.Context(SSL.TLS_METHOD)
+            context.set_verify(SSL.VERIFY_PEER)
+            data.ssl_conn = SSL.Connection(context)
+            if isinstance(data.conn, connection.Client):
+                data.ssl_conn.set_accept_state()
+            else:
+                data.ssl_conn.set_connect_state()
+        case connection.Client():
+            data.error = why

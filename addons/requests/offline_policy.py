@@ -1,0 +1,89 @@
+"""What the node can say in the cloud's place. Pure: which requests it stands in for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube.requests.request_info import RequestInfo
+
+DISCOVERY = ("/version", "/api", "/openapi/")
+"""Paths below which the API says what it has; /apis begins like /api."""
+LEASE_NAMESPACE = "kube-node-lease"
+EVENT_GROUPS = frozenset({"", "events.k8s.io"})
+REGISTERED = frozenset({("", "nodes"), ("storage.k8s.io", "csinodes")})
+STATUS_OF = frozenset({"nodes", "pods"})
+"""What kubelet reports on. Others that write a status can wait until the cloud is back."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfflinePolicy:
+    """The node that stands in, and whether there is a cloud, as far as is known."""
+
+    node: str
+    is_up: bool = True
+
+
+def is_own_lease(info: RequestInfo, node: str) -> bool:
+    """Whether this is kubelet's sign of life: reading, creating or renewing the lease of its node."""
+    asked = info.type
+    if asked is None or info.subresource or info.namespace != LEASE_NAMESPACE:
+        return False
+    if (asked.group, asked.resource) != ("coordination.k8s.io", "leases"):
+        return False
+    return info.verb == "create" or (info.verb in ("get", "update") and info.name == node)
+
+
+def is_answered_offline(info: RequestInfo) -> bool:
+    """Whether the node has something to say to a request when the cloud is gone."""
+    if info.method == "GET":
+        if info.type is None:
+            return info.path.startswith(DISCOVERY)
+        return info.verb in ("get", "list") and not info.subresource
+    kinds = (is_status_write, is_event, is_pod_creation, is_token_request, is_registration)
+    return any(is_kind(info) for is_kind in kinds)
+
+
+def is_status_write(info: RequestInfo) -> bool:
+    return (
+        info.type is not None
+        and not info.type.group
+        and info.type.resource in STATUS_OF
+        and info.subresource == "status"
+        and info.verb in ("update", "patch")
+    )
+
+
+def is_event(info: RequestInfo) -> bool:
+    return (
+        info.type is not None
+        and info.type.group in EVENT_GROUPS
+        and info.type.resource == "events"
+        and not info.subresource
+        and info.verb in ("create", "patch")
+    )
+
+
+def is_registration(info: RequestInfo) -> bool:
+    """Whether kubelet makes known that it is there."""
+    return (
+        info.type is not None
+        and (info.type.group, info.type.resource) in REGISTERED
+        and not info.subresource
+        and info.verb == "create"
+    )
+
+
+def is_pod_creation(info: RequestInfo) -> bool:
+    return (
+        info.type is not None
+        and (info.type.group, info.type.resource, info.subresource) == ("", "pods", "")
+        and info.verb == "create"
+    )
+
+
+def is_token_request(info: RequestInfo) -> bool:
+    return (
+        info.type is not None
+        and (info.type.group, info.type.resource, info.subresource) == ("", "serviceaccounts", "token")
+        and info.verb == "create"
+    )

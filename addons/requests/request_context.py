@@ -1,0 +1,53 @@
+"""What the hub knows of one request, from its first addon to its last.
+
+It is kept beside the flow, not in it: mitmproxy writes flows to files and to its web interface, and a caller's token
+must be in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from mitmproxy import http
+
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.route_decision import Route
+from kube.requests.request_info import RequestInfo
+
+TICKET_HEADER = "x-edgehub-ticket"
+"""Names the exchange that a redirected request belongs to. Each is good for one request, and cannot be guessed."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request on its way. Addons fill it in their order."""
+
+    info: RequestInfo
+    component: str
+    listener: Listener
+    accept: str | None
+    caller: Caller = Caller(Lending.NONE)
+    route: Route | None = None
+    server: str = ""
+    ticket: str = ""
+    """Of a request that goes to the origin; without one it goes to the cloud."""
+    rescue: Callable[[http.HTTPFlow], None] | None = None
+    """Turns the request to the origin when its server fails; None where only the cloud can answer."""
+    was_sent: bool = False
+    """A server may have had the request before it was turned to the origin."""
+    counted: bool = False
+
+
+_exchanges: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()
+
+
+def begin(flow: http.HTTPFlow, context: RequestContext) -> None:
+    """Let the addons behind find the exchange of a flow."""
+    _exchanges[flow] = context
+
+
+def context_of(flow: http.HTTPFlow) -> RequestContext | None:
+    """The exchange of a flow; None when the request never got as far as being read."""
+    return _exchanges.get(flow)

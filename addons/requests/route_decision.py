@@ -1,0 +1,160 @@
+"""Decides what happens to a request. One pure function, so that it can be tested as a table and shown by `explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from addons.filters.filter import Filter
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, is_own_lease
+from addons.rules.table import Rules
+from kube.errors import bad_request, expired, forbidden, not_acceptable, unauthorized
+from kube.requests.request_info import RequestInfo, validate_list_options
+from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
+
+OBJECT_VERBS = frozenset({"get", "list", "watch"})
+DELETIONS = frozenset({"delete", "deletecollection"})
+
+
+class RouteKind(StrEnum):
+    """The ways a request can go."""
+
+    RELAY = "relay"
+    """To the cloud and back, untouched but for filters of a single object."""
+    VIEW = "view"
+    """Answered from the node's own copy."""
+    CACHED_RELAY = "backed"
+    """As a relay, but answered by the node when the cloud is gone, or goes half-way."""
+    LOCAL = "local"
+    """Answered by the node, whether there is a cloud or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What to do with a request, and the rule that decided it."""
+
+    kind: RouteKind
+    reason: str
+    filters: tuple[Filter, ...] = ()
+    representation: Representation | None = None
+    """How a filtered or viewed answer is written; None where the cloud decides."""
+    fresh: bool = False
+    """The answer must be as new as the cloud is now."""
+
+
+def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
+    """Whether some rules ConfigMap could bind a filter to this request: then nothing is answered without the rules."""
+    if listener is Listener.INTERNAL or info.type is None or info.subresource:
+        return False
+    return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
+
+
+def decide(
+    info: RequestInfo,
+    component: str,
+    caller: Caller,
+    listener: Listener,
+    accept: str | None,
+    rules: Rules,
+    *,
+    is_upgrade: bool,
+    offline_policy: OfflinePolicy | None = None,
+) -> Route:
+    """The route of a request. StatusError where a filter applies and the request cannot be answered filtered.
+
+    `offline_policy` is what the node does without the cloud; None where the hub keeps nothing.
+    """
+    route = _online(info, component, caller, listener, accept, rules, is_upgrade=is_upgrade)
+    if (
+        route.kind is not RouteKind.RELAY
+        or offline_policy is None
+        or is_upgrade
+        or listener is Listener.INTERNAL
+    ):
+        return route
+    if not offline_policy.is_up and info.verb in DELETIONS:
+        raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
+    known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
+    if not known or not rules.is_cached(component):
+        return route
+    if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
+        return replace(route, kind=RouteKind.LOCAL, reason="this node's lease")
+    return replace(route, kind=RouteKind.CACHED_RELAY) if is_answered_offline(info) else route
+
+
+def _online(
+    info: RequestInfo,
+    component: str,
+    caller: Caller,
+    listener: Listener,
+    accept: str | None,
+    rules: Rules,
+    *,
+    is_upgrade: bool,
+) -> Route:
+    if listener is Listener.INTERNAL:
+        return Route(RouteKind.RELAY, "the hub's own request")
+    if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:
+        return Route(RouteKind.RELAY, "no read of objects")
+    filters = rules.chain(component, info.type.group, info.type.resource, info.verb)
+    if filters:
+        _refuse_unfilterable(caller, is_upgrade=is_upgrade)
+        return _filtered(info, accept, filters)
+    if info.verb == "get":
+        return Route(RouteKind.RELAY, "a single object, not filtered")
+    if not rules.is_cached(component):
+        return Route(RouteKind.RELAY, "component neither filtered nor cached")
+    if is_upgrade:
+        return Route(RouteKind.RELAY, "an upgraded connection")
+    if caller.impersonates or not _is_verifiable(caller):
+        return Route(RouteKind.RELAY, "caller whose rights only the cloud knows")
+    representation = next(iter(acceptable(accept)), None)
+    if representation is None or not _is_made_here(representation):
+        return Route(RouteKind.RELAY, "a representation that only the cloud makes")
+    options = info.options
+    if info.verb == "list" and (
+        options.resource_version in ("",) or options.continue_token or _is_exact(info)
+    ):
+        return Route(RouteKind.RELAY, "a consistent list")
+    validate_list_options(options)
+    return Route(RouteKind.VIEW, "cached component", representation=representation)
+
+
+def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]) -> Route:
+    representation = next(filter(_is_made_here, acceptable(accept)), None)
+    if representation is None:
+        raise not_acceptable("filtered objects come as JSON or protobuf, whole or as PartialObjectMetadata")
+    names = ", ".join(each.name for each in filters)
+    reason = f"filtered by {names}"
+    if info.verb == "get":
+        return Route(RouteKind.RELAY, reason, filters, representation)
+    validate_list_options(info.options)
+    if info.options.continue_token:
+        # The hub never hands one out: it is the cloud's, from before a rule was made. The client lists anew.
+        raise expired("The provided continue parameter is too old to display a consistent list result.")
+    fresh = info.verb == "list" and info.options.resource_version == ""
+    return Route(RouteKind.VIEW, reason, filters, representation, fresh=fresh)
+
+
+def _is_made_here(representation: Representation) -> bool:
+    """Whole objects, and their metadata in the version that every client since 2018 asks for."""
+    return not representation.kind or (representation.kind, representation.version) == (METADATA_KIND, "v1")
+
+
+def _refuse_unfilterable(caller: Caller, *, is_upgrade: bool) -> None:
+    if is_upgrade:
+        raise bad_request("a watch that is filtered here cannot be upgraded to a WebSocket")
+    if caller.impersonates:
+        raise forbidden("impersonation is not supported for what is filtered here")
+    if not _is_verifiable(caller):
+        raise unauthorized("Unauthorized")
+
+
+def _is_verifiable(caller: Caller) -> bool:
+    """Whether the hub can find out what the caller may see: by itself, or by showing the cloud the caller's token."""
+    return caller.lending is Lending.HUB or (caller.lending is Lending.OWN and bool(caller.authorization))
+
+
+def _is_exact(info: RequestInfo) -> bool:
+    return info.options.resource_version_match == "Exact"

@@ -1,0 +1,216 @@
+"""Sends each request its way, to the origin or to the cloud, and filters single objects on their way back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from mitmproxy import http
+
+from addons.connections import Connections
+from addons.filters.chain import apply_chain
+from addons.filters.verdict import Outcome
+from addons.inputs.filter_inputs import FilterInputs
+from addons.offline.cached_relay import CachedRelay
+from addons.options import Options
+from addons.proxy.fail_closed import guarded
+from addons.requests.caller import Lending, Listener
+from addons.requests.request_context import TICKET_HEADER, RequestContext, context_of
+from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
+from addons.rules.in_force import RulesInForce
+from addons.rules.table import Rules
+from addons.telemetry import metrics
+from addons.views.origin import Origin
+from kube.errors import StatusError, internal, not_found, unavailable
+from kube.wire.api_objects import decode_object
+from kube.wire.codec import Codec, codec_for
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import METADATA_KIND
+
+
+class Router:
+    """Applies the decision of `addons.requests.route_decision`."""
+
+    name = "edgehub-route"
+
+    def __init__(self, options: Options, connections: Connections) -> None:
+        self._options = options
+        self._connections = connections
+        self._relayed: dict[str, http.HTTPFlow] = {}
+        self._origin: Origin | None = None
+        self._rules: RulesInForce | None = None
+        self._inputs: FilterInputs | None = None
+        self._backed: CachedRelay | None = None
+
+    def start(
+        self, origin: Origin, rules: RulesInForce, inputs: FilterInputs, backed: CachedRelay | None = None
+    ) -> None:
+        """Take what a decision needs; requests that come earlier are refused. Without `backed` nothing is kept."""
+        self._origin, self._rules, self._inputs, self._backed = origin, rules, inputs, backed
+
+    def rules_changed(self, rules: Rules) -> None:
+        """End the relayed watches that the rules now filter: their clients come back to a view."""
+        ended = [
+            flow.server_conn
+            for flow in self._relayed.values()
+            if (context := context_of(flow)) is not None and _is_filtered(context, rules)
+        ]
+        self._connections.cut(lambda conn: conn in ended)
+
+    @guarded
+    async def requestheaders(self, flow: http.HTTPFlow) -> None:
+        context = context_of(flow)
+        if context is None:
+            raise internal("the request was not resolved")
+        if self._rules is None or self._origin is None:
+            raise unavailable("the hub is starting", retry_after=1)
+        if may_be_filtered(context.info, context.listener, self._rules.rules):
+            await self._rules.wait_known(self._options.settings.wait)
+        context.route = decide(
+            context.info,
+            context.component,
+            context.caller,
+            context.listener,
+            context.accept,
+            self._rules.rules,
+            is_upgrade="upgrade" in flow.request.headers,
+            offline_policy=self._backed.offline_policy if self._backed is not None else None,
+        )
+        flow.comment = f"{context.component}: {context.route.kind}, {context.route.reason}"
+        if context.route.filters and context.route.kind is not RouteKind.VIEW:
+            _ask_for(flow.request, context.route)
+        if context.route.kind in (RouteKind.VIEW, RouteKind.LOCAL):
+            self._redirect(flow, context)
+        elif context.route.kind is RouteKind.CACHED_RELAY:
+            assert self._backed is not None
+            if self._backed.is_sent(context.info):
+                context.rescue = self._rescue
+            else:
+                self._redirect(flow, context)
+        elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
+            self._relayed[flow.id] = flow
+
+    @guarded
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        context = context_of(flow)
+        if context is None or context.route is None or flow.response is None:
+            return
+        if context.ticket and (context.route.kind is RouteKind.VIEW or not context.route.filters):
+            flow.response.stream = True
+        elif (
+            flow.id in self._relayed and self._rules is not None and _is_filtered(context, self._rules.rules)
+        ):
+            raise unavailable("the rules have changed meanwhile", retry_after=1)
+        if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filters):
+            _count(context, flow.response.status_code)
+
+    @guarded
+    async def response(self, flow: http.HTTPFlow) -> None:
+        self._relayed.pop(flow.id, None)
+        context = context_of(flow)
+        if context is None or flow.response is None:
+            return
+        if context.rescue is not None and self._backed is not None:
+            self._backed.passed(context, flow.request, flow.response)
+        try:
+            if _is_to_be_filtered(flow, context):
+                await self._filter(flow.response, context)
+            _count(context, flow.response.status_code)
+        except StatusError as error:
+            _count(context, error.code)
+            raise
+
+    @guarded
+    def error(self, flow: http.HTTPFlow) -> None:
+        self._relayed.pop(flow.id, None)
+        context = context_of(flow)
+        if context is not None:
+            if self._origin is not None:
+                self._origin.void(context.ticket)
+            _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
+
+    def _rescue(self, flow: http.HTTPFlow) -> None:
+        """The server failed under a request that the node can answer."""
+        context = context_of(flow)
+        assert context is not None
+        context.was_sent = True
+        if context.caller.lending is Lending.HUB:
+            flow.request.headers.pop("authorization", None)  # lent for the server that failed
+        self._redirect(flow, context)
+
+    def _redirect(self, flow: http.HTTPFlow, context: RequestContext) -> None:
+        assert self._origin is not None
+        context.ticket = self._origin.ticket(context)
+        flow.request.scheme = "http"
+        flow.request.data.host, flow.request.data.port = self._origin.address
+        if context.route is None or context.route.kind is RouteKind.VIEW:
+            # The origin has the exchange and needs no header; mitmproxy itself reads whether to close the connection.
+            connection = flow.request.headers.get_all("connection")
+            flow.request.headers = http.Headers(host="origin")
+            flow.request.headers.set_all("connection", connection)
+        flow.request.headers[TICKET_HEADER] = context.ticket
+
+    async def _filter(self, response: http.Response, context: RequestContext) -> None:
+        """Put what the filters make of the object into the response, or 404 where they hide it."""
+        route = context.route
+        assert route is not None
+        assert route.representation is not None
+        assert context.info.type is not None
+        codec = codec_for(Encoding(response.headers.get("Content-Type", "").partition(";")[0].strip()))
+        api_version, kind, raw = codec.decode_single(response.content or b"")
+        try:
+            async with asyncio.timeout(self._options.settings.wait):
+                filtered = await self._judge(codec, api_version, kind, raw, route)
+        except TimeoutError:
+            raise unavailable("an input of the filters is not known yet", retry_after=1) from None
+        if filtered is None:
+            raise not_found(context.info.type.group_resource, context.info.name)
+        if route.representation.kind == METADATA_KIND:
+            body = codec.encode_single("meta.k8s.io/v1", METADATA_KIND, codec.metadata_only(filtered))
+        elif filtered != raw:
+            body = codec.encode_single(api_version, kind, filtered)
+        else:
+            return
+        response.content = body
+
+    async def _judge(
+        self, codec: Codec, api_version: str, kind: str, raw: bytes, route: Route
+    ) -> bytes | None:
+        assert self._inputs is not None
+        while True:
+            asked = self._inputs.ask()
+            obj = decode_object(codec.encoding, api_version, kind, raw)
+            verdict = apply_chain(route.filters, obj, asked)
+            if not asked.pending:
+                return None if verdict.outcome is Outcome.DROPPED else obj.encode()
+            await self._inputs.learned.wait()
+
+
+def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:
+    """Whether the response is a single object, whole, that a filter must see first. A HEAD's answer has no body."""
+    if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filters:
+        return False
+    return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
+
+
+def _is_filtered(context: RequestContext, rules: Rules) -> bool:
+    asked = context.info.type
+    return asked is not None and bool(rules.chain(context.component, asked.group, asked.resource, "watch"))
+
+
+def _ask_for(request: http.Request, route: Route) -> None:
+    """The object must come whole and unpacked, or it could not be filtered."""
+    assert route.representation is not None
+    protobuf = route.representation.encoding is Encoding.PROTOBUF
+    request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
+    request.headers.pop("Accept-Encoding", None)
+
+
+def _count(context: RequestContext, code: int) -> None:
+    if context.counted or context.route is None:
+        return
+    context.counted = True
+    info = context.info
+    resource = info.type.resource if info.type is not None else ""
+    metrics.REQUESTS.labels(
+        metrics.component_label(context.component), info.verb, resource, context.route.kind, code
+    ).inc()

@@ -1,0 +1,96 @@
+"""One entry of the rules ConfigMap: `component/resource#verb;verb`, read against the filter that its key
+names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from addons.filters.filter import READS, Filter, GroupResource
+from kube.requests.component import component_of
+
+HUB = "edgehub"
+"""The hub's own component. Its requests are never filtered (document 002's whitelist)."""
+
+ANY = "*"
+"""In an entry: every component, or every resource that the filter understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEntry:
+    """One binding of a filter to requests, or one exclusion. `origin` tells people where it was written."""
+
+    excludes: bool
+    component: str
+    resources: frozenset[GroupResource]
+    verbs: frozenset[str]
+    origin: str
+
+    def covers(self, resource: GroupResource, verb: str) -> bool:
+        return resource in self.resources and verb in self.verbs
+
+
+def built_in(filter_: Filter, component: str) -> RuleEntry:
+    return RuleEntry(False, component, filter_.resources, filter_.verbs, "built-in")
+
+
+def split_entries(value: str) -> list[str]:
+    """The entries of a value. What is blank between two commas is no entry, so a comma may end the list."""
+    return [entry for entry in map(str.strip, value.split(",")) if entry]
+
+
+def parse_entry(filter_: Filter, text: str, origin: str) -> RuleEntry:
+    """Reads `component[/resource[#verb;verb]]`, with `-` in front of an exclusion.
+
+    A binding without a resource means all that the filter understands, one without verbs the filter's own
+    verbs; an exclusion without them takes away every resource, every verb. ValueError says what is wrong with
+    the entry.
+    """
+    excludes = text.startswith("-")
+    binding, has_verbs, verbs = text.removeprefix("-").partition("#")
+    component, has_resource, resource = binding.partition("/")
+    if has_verbs and not has_resource:
+        raise ValueError("verbs need a resource: component/resource#verb;verb")
+    if component.strip() in READS and not has_resource:
+        raise ValueError("this is a verb, not a component; verbs are separated by ';', entries by ','")
+    return RuleEntry(
+        excludes,
+        parse_component(component),
+        _parse_resource(filter_, resource.strip()) if has_resource else filter_.resources,
+        _parse_verbs(verbs) if has_verbs else READS if excludes else filter_.verbs,
+        origin,
+    )
+
+
+def parse_component(text: str) -> str:
+    """A component's name as the hub reads it from a User-Agent, or `*`. ValueError for what can be
+    neither."""
+    text = text.strip()
+    if text == ANY:
+        return ANY
+    component = component_of(text)
+    if not component or "/" in text:
+        raise ValueError("a component is 1 to 64 of the characters a-z, 0-9, '.', '_', '-', or '*'")
+    return component
+
+
+def _parse_resource(filter_: Filter, text: str) -> frozenset[GroupResource]:
+    if text == ANY:
+        return filter_.resources
+    found = frozenset(known for known in filter_.resources if text in _spellings(*known))
+    if not found:
+        understood = ", ".join(sorted(resource for _, resource in filter_.resources))
+        raise ValueError(
+            f"filter {filter_.name} does not understand this resource, only: {understood}, or '*'"
+        )
+    return found
+
+
+def _spellings(group: str, resource: str) -> tuple[str, ...]:
+    return (resource, f"{resource}.{group}") if group else (resource,)
+
+
+def _parse_verbs(text: str) -> frozenset[str]:
+    verbs = frozenset(verb for verb in map(str.strip, text.split(";")) if verb)
+    if not verbs or not verbs <= READS:
+        raise ValueError("verbs are one or more of get, list, watch, separated by ';'")
+    return verbs

@@ -1,0 +1,84 @@
+"""The rules in force: the ConfigMap as the hub's own source shows it, parsed at each edit and handed to every view."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from addons.filters.filter import Filter
+from addons.rules.table import Problem, Rules, parse_rules
+from addons.telemetry import metrics
+from addons.views.sources import Source
+from kube.errors import unavailable
+from kube.store.store import Change
+
+logger = logging.getLogger(__name__)
+
+
+class RulesInForce:
+    """Follows the ConfigMap. Until it is known whether there is one, nothing that a rule could filter is answered."""
+
+    def __init__(
+        self,
+        source: Source,
+        filters: tuple[Filter, ...],
+        disabled: frozenset[str],
+        changed: Callable[[Rules], None],
+        report: Callable[[Problem], None],
+    ) -> None:
+        self._source = source
+        self._filters = filters
+        self._disabled = disabled
+        self._changed = changed
+        self._report = report
+        self.rules = parse_rules(None, disabled, filters)
+        self.is_known = False
+        self._known = asyncio.Event()
+        source.users += 1
+        source.store.listen(self)
+
+    async def wait_known(self, wait: float) -> None:
+        """Return once the rules are known; StatusError 503 when they are not within `wait` seconds."""
+        if self.is_known:
+            return
+        try:
+            async with asyncio.timeout(wait):
+                await self._known.wait()
+        except TimeoutError:
+            raise unavailable(
+                f"the filter rules are not known yet: {self.why_unknown}", retry_after=1
+            ) from None
+
+    @property
+    def why_unknown(self) -> str:
+        """What keeps the rules from being known, for people."""
+        return str(self._source.reflector.error or "the cloud has not answered yet")
+
+    def changed(self, _change: Change) -> None:
+        self._parse()
+
+    def advanced(self) -> None:
+        if not self.is_known:
+            self._parse()
+
+    def restarted(self) -> None:
+        self._parse()
+
+    def _parse(self) -> None:
+        item = next(iter(self._source.store), None)
+        data = item.decode().fields.mapping("data") if item is not None else None
+        rules = parse_rules(data, self._disabled, self._filters)
+        for problem in rules.problems:
+            if problem not in self.rules.problems:
+                logger.warning("rules: key %r: %r is skipped: %s", problem.key, problem.text, problem.why)
+                metrics.RULE_ERRORS.inc()
+                self._report(problem)
+        was, self.rules = self.rules, rules
+        if rules.digest != was.digest or not self.is_known:
+            logger.info("rules %s are in force", rules.digest[:12])
+        if not self.is_known:
+            self.is_known = True
+            self._known.set()
+        if rules.digest != was.digest:
+            self._changed(rules)

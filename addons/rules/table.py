@@ -1,0 +1,236 @@
+"""The rules: which filters apply to which requests, and which components are cached.
+
+Read from the data of the ConfigMap `kube-system/yurt-hub-cfg`, in both formats that users have: keys
+`filter_<name>` (document 002) and bare `<name>` (the existing system since then). What it names is added to
+the built-in bindings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from addons.filters.chain import FILTERS
+from addons.filters.filter import READS, Filter, GroupResource
+from addons.rules.entries import ANY, HUB, RuleEntry, built_in, parse_component, parse_entry, split_entries
+
+CACHE_AGENTS = "cache_agents"
+FILTER_PREFIX = "filter_"
+
+BASE_AGENTS = frozenset(
+    {"kubelet", "kube-proxy", "flanneld", "coredns", "raven-agent-ds", "yurttunnel-agent", "yurthub", HUB}
+)
+"""Cached without any ConfigMap, as in the existing system."""
+BASE_AGENT_PREFIX = "multiplexer-proxy-"
+"""What another node's YurtHub calls itself where it reads shared resources, with the node's name behind."""
+
+OFF_IN_CLOUD_MODE = frozenset(
+    {"discardcloudservice", "forwardkubesvctraffic", "serviceenvupdater", "localendpoint"}
+)
+"""Filters that can only do harm on a node in the cloud: the existing system's three, and the local rewrite,
+which SuperEdge leaves out on masters."""
+
+MAX_VALUE_BYTES = 256 * 1024
+"""Of one key: a quarter of what a ConfigMap can hold (1 MiB)."""
+MAX_ENTRIES = 10_000
+"""Of the whole ConfigMap: far above any real one, and read within a few tens of milliseconds."""
+MAX_SHOWN = 128
+"""Characters of a bad entry that logs and Events repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A part of the ConfigMap that was skipped: its key, its text (cut to MAX_SHOWN) and why, in the user's
+    words."""
+
+    key: str
+    text: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """The components that `cache_agents` adds to the base and takes away from it; either may hold `*`."""
+
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+
+    def __contains__(self, component: str) -> bool:
+        """A component without a name has nothing to be cached under."""
+        if component == HUB:
+            return True
+        if not component or not self.removed.isdisjoint((ANY, component)):
+            return False
+        based = component in BASE_AGENTS or component.startswith(BASE_AGENT_PREFIX)
+        return based or not self.added.isdisjoint((ANY, component))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules in force. Two with the same digest answer alike, but for where a rule was written."""
+
+    filters: tuple[Filter, ...]
+    disabled: frozenset[str]
+    entries: Mapping[str, Mapping[str, tuple[RuleEntry, ...]]]
+    """By the filter's name, then by component, `*` among them."""
+    agents: Agents
+    problems: tuple[Problem, ...]
+    digest: str
+    _named: frozenset[str] = field(repr=False)
+    _understood: frozenset[GroupResource] = field(repr=False)
+    _chains: dict[tuple[str, str, str, str], tuple[Filter, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def chain(self, component: str, group: str, resource: str, verb: str) -> tuple[Filter, ...]:
+        """The filters for such a request, in their fixed order. Asked for every request, so remembered."""
+        if component == HUB or not self.could_filter(group, resource, verb):
+            return ()
+        # Components that no entry names share one answer: clients invent User-Agents without end.
+        question = (component if component in self._named else ANY, group, resource, verb)
+        chain = self._chains.get(question)
+        if chain is None:
+            chain = self._chains[question] = tuple(f for f in self.filters if self._binds(f, *question))
+        return chain
+
+    def explain(self, component: str, group: str, resource: str, verb: str) -> list[str]:
+        """For people: each entry that speaks of such a request, and what it does, filter by filter."""
+        if component == HUB:
+            return [f"{HUB}: the hub's own requests are never filtered"]
+        lines = []
+        for filter_ in self.filters:
+            covering = self._covering(filter_, component, group, resource, verb)
+            for entry in covering:
+                deed = "taken away by" if entry.excludes else "bound by"
+                lines.append(f"{filter_.name}: {deed} {entry.origin}")
+            if covering and filter_.name in self.disabled:
+                lines.append(f"{filter_.name}: switched off by the hub's options")
+        return lines
+
+    def is_cached(self, component: str) -> bool:
+        """Whether what this component reads is kept for when the cloud is gone."""
+        return component in self.agents
+
+    def could_filter(self, group: str, resource: str, verb: str) -> bool:
+        """Whether any ConfigMap at all could make a filter match: while the rules are not known, such
+        requests wait."""
+        return verb in READS and (group, resource) in self._understood
+
+    def _binds(self, filter_: Filter, component: str, group: str, resource: str, verb: str) -> bool:
+        """Exclusions win over bindings, wherever either is written."""
+        covering = self._covering(filter_, component, group, resource, verb)
+        return bool(covering) and filter_.name not in self.disabled and not any(e.excludes for e in covering)
+
+    def _covering(
+        self, filter_: Filter, component: str, group: str, resource: str, verb: str
+    ) -> list[RuleEntry]:
+        entries = self.entries[filter_.name]
+        names = (component, ANY) if component != ANY else (ANY,)
+        return [
+            entry
+            for name in names
+            for entry in entries.get(name, ())
+            if entry.covers((group, resource), verb)
+        ]
+
+
+def parse_rules(
+    data: Mapping[str, str] | None,
+    disabled: frozenset[str] = frozenset(),
+    filters: Sequence[Filter] = FILTERS,
+) -> Rules:
+    """The rules of a ConfigMap's data; None = there is no ConfigMap, so the built-in bindings alone.
+
+    Never raises: each part that cannot be read becomes a Problem and is skipped, the rest applies. `disabled`
+    are names of filters that the hub's options switch off, `*` = all of them.
+    """
+    reader = _Reader({filter_.name: filter_ for filter_ in filters})
+    for key in sorted(data or {}):
+        reader.read(key, (data or {})[key])
+    names = frozenset(reader.filters)
+    off = names if ANY in disabled else disabled & names
+    entries = {name: _by_component(entries) for name, entries in reader.entries.items()}
+    agents = Agents(frozenset(reader.added), frozenset(reader.removed))
+    return Rules(
+        filters=tuple(filters),
+        disabled=off,
+        entries=entries,
+        agents=agents,
+        problems=tuple(reader.problems),
+        digest=_digest(filters, off, reader.entries, agents),
+        _named=frozenset(component for named in entries.values() for component in named),
+        _understood=frozenset().union(*(f.resources for f in filters if f.name not in off)),
+    )
+
+
+class _Reader:
+    """Collects what the keys of one ConfigMap say."""
+
+    def __init__(self, filters: Mapping[str, Filter]) -> None:
+        self.filters = filters
+        self.entries = {name: [built_in(f, c) for c in sorted(f.components)] for name, f in filters.items()}
+        self.added: set[str] = set()
+        self.removed: set[str] = set()
+        self.problems: list[Problem] = []
+        self._left = MAX_ENTRIES
+
+    def read(self, key: str, value: str) -> None:
+        filter_ = self.filters.get(key.removeprefix(FILTER_PREFIX))
+        if filter_ is None and key != CACHE_AGENTS:
+            known = ", ".join(sorted(self.filters))
+            self._refuse(key, value, f"no such key: known are {CACHE_AGENTS} and the filters {known}")
+        elif len(value.encode("utf-8", "replace")) > MAX_VALUE_BYTES:
+            self._refuse(key, value, f"the value is longer than {MAX_VALUE_BYTES} bytes; the key is skipped")
+        else:
+            for text in self._within_limit(key, split_entries(value)):
+                try:
+                    if filter_ is None:
+                        self._read_agent(text)
+                    else:
+                        self._read_entry(filter_, key, text)
+                except ValueError as error:
+                    self._refuse(key, text, str(error))
+
+    def _within_limit(self, key: str, texts: list[str]) -> list[str]:
+        taken = texts[: self._left]
+        self._left -= len(taken)
+        if len(taken) < len(texts):
+            why = f"only {MAX_ENTRIES} entries of a ConfigMap are read; this one and all after it are skipped"
+            self._refuse(key, texts[len(taken)], why)
+        return taken
+
+    def _read_entry(self, filter_: Filter, key: str, text: str) -> None:
+        entry = parse_entry(filter_, text, f"configmap key {key} entry {text[:MAX_SHOWN]!r}")
+        if entry.component == HUB:
+            raise ValueError("the hub's own requests are never filtered")
+        self.entries[filter_.name].append(entry)
+
+    def _read_agent(self, text: str) -> None:
+        component = parse_component(text.removeprefix("-"))
+        if component == HUB:
+            raise ValueError("the hub's own requests are always cached")
+        (self.removed if text.startswith("-") else self.added).add(component)
+
+    def _refuse(self, key: str, text: str, why: str) -> None:
+        self.problems.append(Problem(key[:MAX_SHOWN], text[:MAX_SHOWN], why))
+
+
+def _by_component(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]:
+    found: dict[str, list[RuleEntry]] = {}
+    for entry in entries:
+        found.setdefault(entry.component, []).append(entry)
+    return {component: tuple(named) for component, named in found.items()}
+
+
+def _digest(
+    filters: Iterable[Filter], off: frozenset[str], entries: Mapping[str, Iterable[RuleEntry]], agents: Agents
+) -> str:
+    """Equal for rules that mean the same, in whatever order and words they are written. A filter's repr holds
+    its settings."""
+    parts = [repr(filter_) for filter_ in filters]
+    parts += [repr((sorted(off), sorted(agents.added), sorted(agents.removed)))]
+    for name in sorted(entries):
+        said = {(e.excludes, e.component, *sorted(e.resources), *sorted(e.verbs)) for e in entries[name]}
+        parts.append(repr((name, sorted(map(repr, said)))))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

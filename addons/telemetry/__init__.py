@@ -1,0 +1,1 @@
+"""What the hub tells of itself to machines: metrics. Imports nothing of ours."""

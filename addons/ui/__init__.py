@@ -1,0 +1,1 @@
+"""What a person sees: pages of the admin port, explanations, objects as YAML."""

@@ -1,0 +1,156 @@
+"""Why does this component see this object so? The route, the rules and each filter's decision, from the live parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from addons.filters.chain import FILTERS, apply_chain
+from addons.filters.filter import Filter
+from addons.filters.verdict import Note as FilterNote
+from addons.filters.verdict import Outcome
+from addons.inputs.filter_inputs import FilterInputs
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.route_decision import Route, decide
+from addons.rules.table import Rules
+from addons.views.sources import Source, Sources
+from kube.errors import StatusError
+from kube.requests.component import component_of
+from kube.requests.request_info import ResourceType, parse_request
+from kube.store.store import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One decision of one filter."""
+
+    filter: str
+    subject: str
+    outcome: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Explanation:
+    """What `explain` found; JSON for tools, `text` for people."""
+
+    component: str
+    path: str
+    verb: str
+    route: str = ""
+    reason: str = ""
+    rules: list[str] = field(default_factory=list)
+    filters: list[str] = field(default_factory=list)
+    outcome: str = ""
+    notes: list[Note] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        lines = [f"{self.component or '(unnamed component)'} {self.verb} {self.path}"]
+        if self.route:
+            lines.append(f"route: {self.route} ({self.reason})")
+        lines += [f"rule: {rule}" for rule in self.rules]
+        lines += [f"filter: {name}" for name in self.filters]
+        lines += [f"  {each.filter}: {each.subject} {each.outcome}: {each.reason}" for each in self.notes]
+        if self.outcome:
+            lines.append(f"object: {self.outcome}")
+        if self.problem:
+            lines.append(f"note: {self.problem}")
+        return "\n".join(lines) + "\n"
+
+
+def explain(
+    rules: Rules,
+    sources: Sources,
+    inputs: FilterInputs,
+    *,
+    component: str,
+    resource: str,
+    namespace: str,
+    name: str,
+    verb: str,
+) -> Explanation:
+    """What would become of a request of this component from the plaintext port; of one object when it is named.
+
+    `resource` is plural, with its group behind a dot (`endpointslices.discovery.k8s.io`) or one the hub reads.
+    """
+    found = _source(sources, resource)
+    kind = found.list_watch.type if found is not None else _type(resource)
+    path = kind.path(namespace, name if verb == "get" else "")
+    told = Explanation(component_of(component), path, verb)
+    target = f"{path}?watch=true&resourceVersion=0" if verb == "watch" else f"{path}?resourceVersion=0"
+    try:
+        info = parse_request("GET", target)
+        route = decide(
+            info,
+            told.component,
+            Caller(Lending.HUB),
+            Listener.PLAIN,
+            "application/json",
+            rules,
+            is_upgrade=False,
+        )
+    except StatusError as error:
+        told.problem = f"refused with {error.code}: {error.message}"
+        return told
+    told.route, told.reason = route.kind, route.reason
+    told.filters = [each.name for each in route.filters]
+    if info.type is not None:
+        told.rules = rules.explain(told.component, info.type.group, info.type.resource, verb)
+    if name:
+        _explain_object(told, found, inputs, (namespace, name), route)
+    return told
+
+
+def _explain_object(
+    told: Explanation, source: Source | None, inputs: FilterInputs, key: tuple[str, str], route: Route
+) -> None:
+    item = source.store.get(key) if source is not None else None
+    if item is None:
+        told.problem = (
+            "the hub has no copy of this object: nobody asked for its kind yet, or it does not exist"
+        )
+        return
+    told.outcome, told.notes, pending = judge(item, route.filters, inputs)
+    if pending:
+        told.problem = "an input of the filters is not known yet; ask again"
+
+
+def judge(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> tuple[Outcome, list[Note], bool]:
+    """What filters make of one object now, with every decision they took, and whether an input was missing."""
+    notes: list[Note] = []
+    outcome = Outcome.KEPT
+    obj, asked = item.decode(), inputs.ask()
+    for each in filters:
+        verdict = apply_chain((each,), obj, asked, _noting(each.name, notes))
+        notes += [Note(name, "object", step.outcome, step.reason) for name, step in verdict.steps]
+        if verdict.outcome is not Outcome.KEPT:
+            outcome = verdict.outcome
+        if outcome is Outcome.DROPPED:
+            break
+    return outcome, notes, asked.pending
+
+
+def _noting(name: str, notes: list[Note]) -> FilterNote:
+    def note(subject: str, outcome: Outcome, reason: str) -> None:
+        notes.append(Note(name, subject, outcome, reason))
+
+    return note
+
+
+def _type(resource: str) -> ResourceType:
+    """A type by its plural, where the hub reads none of that name: one that filters know, or a core one."""
+    plural, _, group = resource.partition(".")
+    known = {name: of for each in FILTERS for of, name in each.resources}
+    return ResourceType(group or known.get(plural, ""), "v1", plural)
+
+
+def _source(sources: Sources, resource: str) -> Source | None:
+    """The most complete copy of a resource: one without selectors before one with."""
+    plural, _, group = resource.partition(".")
+    fitting = [
+        each
+        for each in sources
+        if each.list_watch.type.resource == plural and (not group or each.list_watch.type.group == group)
+    ]
+    return max(fitting, key=lambda each: len(each.store), default=None)

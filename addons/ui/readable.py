@@ -1,0 +1,205 @@
+"""Bodies of the Kubernetes API as YAML for people: objects, lists and watches, in both encodings.
+
+An interface runs in the hub's own loop, so the work is bounded: what is large is told in a line for each object.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import orjson
+import yaml
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from kube.errors import StatusError
+from kube.wire.api_objects import decode_object
+from kube.wire.codec import INITIAL_EVENTS_END, Codec, FrameReader, ListPage, WatchFrame, codec_for
+from kube.wire.encoding import Encoding
+from kube.wire.fields import Edits
+from kube.wire.json_fields import parse_object
+from kube.wire.protobuf_fields import ProtobufFields
+from kube.wire.schema import FieldKind, MessageType, message_type_of
+
+WHOLE = 128 * 1024
+"""Bytes of a body that is shown with all fields: YAML of as much takes about 40 ms."""
+LINES = 2_000
+"""Objects or events of a larger body that are shown in a line each; to peek at one takes some microseconds."""
+PIECE = 4_096
+"""Bytes of a watch that are read at a time: what comes before a malformed event is still shown."""
+
+type Tree = dict[str, Any]
+
+
+def readable_body(encoding: Encoding, body: bytes) -> str:
+    """A single object, a Status or a list; ValueError when the body is none of these."""
+    codec = codec_for(encoding)
+    api_version, kind, raw = codec.decode_single(body)
+    if kind.removesuffix("List") not in ("", kind):
+        return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE)
+    if encoding is Encoding.JSON and len(body) > WHOLE:
+        return orjson.dumps(parse_object(raw), option=orjson.OPT_INDENT_2).decode()
+    return _yaml(_object(encoding, api_version, kind, raw))
+
+
+def readable_watch(encoding: Encoding, body: bytes) -> str:
+    """The events of a watch, a document each; what follows the last whole one is told in a comment."""
+    codec = codec_for(encoding)
+    whole = len(body) <= WHOLE
+    documents: list[str] = []
+    left_out = 0
+    remark = ""
+    try:
+        for frame in _frames(codec.frames(), body):
+            if len(documents) < LINES:
+                documents.append(_yaml(_event(codec, frame, whole=whole)))
+            else:
+                left_out += 1
+    except ValueError as error:
+        remark = f"# {error}\n"
+    if left_out:
+        remark = f"# and {left_out} more events\n{remark}"
+    return "---\n".join((*documents, remark) if remark else documents)
+
+
+def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
+    for at in range(0, len(body), PIECE):
+        yield from reader.feed(body[at : at + PIECE])
+    reader.close()
+
+
+def _event(codec: Codec, frame: WatchFrame, *, whole: bool) -> Tree:
+    shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
+    if frame.status is not None:
+        return shown | _status(frame.status)
+    try:
+        peek = codec.peek(frame.raw)
+    except ValueError as error:
+        return shown | {"malformed": str(error)}
+    if peek.name:
+        shown["object"] = _named(peek.namespace, peek.name)
+    shown["resourceVersion"] = str(peek.version)
+    shown["bytes"] = len(frame.raw)
+    if frame.type == "BOOKMARK":
+        obj = decode_object(codec.encoding, frame.api_version, frame.kind, frame.raw)
+        return shown | ({"initialEventsEnd": True} if INITIAL_EVENTS_END in obj.annotations else {})
+    if whole:
+        shown["content"] = _object(codec.encoding, frame.api_version, frame.kind, frame.raw)
+    return shown
+
+
+def _status(error: StatusError) -> Tree:
+    return {"code": error.code, "reason": error.reason, "message": error.message}
+
+
+def _list(codec: Codec, page: ListPage, *, whole: bool) -> str:
+    head: Tree = {
+        "kind": f"{page.kind}List",
+        "apiVersion": page.api_version,
+        "resourceVersion": str(page.version),
+        "items": len(page.items),
+    }
+    if page.continue_token:
+        head |= {"continue": page.continue_token, "remainingItemCount": page.remaining}
+    if whole:
+        trees = (_object(codec.encoding, page.api_version, page.kind, raw) for raw in page.items)
+        return "---\n".join((_yaml(head), *map(_yaml, trees)))
+    lines = [_line(codec, raw) for raw in page.items[:LINES]]
+    if len(page.items) > LINES:
+        lines.append(f"# and {len(page.items) - LINES} more")
+    return "\n".join((f"{_yaml(head)}---", *lines, ""))
+
+
+def _line(codec: Codec, raw: bytes) -> str:
+    try:
+        peek = codec.peek(raw)
+    except ValueError as error:
+        return f"- # malformed: {error}"
+    return f"- {_named(peek.namespace, peek.name)} # resourceVersion {peek.version}, {len(raw)} bytes"
+
+
+def _named(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _object(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> Tree:
+    if encoding is Encoding.JSON:
+        return parse_object(raw)
+    message_type = message_type_of(api_version, kind)
+    fields = _message(message_type, message_type.parse(raw))
+    return {"apiVersion": api_version, "kind": kind, **fields}
+
+
+def _message(message_type: MessageType, message: Message) -> Tree:
+    """The fields that the schema names, then the numbers of all others."""
+    fields = ProtobufFields(message_type, message, Edits())
+    tree = {
+        name: _value(message_type, message, fields, name)
+        for name, kind in message_type.kinds.items()
+        if kind is FieldKind.CHILD or fields.has(name) or _is_set(message, kind, name)
+    }
+    # An absent message, and one without any field, say the same.
+    tree = {name: value for name, value in tree.items() if value != {}}
+    return tree | _unknown(UnknownFieldSet(message))
+
+
+def _is_set(message: Message, kind: FieldKind, name: str) -> bool:
+    """A number that is there and 0 is worth seeing; servers write each empty text."""
+    return kind is FieldKind.NUMBER and message.HasField(name)
+
+
+def _value(message_type: MessageType, message: Message, fields: ProtobufFields, name: str) -> Any:
+    match message_type.kinds[name]:
+        case FieldKind.TEXT:
+            return fields.text(name)
+        case FieldKind.NUMBER:
+            return fields.number(name)
+        case FieldKind.FLAG:
+            return fields.flag(name)
+        case FieldKind.TEXTS:
+            return fields.texts(name)
+        case FieldKind.MAPPING:
+            return fields.mapping(name)
+        case FieldKind.CHILD:
+            return _message(message_type.children[name], getattr(message, name))
+        case FieldKind.CHILDREN:
+            return [_message(message_type.children[name], child) for child in getattr(message, name)]
+        case FieldKind.RAW:
+            return _size([getattr(message, name)])
+        case FieldKind.RAWS:
+            return _size(getattr(message, name))
+
+
+def _unknown(fields: UnknownFieldSet) -> Tree:
+    """Numbers as they are, and of all that has a length the size alone: it may be text, a message or bytes."""
+    found: defaultdict[int, list[Any]] = defaultdict(list)
+    for at in range(len(fields)):
+        found[fields[at].field_number].append(fields[at].data)
+    return {f"field {number}": _of_unknown(values) for number, values in sorted(found.items())}
+
+
+def _of_unknown(values: list[Any]) -> Any:
+    if all(isinstance(value, bytes) for value in values):
+        return _size(values)
+    shown = [value if isinstance(value, int) else "?" for value in values]
+    return shown[0] if len(shown) == 1 else shown
+
+
+def _size(values: Iterable[bytes]) -> str:
+    sizes = [len(value) for value in values]
+    times = f"{len(sizes)} times, " if len(sizes) > 1 else ""
+    return f"({times}{sum(sizes)} bytes)"
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes out what occurs twice, where YAML would refer to the first."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _yaml(tree: Tree) -> str:
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return text

@@ -1,0 +1,1 @@
+"""Objects of the cluster as controllers read them: nodes, node pools, Services, ServiceGrids. Pure."""

@@ -1,0 +1,77 @@
+"""What controllers read of a Node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from controllers.runtime.informer import ResourceKind
+from controllers.runtime.reading import mapping, metadata, objects, text, texts
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+
+POOL_LABEL = "apps.openyurt.io/nodepool"
+"""Names the pool that a node belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Equal when nothing that a controller cares for has changed: a heartbeat alone makes no difference."""
+
+    name: str
+    uid: str = ""
+    pool: str = ""
+    ready: bool = False
+    address: str = ""
+    """Its first InternalIP, "" without one."""
+    deleting: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Json, ...] = ()
+    version: str = field(default="", compare=False)
+
+
+def read_node(obj: Json) -> Node:
+    meta, status = metadata(obj), mapping(obj.get("status"))
+    labels = texts(meta.get("labels"))
+    internal = [each for each in objects(status.get("addresses")) if each.get("type") == "InternalIP"]
+    return Node(
+        name=text(meta.get("name")),
+        uid=text(meta.get("uid")),
+        pool=labels.get(POOL_LABEL, ""),
+        ready=any(
+            each.get("type") == "Ready" and each.get("status") == "True"
+            for each in objects(status.get("conditions"))
+        ),
+        address=text(internal[0].get("address")) if internal else "",
+        deleting="deletionTimestamp" in meta,
+        labels=labels,
+        annotations=texts(meta.get("annotations")),
+        taints=tuple(objects(mapping(obj.get("spec")).get("taints"))),
+        version=text(meta.get("resourceVersion")),
+    )
+
+
+def _trim(obj: Json) -> Json:
+    # A node lists all its images, and its facts hold the rest: only what identifies it is kept beside them.
+    meta, status = metadata(obj), mapping(obj.get("status"))
+    kept = ("name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+    return {
+        "metadata": {name: meta[name] for name in kept if name in meta},
+        "spec": {"taints": mapping(obj.get("spec")).get("taints")},
+        "status": {
+            "addresses": status.get("addresses"),
+            "conditions": [
+                {"type": each.get("type"), "status": each.get("status")}
+                for each in objects(status.get("conditions"))
+                if each.get("type") == "Ready"
+            ],
+        },
+    }
+
+
+NODES = ResourceKind(
+    ResourceType("", "v1", "nodes"),
+    read_node,
+    trim=_trim,
+    indexes={"pool": lambda node: [node.pool] if node.pool else []},
+)

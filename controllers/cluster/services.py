@@ -1,0 +1,69 @@
+"""What controllers read of a Service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controllers.runtime.informer import ResourceKind
+from controllers.runtime.reading import metadata, objects, text, texts
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+
+TOPOLOGY = "openyurt.io/topologyKeys"
+"""The annotation that says how far traffic to a Service may go (documents 000 and 002)."""
+POOL_TOPOLOGIES = frozenset({"openyurt.io/nodepool", "kubernetes.io/zone"})
+"""Its values that mean the node pool; the second is an older word for it (document 002)."""
+GRID_SELECTOR = "superedge.io/grid-selector"
+"""The label that names the ServiceGrid of a Service (document 004)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller among the ownerReferences."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    topology: str | None = None
+    """The topology annotation, None without one."""
+    owner: Owner | None = None
+    grid: str = ""
+    """The ServiceGrid that its label names."""
+    deleting: bool = False
+
+    @property
+    def in_pool(self) -> bool:
+        """Whether traffic stays in the node pool, so that its endpoints matter when a pool changes."""
+        return self.topology in POOL_TOPOLOGIES
+
+
+def read_service(obj: Json) -> Service:
+    meta = metadata(obj)
+    owners = [each for each in objects(meta.get("ownerReferences")) if each.get("controller") is True]
+    return Service(
+        namespace=text(meta.get("namespace")),
+        name=text(meta.get("name")),
+        uid=text(meta.get("uid")),
+        version=text(meta.get("resourceVersion")),
+        topology=texts(meta.get("annotations")).get(TOPOLOGY),
+        owner=Owner(text(owners[0].get("kind")), text(owners[0].get("name")), text(owners[0].get("uid")))
+        if owners
+        else None,
+        grid=texts(meta.get("labels")).get(GRID_SELECTOR, ""),
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+SERVICES = ResourceKind(
+    ResourceType("", "v1", "services"),
+    read_service,
+    indexes={"owner": lambda service: [service.owner.uid] if service.owner else []},
+)

@@ -1,0 +1,1 @@
+"""The controller that makes a Service in each cell of a ServiceGrid."""

@@ -1,0 +1,184 @@
+"""The Service of a ServiceGrid: how it is made, and what must change in the one that is there. Pure.
+
+Fields that the template names become so; those that it named before and no longer names go back to the server's
+default; all others (clusterIP, families, node ports, foreign labels and annotations) are the cluster's and stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+import orjson
+
+from controllers.cluster.service_grids import GRID_KIND, GRID_TYPE, Grid
+from controllers.cluster.services import GRID_SELECTOR
+from controllers.runtime.reading import mapping, metadata, objects, texts
+from kube.json_type import Json
+
+GRID_KEY = "superedge.io/grid-uniq-key"
+TOPOLOGY_KEYS = "topologyKeys"
+"""The annotation by which hubs keep traffic within nodes of the same label value (document 004)."""
+APPLIED = "superedge.io/applied-fields"
+"""The annotation that notes which labels and fields of the spec come from the grid."""
+GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
+"""Fields of a ServiceSpec of the source's time, which today's servers no longer know and drop."""
+GROWN_LISTS = frozenset({"ipFamilies", "clusterIPs"})
+"""The server appends to these for a second family."""
+
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def new_service(grid: Grid) -> Json:
+    """The Service to create."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": grid.namespace,
+            "name": grid.service_name,
+            "labels": _labels(grid),
+            "annotations": _annotations(grid),
+            "ownerReferences": [_owner(grid)],
+        },
+        "spec": _spec(grid),
+    }
+
+
+def service_patch(grid: Grid, live: Json) -> Json:
+    """The merge patch that makes a live Service the grid's; {} when it is. 409 if the Service moved on meanwhile."""
+    meta = metadata(live)
+    labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
+    applied = _parse_applied(annotations.get(APPLIED, ""))
+    patch: Json = {"metadata": {}}
+    if changes := _text_changes(labels, _labels(grid), applied["labels"]):
+        patch["metadata"]["labels"] = changes
+    if changes := _text_changes(annotations, _annotations(grid), ()):
+        patch["metadata"]["annotations"] = changes
+    owners = objects(meta.get("ownerReferences"))
+    if all(each.get("uid") != grid.uid for each in owners):
+        patch["metadata"]["ownerReferences"] = [*owners, _owner(grid)]
+    if spec := _spec_changes(mapping(live.get("spec")), _spec(grid), applied["spec"]):
+        patch["spec"] = spec
+    if patch == {"metadata": {}}:
+        return {}
+    patch["metadata"]["resourceVersion"] = meta.get("resourceVersion")
+    return patch
+
+
+def key_label(key: str) -> str | None:
+    """A label key as the value of a label, where no slash may be; None when even that is none."""
+    value = key.replace("/", "_")
+    return value if _LABEL_VALUE.fullmatch(value) else None
+
+
+def _labels(grid: Grid) -> dict[str, str]:
+    label = key_label(grid.key)
+    return {**grid.labels, GRID_SELECTOR: grid.name, **({GRID_KEY: label} if label else {})}
+
+
+def _annotations(grid: Grid) -> dict[str, str]:
+    applied = {"labels": sorted(_labels(grid)), "spec": sorted(_spec(grid))}
+    return {
+        TOPOLOGY_KEYS: json.dumps([grid.key]),
+        APPLIED: json.dumps(applied, separators=(",", ":")),
+    }
+
+
+def _owner(grid: Grid) -> Json:
+    return {
+        "apiVersion": GRID_TYPE.api_version,
+        "kind": GRID_KIND,
+        "name": grid.name,
+        "uid": grid.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _spec(grid: Grid) -> Json:
+    """What the template says, without what says nothing."""
+    return {
+        name: value
+        for name, value in grid.template.items()
+        if name not in GONE_FIELDS and value not in (None, "", [], {})
+    }
+
+
+def _parse_applied(note: str) -> dict[str, list[str]]:
+    try:
+        parsed = mapping(orjson.loads(note)) if note else {}
+    except orjson.JSONDecodeError:
+        parsed = {}
+    lists = {name: parsed.get(name) for name in ("labels", "spec")}
+    return {
+        name: [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+        for name, found in lists.items()
+    }
+
+
+def _text_changes(
+    live: Mapping[str, str], wanted: Mapping[str, str], applied: Iterable[str]
+) -> dict[str, str | None]:
+    gone: dict[str, str | None] = {key: None for key in applied if key in live and key not in wanted}
+    return gone | {key: value for key, value in wanted.items() if live.get(key) != value}
+
+
+def _spec_changes(live: Json, wanted: Json, applied: Iterable[str]) -> Json:
+    changes: Json = {}
+    # Ports and selector are the template's alone, also where it names none.
+    for name in {*applied, "ports", "selector"} - set(wanted):
+        if live.get(name) not in (None, [], {}):
+            changes[name] = None
+    for name, value in wanted.items():
+        present = live.get(name)
+        if name == "ports":
+            if not _same_ports(objects(present), objects(value)):
+                changes[name] = _ports(objects(present), objects(value), live, wanted)
+        elif name == "selector":
+            if difference := _text_changes(texts(present), texts(value), texts(present)):
+                changes[name] = difference
+        elif not _holds(present, value, grown=name in GROWN_LISTS):
+            changes[name] = value
+    return changes
+
+
+def _holds(live: object, wanted: object, *, grown: bool = False) -> bool:
+    """Whether a live value is the wanted one, but for what the server has added to it."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(_holds(live.get(key), wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        if not isinstance(live, list):
+            return False
+        enough = len(live) >= len(wanted) if grown else len(live) == len(wanted)
+        return enough and all(map(_holds, live, wanted))
+    # Go leaves out what is false, zero or empty.
+    return live == wanted or (not wanted and live is None)
+
+
+def _identity(port: Json) -> tuple[object, object]:
+    return port.get("port"), port.get("protocol") or "TCP"
+
+
+def _same_ports(live: list[Json], wanted: list[Json]) -> bool:
+    return len(live) == len(wanted) and all(map(_same_port, live, wanted))
+
+
+def _same_port(live: Json, wanted: Json) -> bool:
+    """By the server's defaults: a port that is not named has no name, and goes to the port of the same number."""
+    expected = {"targetPort": wanted.get("port"), "name": "", "appProtocol": None}
+    expected |= {name: value for name, value in wanted.items() if value not in (None, "")}
+    return _identity(live) == _identity(wanted) and _holds(live, expected)
+
+
+def _ports(live: list[Json], wanted: list[Json], live_spec: Json, wanted_spec: Json) -> list[Json]:
+    """The wanted ports, with the node ports that were allocated to the same ones."""
+    keeps = wanted_spec.get("type", live_spec.get("type")) in ("NodePort", "LoadBalancer")
+    allocated = {_identity(port): port["nodePort"] for port in live if port.get("nodePort")} if keeps else {}
+    return [
+        {**port, "nodePort": allocated[_identity(port)]}
+        if not port.get("nodePort") and _identity(port) in allocated
+        else port
+        for port in wanted
+    ]

@@ -1,0 +1,121 @@
+"""Makes one Service for each ServiceGrid and keeps it, with the annotation that closes its traffic (document 004)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from controllers.cluster.node_pools import with_condition
+from controllers.cluster.service_grids import GRID_KIND, GRID_TYPE, SERVICEGRIDS, Grid
+from controllers.cluster.services import SERVICES, Service
+from controllers.grids.grid_service import new_service, service_patch
+from controllers.runtime.controller import REFUSED, Context, Controller, own_key
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.store.store import Key
+
+READY = "Ready"
+"""The condition: the grid's Service is as the grid says."""
+
+
+class ServiceGridController(Controller):
+    """Key: a grid. Its Service goes with it, by garbage collection."""
+
+    name = "servicegrid"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._grids = self.watch(SERVICEGRIDS, own_key)
+        self._services = self.watch(SERVICES, grids_of)
+
+    async def reconcile(self, key: Key) -> None:
+        grid = self._grids.get(key)
+        if grid is None or grid.deleting:
+            return
+        if not grid.key:
+            message = "this service grid has an empty gridUniqKey"
+            await self._context.events.warning(grid.about, "Empty", message)
+            await self._report(grid, "EmptyGridUniqKey", message)
+            return
+        try:
+            conflict = await self._sync(grid)
+        except StatusError as error:
+            if error.code in REFUSED:
+                await self._context.events.warning(grid.about, "ServiceRefused", str(error))
+                await self._report(grid, "ServiceRefused", str(error))
+            raise
+        if conflict:
+            await self._context.events.warning(grid.about, "NameConflict", conflict)
+        await self._report(grid, "NameConflict" if conflict else "", conflict)
+
+    async def _sync(self, grid: Grid) -> str:
+        """Make the Service right; what is in the way of that, "" if nothing."""
+        for key, surplus in self._services.find("owner", grid.uid):
+            if surplus.name != grid.service_name and not surplus.deleting:
+                await self._context.api.delete(SERVICES.type, *key, surplus.uid)
+                await self._context.events.normal(grid.about, "Deleted", f"surplus service {surplus.name}")
+        key = (grid.namespace, grid.service_name)
+        service, live = self._services.get(key), self._services.object(key)
+        if service is None or live is None:
+            written = await self._context.api.create(SERVICES.type, new_service(grid))
+            await self._services.catch_up(written)
+            await self._context.events.normal(grid.about, "Created", f"service {grid.service_name}")
+            return ""
+        if service.deleting:
+            return f"service {service.name} is being deleted"
+        if reason := foreign(grid, service):
+            return reason
+        if patch := service_patch(grid, live):
+            await self._services.catch_up(await self._context.api.merge(SERVICES.type, *key, patch))
+            what = "Updated" if service.owner else "Adopted"
+            await self._context.events.normal(grid.about, what, f"service {service.name}")
+        return ""
+
+    async def _report(self, grid: Grid, reason: str, message: str) -> None:
+        """Set the condition: ready, or not for a reason."""
+        condition: Json = {
+            "status": "False" if reason else "True",
+            "observedGeneration": grid.generation,
+            "reason": reason or "ServiceReady",
+            "message": message or f"service {grid.service_name} is as the grid says",
+        }
+        conditions = with_condition(grid.conditions, READY, condition, datetime.now(UTC))
+        if conditions == list(grid.conditions) and grid.observed == grid.generation:
+            return
+        status = {"observedGeneration": grid.generation, "conditions": conditions}
+        try:
+            written = await self._context.api.merge(
+                GRID_TYPE, grid.namespace, grid.name, {"status": status}, "status"
+            )
+            await self._grids.catch_up(written)
+        except StatusError as error:
+            # Gone meanwhile, or a kind made by SuperEdge, which has no status to be written.
+            if error.code != 404:
+                raise
+
+
+def foreign(grid: Grid, service: Service) -> str:
+    """Why a Service of the right name is not the grid's to change, "" if it is.
+
+    An orphan is adopted if its label names the grid; one without the label is some user's own.
+    """
+    if service.owner is not None:
+        if service.owner.uid == grid.uid:
+            return ""
+        return f"service {service.name} belongs to {service.owner.kind} {service.owner.name}"
+    if service.grid != grid.name:
+        return f"service {service.name} exists and was not made for this grid"
+    return ""
+
+
+def grids_of(key: Key, old: Service | None, new: Service | None) -> Iterable[Key]:
+    """The grids that a change of a Service concerns: owner, named by its label, or in want of its name."""
+    if old == new:
+        return set()
+    names = {key[1].removesuffix("-svc")} if key[1].endswith("-svc") else set()
+    for service in (old, new):
+        if service is not None and service.grid:
+            names.add(service.grid)
+        if service is not None and service.owner is not None and service.owner.kind == GRID_KIND:
+            names.add(service.owner.name)
+    return {(key[0], name) for name in names}

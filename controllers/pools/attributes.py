@@ -1,0 +1,131 @@
+"""The labels, annotations and taints that a pool puts on its nodes, and takes away again. Pure.
+
+What was put is noted on the node, as OpenYurt notes it, so that only that is taken away: what others set stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from controllers.cluster.node_pools import Pool
+from controllers.cluster.nodes import POOL_LABEL, Node
+from controllers.runtime.reading import mapping, objects, text, texts
+from kube.json_type import Json
+
+PREVIOUS = "nodepool.openyurt.io/previous-attributes"
+"""The annotation of a node that notes what its pool has put on it: labels, annotations, taints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Taints by key and effect, which identify them."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.annotations or self.taints)
+
+
+def wanted_attributes(pool: Pool | None) -> Attributes:
+    """What a pool wants on its nodes; nothing for a node without one. Membership itself is not its to set."""
+    if pool is None:
+        return Attributes()
+    return Attributes(
+        labels={key: value for key, value in pool.labels.items() if key != POOL_LABEL},
+        annotations={key: value for key, value in pool.annotations.items() if key != PREVIOUS},
+        taints=_taints(pool.taints),
+    )
+
+
+def node_patch(node: Node, wanted: Attributes) -> Json:
+    """The merge patch that brings a node to what is wanted; {} when it is so. 409 if the node moved on meanwhile.
+
+    A value that somebody else gave to a wanted key gives way; one that already is as wanted is not noted as ours,
+    and so stays when the node leaves the pool. A noted one that somebody changed since is no longer ours either.
+    """
+    put = parse_previous(node.annotations.get(PREVIOUS, ""))
+    live_taints = _taints(node.taints)
+    noted = Attributes(
+        labels=_ours(wanted.labels, put.labels, node.labels),
+        annotations=_ours(wanted.annotations, put.annotations, node.annotations),
+        taints=_ours(wanted.taints, put.taints, live_taints),
+    )
+    labels = _changes(wanted.labels, put.labels, node.labels)
+    annotations = _changes(wanted.annotations, put.annotations, node.annotations)
+    note = format_previous(noted)
+    if note != node.annotations.get(PREVIOUS):
+        annotations[PREVIOUS] = note
+    taint_changes = _changes(wanted.taints, put.taints, live_taints)
+    patch: Json = {"metadata": {}}
+    if labels:
+        patch["metadata"]["labels"] = labels
+    if annotations:
+        patch["metadata"]["annotations"] = annotations
+    if taint_changes:
+        patch["spec"] = {"taints": _patched_taints(node.taints, taint_changes)}
+    if patch == {"metadata": {}}:
+        return {}
+    patch["metadata"]["resourceVersion"] = node.version
+    return patch
+
+
+def parse_previous(note: str) -> Attributes:
+    """What the annotation notes; garbage notes nothing, so that nothing is taken away by mistake."""
+    try:
+        parsed = mapping(orjson.loads(note)) if note else {}
+    except orjson.JSONDecodeError:
+        parsed = {}
+    return Attributes(
+        texts(parsed.get("labels")), texts(parsed.get("annotations")), _taints(objects(parsed.get("taints")))
+    )
+
+
+def format_previous(attributes: Attributes) -> str | None:
+    """The annotation's value, None when there is nothing to note."""
+    if not attributes:
+        return None
+    taints = [
+        {"effect": effect, "key": key, **({"value": value} if value else {})}
+        for (key, effect), value in sorted(attributes.taints.items())
+    ]
+    noted = {"annotations": attributes.annotations, "labels": attributes.labels, "taints": taints}
+    return json.dumps(noted, sort_keys=True, separators=(",", ":"))
+
+
+def _taints(taints: tuple[Json, ...] | list[Json]) -> dict[tuple[str, str], str]:
+    return {
+        (text(each.get("key")), text(each.get("effect"))): text(each.get("value"))
+        for each in taints
+        if each.get("key")
+    }
+
+
+def _ours[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, str]) -> dict[K, str]:
+    return {key: value for key, value in wanted.items() if key in put or live.get(key) != value}
+
+
+def _changes[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, str]) -> dict[K, str | None]:
+    """Values to set, None to take away."""
+    away: dict[K, str | None] = {
+        key: None for key, value in put.items() if key not in wanted and live.get(key) == value
+    }
+    return away | {key: value for key, value in wanted.items() if live.get(key) != value}
+
+
+def _patched_taints(
+    live: tuple[Json, ...], changes: Mapping[tuple[str, str], str | None]
+) -> list[Json] | None:
+    """The whole list, because a merge patch replaces lists; None, which removes it, when nothing is left."""
+    kept = [each for each in live if (each.get("key"), each.get("effect")) not in changes]
+    put = [
+        {"key": key, "effect": effect, **({"value": value} if value else {})}
+        for (key, effect), value in sorted(changes.items())
+        if value is not None
+    ]
+    return kept + put or None

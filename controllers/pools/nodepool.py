@@ -1,0 +1,42 @@
+"""Keeps NodePool.status: which nodes a pool has, and how many of them are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controllers.cluster.node_pools import NODEPOOL_TYPE, NODEPOOLS
+from controllers.cluster.nodes import NODES, Node
+from controllers.pools.membership import membership_status
+from controllers.runtime.controller import Context, Controller, own_key
+from kube.store.store import Key
+
+
+class NodePoolController(Controller):
+    """Key: a pool. Nodes that change together become one write."""
+
+    name = "nodepool"
+    settle = 0.1
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._pools = self.watch(NODEPOOLS, own_key)
+        self._nodes = self.watch(NODES, pools_of)
+
+    async def reconcile(self, key: Key) -> None:
+        pool = self._pools.get(key)
+        if pool is None:
+            return
+        status = membership_status(pool, (node for _, node in self._nodes.find("pool", pool.name)))
+        if status:
+            # Nobody else writes these fields, so a version would only make this wait for those who write others.
+            patch = {"status": status}
+            written = await self._context.api.merge(NODEPOOL_TYPE, "", pool.name, patch, "status")
+            await self._pools.catch_up(written)
+
+
+def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+    """The pools, before and after, of a node whose membership or readiness changed."""
+    seen = [(node.pool, node.ready) if node is not None else None for node in (old, new)]
+    if seen[0] == seen[1]:
+        return set()
+    return {("", node.pool) for node in (old, new) if node is not None and node.pool}

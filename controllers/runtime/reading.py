@@ -1,0 +1,30 @@
+"""Reads fields of JSON objects that anybody may have written: what has the wrong type is absent, never an error."""
+
+from __future__ import annotations
+
+from kube.json_type import Json
+
+
+def mapping(value: object) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def texts(value: object) -> dict[str, str]:
+    """Labels or annotations."""
+    return {key: text for key, text in mapping(value).items() if isinstance(text, str)}
+
+
+def objects(value: object) -> list[Json]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def number(value: object, default: int = 0) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def metadata(obj: Json) -> Json:
+    return mapping(obj.get("metadata"))

@@ -1,0 +1,135 @@
+"""A work queue for controllers: each key waits once, is worked on by one worker at a time, and is retried ever later.
+
+The semantics are those of client-go's workqueue. A key that is added while it is worked on is handed out again after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+
+from kube.concurrency.pulse import Pulse
+
+FIRST_RETRY = 0.005
+"""Seconds to the first retry of a key, as client-go's default limiter; each further one waits twice as long."""
+LAST_RETRY = 300.0
+"""Seconds between retries at most: a third of client-go's, so that what was put right elsewhere is seen in minutes."""
+
+
+class Bucket:
+    """A token bucket: `rate` a second in the long run, `burst` at once."""
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] | None = None) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def reserve(self) -> float:
+        """Takes a token, now or in advance; the seconds to wait until it may be used."""
+        now = self._clock()
+        if self._at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate)
+
+
+class Queue[K: Hashable]:
+    """Keys in the order of their first addition. Not bounded by itself: there are as many keys as objects."""
+
+    def __init__(self, first: float = FIRST_RETRY, last: float = LAST_RETRY) -> None:
+        self._first = first
+        self._last = last
+        self._ready: deque[K] = deque()
+        self._waiting: set[K] = set()
+        self._working: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._pulse = Pulse()
+
+    def __len__(self) -> int:
+        """Keys that wait to be worked on now; those of a later time are not counted."""
+        return len(self._waiting)
+
+    @property
+    def delayed(self) -> int:
+        """Keys that come later: retries, and what settles first."""
+        return len(self._timers)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, is delayed or is worked on."""
+        return not (self._waiting or self._working or self._timers)
+
+    def add(self, key: K) -> None:
+        """The key is to be worked on as soon as possible; a delay that runs for it is over."""
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if key in self._waiting:
+            return
+        self._waiting.add(key)
+        if key not in self._working:
+            self._ready.append(key)
+            self._pulse.beat()
+
+    def add_after(self, key: K, delay: float) -> None:
+        """The key is to be worked on in `delay` seconds, or earlier if somebody else asked for that."""
+        if delay <= 0:
+            self.add(key)
+            return
+        if key in self._waiting:
+            return
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + delay:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay, self._due, key)
+
+    def retry(self, key: K) -> float:
+        """The key failed: it comes again, later with each failure. The delay in seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        # 2**64 is beyond any delay; more would overflow a float.
+        delay = min(self._first * 2.0 ** min(failures, 64), self._last)
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: the next failure is its first."""
+        self._failures.pop(key, None)
+
+    def retries(self, key: K) -> int:
+        """Failures in a row."""
+        return self._failures.get(key, 0)
+
+    async def get(self) -> K:
+        """The next key, to be given back by `done`."""
+        while not self._ready:
+            await self._pulse.wait()
+        key = self._ready.popleft()
+        self._waiting.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on a key has ended, well or not; if it was added meanwhile, it is ready again."""
+        self._working.discard(key)
+        if key in self._waiting:
+            self._ready.append(key)
+            self._pulse.beat()
+
+    def close(self) -> None:
+        """Forget all delayed keys, so that no timer outlives the queue."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _due(self, key: K) -> None:
+        del self._timers[key]
+        self.add(key)

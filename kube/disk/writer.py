@@ -1,0 +1,74 @@
+"""The one thread that reads and writes the disk, so that no client ever waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+
+from kube.disk.database import DiskError
+
+MAX_WAITING = 4096
+"""Pieces of work that may wait; each source has one at most, so this many means that the disk stands still."""
+CLOSE_TIMEOUT = 2.0
+"""Seconds that work under way has at the end: the hub must be gone within 5 s of SIGTERM."""
+
+
+class DiskBusy(DiskError):
+    """Too much waits already."""
+
+
+class DiskWriter:
+    """Runs blocking work in its order. Work handed in from the loop gives its result there."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return self._queue.qsize()
+
+    async def do[T](self, work: Callable[[], T]) -> T:
+        """The result of `work`, or what it raised; DiskBusy at once when too much waits."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def settle(result: T | None, error: BaseException | None) -> None:
+            if done.done():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(result)  # type: ignore[arg-type]  # None only where T is
+
+        def run() -> None:
+            result: T | None = None
+            failed: BaseException | None = None
+            try:
+                result = work()
+            except Exception as error:
+                failed = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result, failed)
+
+        try:
+            self._queue.put_nowait(run)
+        except queue.Full:
+            raise DiskBusy("too much waits for the disk") from None
+        return await done
+
+    def close(self, last: Callable[[], None]) -> None:
+        """Let waiting work and then `last` end, but not for longer than CLOSE_TIMEOUT."""
+        try:
+            self._queue.put_nowait(last)
+            self._queue.put_nowait(None)
+        except queue.Full:
+            return
+        self._thread.join(CLOSE_TIMEOUT)
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()

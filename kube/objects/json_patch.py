@@ -1,0 +1,160 @@
+"""JSON patches (RFC 6902) applied to parsed JSON, with the limits and leniencies of a kube-apiserver.
+
+It lets `replace` name a member that is not there, and counts negative indexes from the end of an array.
+"""
+
+import copy
+from typing import Any
+
+from kube.errors import StatusError, bad_request, entity_too_large, invalid
+from kube.json_type import Json
+from kube.requests.quoting import quoted
+from kube.wire.json_fields import write_json
+
+MAX_OPERATIONS = 10_000
+"""In one patch (apiserver, maxJSONPatchOperations)."""
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that all `copy` operations of a patch may add (apiserver, JSONPatchMaxCopyBytes)."""
+
+
+def apply_json_patch(document: Json, operations: object) -> Any:
+    """What the operations make of a document, which is not written to.
+
+    400 for what is no JSON patch, 413 for too many operations, 422 for one that does not apply.
+    """
+    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+        raise bad_request("error decoding patch: a JSON patch is an array of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise entity_too_large(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        )
+    patching = _Patching(copy.deepcopy(document))
+    for operation in operations:
+        patching.apply(operation)
+    return patching.document
+
+
+class _Patching:
+    """A document under way from operation to operation."""
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self._copied = 0
+
+    def apply(self, operation: Json) -> None:
+        kind, path = operation.get("op"), _parts(operation, "path")
+        match kind:
+            case "add":
+                self._add(path, operation.get("value"))
+            case "remove":
+                self._remove(path)
+            case "replace":
+                self._replace(path, operation.get("value"))
+            case "test":
+                if not _same(self._get(path), operation.get("value")):
+                    raise _refused(f"testing value {operation['path']} failed")
+            case "move":
+                source = _parts(operation, "from")
+                value = self._get(source)
+                self._remove(source)
+                self._add(path, value)
+            case "copy":
+                self._add(path, self._copy(self._get(_parts(operation, "from"))))
+            case _:
+                raise _refused(f"unexpected kind: {kind}")
+
+    def _copy(self, value: Any) -> Any:
+        try:
+            self._copied += len(write_json(value))
+        except ValueError as error:
+            raise _refused(str(error)) from error
+        if self._copied > MAX_COPIED:
+            raise _refused(f"copies of {self._copied} bytes are over the limit of {MAX_COPIED}")
+        return copy.deepcopy(value)
+
+    def _get(self, path: list[str]) -> Any:
+        if not path:
+            return self.document
+        container, part = self._container(path), path[-1]
+        if isinstance(container, dict):
+            return container.get(part)
+        return container[_index(part, len(container))]
+
+    def _add(self, path: list[str], value: Any) -> None:
+        if not path:
+            self.document = value
+            return
+        container, part = self._container(path), path[-1]
+        if isinstance(container, dict):
+            container[part] = value
+        else:
+            size = len(container)
+            container.insert(size if part == "-" else _index(part, size + 1), value)
+
+    def _remove(self, path: list[str]) -> None:
+        container, part = self._container(path), path[-1] if path else ""
+        if isinstance(container, list):
+            del container[_index(part, len(container))]
+        elif part in container:
+            del container[part]
+        else:
+            raise _refused(f"unable to remove nonexistent key: {part}")
+
+    def _replace(self, path: list[str], value: Any) -> None:
+        if not path:
+            self.document = value
+            return
+        container, part = self._container(path), path[-1]
+        if isinstance(container, dict):
+            container[part] = value
+        else:
+            container[_index(part, len(container))] = value
+
+    def _container(self, path: list[str]) -> Any:
+        """The object or array that holds what the path points at."""
+        place = self.document
+        for part in path[:-1]:
+            if isinstance(place, dict):
+                place = place.get(part)
+            elif isinstance(place, list):
+                place = place[_index(part, len(place))]
+        if not path or not isinstance(place, dict | list):
+            raise _refused(f"the document is missing the path /{'/'.join(path)}")
+        return place
+
+
+def _parts(operation: Json, name: str) -> list[str]:
+    """A JSON pointer as its unescaped parts."""
+    pointer = operation.get(name)
+    if not isinstance(pointer, str):
+        raise _refused(f"an operation has no {name}")
+    if pointer and not pointer.startswith("/"):
+        raise _refused(f"{quoted(pointer)} is no JSON pointer")
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def _index(part: str, size: int) -> int:
+    """A place in an array of that many places."""
+    digits = part.removeprefix("-")
+    # The limit keeps int() away from a megabyte of digits.
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise _refused(f"{quoted(part)} is no index of an array")
+    index = int(part)
+    if not -size <= index < size:
+        raise _refused(f"unable to access invalid index: {part}")
+    return index % size
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Equal as JSON, where true is not 1."""
+    match left, right:
+        case dict(), dict():
+            return left.keys() == right.keys() and all(_same(left[each], right[each]) for each in left)
+        case list(), list():
+            return len(left) == len(right) and all(map(_same, left, right))
+        case _:
+            return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def _refused(why: str) -> StatusError:
+    return invalid(f"the server rejected our request due to an error in our request: {why}")

@@ -1,0 +1,210 @@
+"""What a PATCH or PUT of nodes/status or pods/status makes of an object in either encoding, as a kube-apiserver would.
+
+Only labels, annotations and status change. The rest of the object, its version and what this program does not know
+of it stay as they were; whether the cloud accepts the same is seen when the request is replayed.
+"""
+
+from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
+from kube.json_type import Json
+from kube.objects.merge_keys import merge_keys_of
+from kube.objects.patches import apply_patch
+from kube.objects.status_json import canonical
+from kube.objects.status_message import read_message, write_message
+from kube.objects.status_schema import parse_message
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object, write_json
+from kube.wire.protobuf_codec import open_envelope
+
+_TYPES = {("v1", "Node"): "NodeStatus", ("v1", "Pod"): "PodStatus"}
+_WRITTEN = ("labels", "annotations")
+"""Metadata that a write of a status may change."""
+
+
+def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> Json:
+    """An object as parsed JSON: a JSON one whole; of a protobuf one its type, metadata but managedFields, and status.
+
+    ValueError when the bytes are malformed, LookupError for a kind without a table.
+    """
+    _status_type(api_version, kind)
+    if encoding is Encoding.JSON:
+        return parse_object(raw)
+    return {"kind": kind, "apiVersion": api_version, **read_message(kind, parse_message(kind, raw))}
+
+
+def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, document: Json) -> bytes:
+    """The object with labels, annotations and status of a document, and nothing else of it.
+
+    The same bytes when that changes nothing. ValueError when a value is not of its field's type.
+    """
+    status_type = _status_type(api_version, kind)
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    wanted = canonical("ObjectMeta", {name: metadata.get(name) for name in _WRITTEN}, "metadata")
+    status = canonical(status_type, document.get("status"), "status")
+    if encoding is Encoding.JSON:
+        return _with_json(raw, wanted, status)
+    message = parse_message(kind, raw)
+    before = read_message(kind, message)
+    metadata = {name: value for name, value in before["metadata"].items() if name not in _WRITTEN} | wanted
+    after = {"metadata": metadata, "status": status}
+    if before == after:
+        return raw
+    write_message(kind, message, after, merge_keys_of(kind), "")
+    written: bytes = message.SerializeToString()
+    return written
+
+
+def updated(
+    encoding: Encoding, api_version: str, kind: str, raw: bytes, method: str, content_type: str, body: bytes
+) -> bytes:
+    """The object after a PATCH or PUT of its status; its resourceVersion is the one that it had.
+
+    StatusError 400, 413, 415 or 422 for a body that makes no sense, 409 for one that speaks of another object of
+    this name or of another version. ValueError for a malformed object, LookupError for a kind without a table.
+    """
+    document = status_document(encoding, api_version, kind, raw)
+    if method == "PATCH":
+        wanted = apply_patch(content_type, document, body, kind)
+    elif method == "PUT":
+        wanted = _sent(content_type, body, api_version, kind)
+    else:
+        raise method_not_supported(f"{method} is not supported on a status")
+    _check_identity(kind, document, wanted)
+    try:
+        status_type = _status_type(api_version, kind)
+        status = canonical(status_type, wanted.get("status"), "status")
+        before = canonical(status_type, document.get("status"), "status")
+        prepared = _prepared_node(status, before) if kind == "Node" else _prepared_pod(status, before)
+        return with_status(encoding, api_version, kind, raw, {**wanted, "status": prepared})
+    except ValueError as error:
+        raise (bad_request if method == "PUT" else invalid)(str(error)) from error
+
+
+def _status_type(api_version: str, kind: str) -> str:
+    try:
+        return _TYPES[api_version, kind]
+    except KeyError as error:
+        raise LookupError(f"no status of {api_version} {kind} is known") from error
+
+
+def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
+    before = parse_object(raw)
+    metadata = before.get("metadata")
+    metadata = dict(metadata) if isinstance(metadata, dict) else {}
+    for name in _WRITTEN:
+        if name in wanted:
+            metadata[name] = wanted[name]
+        else:
+            metadata.pop(name, None)
+    after = {**before, "metadata": metadata, "status": status}
+    return raw if before == after else write_json(after)
+
+
+def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
+    """The object in the body of a PUT."""
+    media_type = content_type.partition(";")[0].strip().lower() or Encoding.JSON
+    if media_type not in list(Encoding):
+        raise unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            + ", ".join(Encoding)
+        )
+    try:
+        if media_type == Encoding.PROTOBUF:
+            sent_version, sent_kind, raw = open_envelope(body)
+            sent = {
+                "apiVersion": sent_version,
+                "kind": sent_kind,
+                **read_message(kind, parse_message(kind, raw)),
+            }
+        else:
+            sent = parse_object(body)
+        # An object may leave its type to the path of the request.
+        for name, expected in (("apiVersion", api_version), ("kind", kind)):
+            if sent.get(name) not in (None, "", expected):
+                raise ValueError(f"its {name} is {sent[name]}")
+        return sent
+    except ValueError as error:
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error}") from error
+
+
+def _check_identity(kind: str, document: Json, wanted: Json) -> None:
+    """The request must mean this object, and the version of it that there is if it names one."""
+    old, new = _metadata(document), _metadata(wanted)
+    name = old.get("name")
+    if new.get("name") != name:
+        raise bad_request(
+            f"the name of the object ({new.get('name') or ''}) does not match the name on the URL ({name})"
+        )
+    # Of what has no namespace the server forgets one that is given.
+    if old.get("namespace") and new.get("namespace") not in (None, "", old["namespace"]):
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    # A server says this of a PUT, and that the field is immutable (422) of a patch; either way it is another object.
+    if new.get("uid") and new["uid"] != old.get("uid"):
+        raise _conflict(
+            kind,
+            name,
+            f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old.get('uid')}",
+        )
+    if new.get("resourceVersion") and new["resourceVersion"] != old.get("resourceVersion"):
+        raise _conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+
+
+def _metadata(document: Json) -> Json:
+    metadata = document.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _conflict(kind: str, name: object, why: str) -> StatusError:
+    resource = f"{kind.lower()}s"
+    return StatusError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {resource} "{name}": {why}',
+        {"name": name, "kind": resource},
+    )
+
+
+def _prepared_node(status: Json, before: Json) -> Json:
+    """What the server does to the status of a node (SetDefaults_NodeStatus, nodeStatusStrategy)."""
+    prepared = dict(status)
+    if "capacity" in status:
+        prepared.setdefault("allocatable", status["capacity"])
+    if "config" not in before:
+        prepared.pop("config", None)
+    return prepared
+
+
+def _prepared_pod(status: Json, before: Json) -> Json:
+    """What the server does to the status of a pod (conversion of podIP, podStatusStrategy)."""
+    prepared = dict(status)
+    for name in ("qosClass", "observedGeneration"):
+        if name not in prepared and name in before:
+            prepared[name] = before[name]
+    if "conditions" in prepared:
+        prepared["conditions"] = _with_generations(prepared["conditions"], before.get("conditions", []))
+    # The single address decides, for kubelets that know no other.
+    addresses = prepared.get("podIPs", [])
+    if prepared.get("podIP") and (not addresses or addresses[0]["ip"] != prepared["podIP"]):
+        prepared["podIPs"] = [{"ip": prepared["podIP"]}]
+    elif addresses:
+        prepared["podIP"] = addresses[0]["ip"]
+    return prepared
+
+
+def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
+    """A condition that does not say of which generation it is keeps the one that it had."""
+    known: dict[str, list[int]] = {}
+    for each in before:
+        known.setdefault(each["type"], []).append(each.get("observedGeneration", 0))
+    kept = []
+    for each in conditions:
+        generations = known.get(each["type"])
+        generation = generations.pop(0) if generations else 0
+        kept.append({"observedGeneration": generation, **each} if generation else each)
+    return kept

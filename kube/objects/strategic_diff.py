@@ -1,0 +1,84 @@
+"""The strategic merge patch between two parsed JSON objects: what changed, and nothing else."""
+
+from typing import Any
+
+from kube.json_type import Json
+from kube.objects.merge_keys import MergeKeys, below, merge_keys_of
+from kube.objects.strategic_merge import DELETE_FROM, DIRECTIVE
+
+_REPLACE = {DIRECTIVE: "replace"}
+
+
+def strategic_diff(before: Json, after: Json, kind: str) -> Json:
+    """The patch that makes `after` of `before`, up to the order of elements in lists that are merged.
+
+    It also fits an object that others have changed meanwhile: fields and elements that are the same in both are
+    not in it. A null is the same as no field, as everywhere in the API.
+    """
+    return _changes(before, after, merge_keys_of(kind), "")
+
+
+def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
+    patch: Json = {name: None for name, value in before.items() if _gone(value, after.get(name))}
+    for name, new in after.items():
+        old, place = before.get(name), below(path, name)
+        if new is None or new == old:
+            continue
+        match old, new:
+            case dict(), dict():
+                # Equal but for nulls, or for the order of a merged list, is no change.
+                if changes := _changes(old, new, keys, place):
+                    patch[name] = changes
+            case ((list() | None), list()) if keys.get(place):
+                if elements := _elements(old or [], new, keys, place):
+                    patch[name] = elements
+                elif old is None:
+                    patch[name] = []
+            case list(), list() if place in keys:
+                patch |= _texts(name, old, new)
+            case _:
+                patch[name] = _added(new, keys, place)
+    return patch
+
+
+def _gone(old: Any, new: Any) -> bool:
+    return old is not None and new is None
+
+
+def _added(value: Any, keys: MergeKeys, path: str) -> Any:
+    """A value where none was, written so that it also fits an object that has one."""
+    return _changes({}, value, keys, path) if isinstance(value, dict) else value
+
+
+def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -> list[Any]:
+    """What changed in a list with a merge key; the whole list where the key does not tell its elements apart."""
+    key = keys[path]
+    old, new = _by_key(before, key), _by_key(after, key)
+    if old is None or new is None:
+        return [_REPLACE, *after] if before != after else []
+    patch: list[Any] = [{DIRECTIVE: "delete", key: identity} for identity in old if identity not in new]
+    for identity, element in new.items():
+        if identity not in old:
+            patch.append(element)
+        elif changes := _changes(old[identity], element, keys, path):
+            patch.append({key: identity, **changes})
+    return patch
+
+
+def _by_key(elements: list[Any], key: str) -> dict[str, Json] | None:
+    """None where elements repeat a key, or have none."""
+    named: dict[str, Json] = {}
+    for element in elements:
+        identity = element.get(key) if isinstance(element, dict) else None
+        if not isinstance(identity, str) or identity in named:
+            return None
+        named[identity] = element
+    return named
+
+
+def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
+    """What a list of texts gained and lost."""
+    gained = [text for text in after if text not in before]
+    lost = [text for text in before if text not in after]
+    patch: Json = {name: gained} if gained else {}
+    return patch | {f"{DELETE_FROM}{name}": lost} if lost else patch

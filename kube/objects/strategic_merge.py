@@ -1,0 +1,249 @@
+"""Strategic merge patches applied to parsed JSON, as apimachinery's strategicpatch does: lists by merge keys, and
+the directives `$patch`, `$retainKeys`, `$setElementOrder/…` and `$deleteFromPrimitiveList/…`.
+
+Nothing given is written to. What comes back shares with it all that did not change.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from kube.errors import bad_request
+from kube.json_type import Json
+from kube.objects.merge_keys import MergeKeys, below
+
+DIRECTIVE = "$patch"
+RETAIN_KEYS = "$retainKeys"
+SET_ORDER = "$setElementOrder/"
+DELETE_FROM = "$deleteFromPrimitiveList/"
+
+
+def strategic_merge(original: Json, patch: Json, keys: MergeKeys, path: str = "") -> Json:
+    """The object that a patch makes of another; 400 for a patch that misuses a directive."""
+    if DIRECTIVE in patch:
+        return _directed(patch)
+    merged, rest = _retained(original, patch), dict(patch)
+    rest.pop(RETAIN_KEYS, None)
+    for field in [each for each in rest if each.startswith(SET_ORDER)]:
+        _merge_in_order(merged, rest, field, keys, path)
+    for field, value in rest.items():
+        if field.startswith(DELETE_FROM):
+            _delete_from(merged, field, value)
+        elif value is None:
+            merged.pop(field, None)
+        elif field in merged:
+            _merge_field(merged, field, value, keys, below(path, field))
+        else:
+            _put(merged, field, value)
+    return merged
+
+
+def _directed(patch: Json) -> Json:
+    directive = patch[DIRECTIVE]
+    if directive == "replace":
+        content: Json = _cleaned({name: value for name, value in patch.items() if name != DIRECTIVE})
+        return content
+    if directive == "delete":
+        return {}
+    raise bad_request(f"unknown patch type: {directive}")
+
+
+def _retained(original: Json, patch: Json) -> Json:
+    """A copy of the object, with only the keys that the patch retains if it says so."""
+    if RETAIN_KEYS not in patch:
+        return dict(original)
+    retained = patch[RETAIN_KEYS]
+    if not isinstance(retained, list) or not all(isinstance(each, str) for each in retained):
+        raise bad_request("invalid patch format of retainKeys")
+    for name, value in patch.items():
+        is_directive = name.startswith((RETAIN_KEYS, SET_ORDER, DELETE_FROM))
+        if value is not None and not is_directive and name not in retained:
+            raise bad_request("invalid patch format of retainKeys")
+    return {name: value for name, value in original.items() if name in retained}
+
+
+def _merge_field(merged: Json, field: str, value: Any, keys: MergeKeys, path: str) -> None:
+    match merged[field], value:
+        case dict() as old, dict():
+            merged[field] = strategic_merge(old, value, keys, path)
+        case list() as old, list() if path in keys:
+            merged[field] = _merged_list(old, value, keys, path)
+        case _:
+            _put(merged, field, value)
+
+
+def _put(merged: Json, field: str, value: Any) -> None:
+    """What has nothing to be merged with: taken over but for directives and nulls."""
+    if isinstance(value, dict) and DIRECTIVE in value:
+        merged.pop(field, None)
+    else:
+        merged[field] = _cleaned(value)
+
+
+def _cleaned(value: Any) -> Any:
+    """Without directives, and without nulls in objects."""
+    if isinstance(value, dict):
+        return {
+            name: _cleaned(each)
+            for name, each in value.items()
+            if each is not None
+            and not name.startswith((RETAIN_KEYS, SET_ORDER, DELETE_FROM))
+            and not (isinstance(each, dict) and DIRECTIVE in each)
+        }
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value if not (isinstance(each, dict) and DIRECTIVE in each)]
+    return value
+
+
+def _delete_from(merged: Json, field: str, value: Any) -> None:
+    name = field.removeprefix(DELETE_FROM)
+    if value is None:
+        merged.pop(name, None)
+        return
+    removed = {_identity(each, "") for each in _list(value, "invalid patch format of primitive list")}
+    if isinstance(merged.get(name), list):
+        merged[name] = [each for each in merged[name] if _identity(each, "") not in removed]
+
+
+def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path: str) -> None:
+    """One `$setElementOrder/…` with the list that it speaks of, both taken out of `rest`."""
+    malformed = "invalid patch format of setElementOrder list"
+    order = _list(rest.pop(field), malformed)
+    name = field.removeprefix(SET_ORDER)
+    list_path = below(path, name)
+    key = keys.get(list_path, "")
+    old, new = merged.get(name), rest.get(name)
+    if name in rest:
+        _check_order(_list(new, malformed), order, key)
+    if old is not None:
+        _list(old, malformed)
+    if name not in rest:
+        both = old
+    elif old is None:
+        both = _cleaned(new)
+    else:
+        both = _merged_list(old, new or [], keys, list_path) if list_path in keys else _cleaned(new)
+    rest.pop(name, None)
+    if both is not None:
+        merged[name] = _interleaved(both, order, _live(old or [], new or [], key), key)
+
+
+def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
+    """The order in which elements count as being on the server.
+
+    With deletions, added elements take the places that became free: apimachinery writes them there in its array.
+    """
+    directives = [each for each in patch if isinstance(each, dict) and DIRECTIVE in each]
+    if not original or not directives or any(each[DIRECTIVE] != "delete" for each in directives):
+        return original
+    deleted = {_identity(each, key) for each in directives}
+    kept = [each for each in original if _identity(each, key) not in deleted]
+    known = _places(kept, key)
+    added = [each for each in patch if DIRECTIVE not in each and _identity(each, key) not in known]
+    return [*kept, *added][: len(original)]
+
+
+def _check_order(patch: Sequence[Any], order: Sequence[Any], key: str) -> None:
+    """Elements of the patch must come in the order that it sets."""
+    if not patch or not order:
+        return
+    wanted = iter([_identity(each, key) for each in order])
+    for each in patch:
+        if isinstance(each, dict) and DIRECTIVE in each:
+            continue
+        if _identity(each, key) not in wanted:  # reads on to the next that is the same
+            raise bad_request("the order of the patch's list is not that of its $setElementOrder list")
+
+
+def _merged_list(original: list[Any], patch: list[Any], keys: MergeKeys, path: str) -> list[Any]:
+    if not original and not patch:
+        return original
+    key = keys[path]
+    kept, added = original, patch
+    if key:
+        kept, added = _without_special(original, patch, key)
+        merged = _merged_elements(kept, added, keys, path)
+    else:
+        merged = list(dict.fromkeys(_identity(each, "") for each in [*original, *patch]))
+    return _interleaved(merged, added, kept, key)
+
+
+def _without_special(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """Both lists after the elements of the patch that are directives had their effect."""
+    plain: list[Any] = []
+    deleted = set()
+    replace = False
+    for element in patch:
+        if not isinstance(element, dict):
+            raise bad_request("list element types are not identical")
+        match element.get(DIRECTIVE):
+            case None:
+                plain.append(element)
+            case "delete":
+                deleted.add(_identity(element, key))
+            case "replace":
+                replace = True
+            case other:
+                raise bad_request(f"unknown patch type: {other} in a list")
+    if replace:
+        return [_cleaned(element) for element in plain], []
+    return [each for each in original if not deleted or _identity(each, key) not in deleted], plain
+
+
+def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, path: str) -> list[Any]:
+    key = keys[path]
+    merged = list(original)
+    # Of elements with the same key the first one is merged into.
+    places = {_identity(each, key): place for place, each in reversed(list(enumerate(merged)))}
+    for element in patch:
+        identity = _identity(element, key)
+        if identity in places:
+            place = places[identity]
+            merged[place] = strategic_merge(merged[place], element, keys, path)
+        else:
+            places[identity] = len(merged)
+            merged.append(_cleaned(element))
+    return merged
+
+
+def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: str) -> list[Any]:
+    """Elements that `order` names in its order, and the others between them where they were."""
+    ordered, live = _places(order, key), _places(original, key)
+    named = [each for each in merged if _identity(each, key) in ordered]
+    named.sort(key=lambda each: ordered[_identity(each, key)])
+    rest = [each for each in merged if _identity(each, key) not in ordered]
+    rest.sort(key=lambda each: live.get(_identity(each, key), len(live)))
+    others = deque(rest)
+    result: list[Any] = []
+    for each in named:
+        place = live.get(_identity(each, key))
+        while others and place is not None and live.get(_identity(others[0], key), place) < place:
+            result.append(others.popleft())
+        result.append(each)
+    return [*result, *others]
+
+
+def _places(elements: list[Any], key: str) -> dict[Any, int]:
+    """The first place of each identity."""
+    return {_identity(each, key): place for place, each in reversed(list(enumerate(elements)))}
+
+
+def _identity(element: Any, key: str) -> Any:
+    """What tells the elements of a list apart: a field, or a text or number itself."""
+    if not key:
+        identity = element
+    elif not isinstance(element, dict):
+        raise bad_request("list element types are not identical")
+    elif key not in element:
+        raise bad_request(f"an element does not contain the declared merge key: {key}")
+    else:
+        identity = element[key]
+    if isinstance(identity, dict | list):
+        raise bad_request("lists of lists or objects have no order without a merge key")
+    return identity
+
+
+def _list(value: Any, otherwise: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise bad_request(otherwise)
+    return value

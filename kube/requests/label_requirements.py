@@ -1,0 +1,226 @@
+"""The conditions of a label selector, and the parser that reads them as a kube-apiserver does.
+
+Source: k8s.io/apimachinery, pkg/labels/selector.go.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kube.requests.label_syntax import key_faults, value_faults
+from kube.requests.query import parse_integer
+from kube.requests.quoting import quoted
+
+
+class Operator(StrEnum):
+    """How a label is asked for. "=", "==" and "!=" are IN and NOT_IN of one value."""
+
+    IN = "in"
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    ABSENT = "!"
+    GREATER = ">"
+    LESS = "<"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LabelRequirement:
+    """One condition; `values` are sorted and without repetition, one decimal number for GREATER and LESS."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """NOT_IN and ABSENT hold for an object without the label, every other operator does not."""
+        value = labels.get(self.key)
+        if value is None:
+            return self.operator is Operator.NOT_IN or self.operator is Operator.ABSENT
+        match self.operator:
+            case Operator.IN:
+                return value in self.values
+            case Operator.NOT_IN:
+                return value not in self.values
+            case Operator.EXISTS:
+                return True
+            case Operator.ABSENT:
+                return False
+            case _:
+                return self._compares(value)
+
+    def _compares(self, value: str) -> bool:
+        try:
+            number = parse_integer(value)
+        except ValueError:
+            return False
+        bound = int(self.values[0])
+        return number > bound if self.operator is Operator.GREATER else number < bound
+
+    def __str__(self) -> str:
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.ABSENT:
+                return f"!{self.key}"
+            case Operator.GREATER | Operator.LESS:
+                return f"{self.key}{self.operator}{self.values[0]}"
+        if len(self.values) == 1:
+            return f"{self.key}{'=' if self.operator is Operator.IN else '!='}{self.values[0]}"
+        return f"{self.key} {self.operator} ({','.join(self.values)})"
+
+
+def parse_label_requirements(text: str) -> list[LabelRequirement]:
+    """The conditions of a labelSelector in the order of the text; ValueError in the words of a kube-apiserver."""
+    return _Parser(text).requirements()
+
+
+# A piece with the blanks before it. The server's lexer takes a NUL for an end: between two pieces for the end
+# of the text, behind a piece for the end of that piece, where it is swallowed.
+_PIECE = re.compile("[ \t\r\n]*(?:(==|!=|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?)?")
+_SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">"})
+_END = ""
+_COMPARISONS = {
+    "=": Operator.IN,
+    "==": Operator.IN,
+    "!=": Operator.NOT_IN,
+    ">": Operator.GREATER,
+    "<": Operator.LESS,
+    "in": Operator.IN,
+    "notin": Operator.NOT_IN,
+}
+
+
+class _Parser:
+    """The server's parser, function by function, because its errors depend on where it stood.
+
+    A piece is its text, "" the end. "in" and "notin" are words too: they may be keys and values.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._pieces = _pieces(text)
+        self._at = 0
+
+    def requirements(self) -> list[LabelRequirement]:
+        found: list[LabelRequirement] = []
+        while self._next != _END:
+            if not self._begins_requirement():
+                raise ValueError(f"found '{self._next}', expected: !, identifier, or 'end of string'")
+            try:
+                found.append(self._requirement())
+            except ValueError as error:
+                raise ValueError(f"unable to parse requirement: {error}") from None
+            piece = self._take()
+            if piece == _END:
+                break
+            if piece != ",":
+                raise ValueError(f"found '{piece}', expected: ',' or 'end of string'")
+            if not self._begins_requirement():
+                raise ValueError(f"found '{self._next}', expected: identifier after ','")
+        return found
+
+    @property
+    def _next(self) -> str:
+        return self._pieces[self._at]
+
+    def _take(self) -> str:
+        piece = self._pieces[self._at]
+        self._at = min(self._at + 1, len(self._pieces) - 1)
+        return piece
+
+    def _begins_requirement(self) -> bool:
+        return _is_word(self._next) or self._next == "!"
+
+    def _requirement(self) -> LabelRequirement:
+        absent = self._next == "!"
+        if absent:
+            self._take()
+        key = self._take()
+        if not _is_word(key):
+            raise ValueError(f"found '{key}', expected: identifier")
+        faults = key_faults(key)
+        if faults:
+            raise ValueError(f"<nil>: Invalid value: {quoted(key)}: {'; '.join(faults)}")
+        if absent:
+            return LabelRequirement(key, Operator.ABSENT)
+        if self._next in (_END, ","):
+            return LabelRequirement(key, Operator.EXISTS)
+        spelled = self._take()
+        operator = _COMPARISONS.get(spelled)
+        if operator is None:
+            raise ValueError(f"found '{spelled}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._value_set() if spelled in ("in", "notin") else {self._single_value()}
+        return _comparison(key, operator, sorted(values))
+
+    def _single_value(self) -> str:
+        if self._next in (_END, ","):
+            return ""
+        piece = self._take()
+        if not _is_word(piece):
+            raise ValueError(f"found '{piece}', expected: identifier")
+        return piece
+
+    def _value_set(self) -> set[str]:
+        piece = self._take()
+        if piece != "(":
+            raise ValueError(f"found '{piece}' expected: '('")
+        if self._next == ")":
+            self._take()
+            return {""}
+        if not (_is_word(self._next) or self._next == ","):
+            raise ValueError(f"found '{self._next}', expected: ',', ')' or identifier")
+        values = self._value_list()
+        self._take()
+        return values
+
+    def _value_list(self) -> set[str]:
+        """Up to the closing parenthesis; nothing before, between or after commas is the empty value."""
+        values: set[str] = set()
+        while True:
+            piece = self._take()
+            if _is_word(piece):
+                values.add(piece)
+                if self._next == ")":
+                    return values
+                if self._next != ",":
+                    raise ValueError(f"found '{self._next}', expected: ',' or ')'")
+            elif piece == ",":
+                if not values or self._next in (",", ")"):
+                    values.add("")
+                if self._next == ")":
+                    return values
+            else:
+                raise ValueError(f"found '{piece}', expected: ',', or identifier")
+
+
+def _pieces(text: str) -> list[str]:
+    """The text's pieces, the last of which is _END."""
+    pieces, at = [], 0
+    while match := _PIECE.match(text, at):
+        pieces.append(match[1] or _END)
+        at = match.end()
+        if pieces[-1] == _END:
+            break
+    return pieces
+
+
+def _is_word(piece: str) -> bool:
+    return piece != _END and piece not in _SYMBOLS
+
+
+def _comparison(key: str, operator: Operator, values: list[str]) -> LabelRequirement:
+    faults = []
+    if operator in (Operator.GREATER, Operator.LESS):
+        try:
+            number = parse_integer(values[0])
+        except ValueError:
+            why = "for 'Gt', 'Lt' operators, the value must be an integer"
+            faults.append(f"values[0]: Invalid value: {quoted(values[0])}: {why}")
+    for index, value in enumerate(values):
+        if found := value_faults(value):
+            faults.append(f"values[{index}][{key}]: Invalid value: {quoted(value)}: {'; '.join(found)}")
+    if faults:
+        raise ValueError(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
+    if operator in (Operator.GREATER, Operator.LESS):
+        values = [str(number)]
+    return LabelRequirement(key, operator, tuple(values))

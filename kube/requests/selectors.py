@@ -1,0 +1,143 @@
+"""Label and field selectors: parsed as a kube-apiserver parses them, matched, and written canonically.
+
+Two selectors that differ only in the order or the spelling of the same requirements are equal and have the same
+canonical text. Source of the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kube.requests.label_requirements import LabelRequirement, parse_label_requirements
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All of its requirements must hold; they are sorted and without repetition."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every object matches, whatever its labels."""
+        return not self.requirements
+
+    @property
+    def canonical(self) -> str:
+        """The text that parses to this selector, the same for every spelling of it."""
+        return ",".join(map(str, self.requirements))
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FieldRequirement:
+    """One condition on a field such as "spec.nodeName"."""
+
+    field: str
+    equal: bool
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.field}{'=' if self.equal else '!='}{escape_value(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """All of its requirements must hold; they are sorted and without repetition.
+
+    Which fields a resource has is not known here: the caller compares `fields` with those that it can read.
+    """
+
+    requirements: tuple[FieldRequirement, ...] = ()
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every object matches, whatever its fields."""
+        return not self.requirements
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields that are asked about."""
+        return frozenset(requirement.field for requirement in self.requirements)
+
+    @property
+    def canonical(self) -> str:
+        """The text that parses to this selector, the same for every spelling of it."""
+        return ",".join(map(str, self.requirements))
+
+    def matches(self, value_of: Callable[[str], str]) -> bool:
+        """Whether an object is selected whose field `f` is `value_of(f)`, "" for an absent one."""
+        return all((value_of(each.field) == each.value) == each.equal for each in self.requirements)
+
+    def exact(self, field: str) -> str | None:
+        """The value that a field must have, None where several are possible."""
+        for requirement in self.requirements:
+            if requirement.field == field and requirement.equal:
+                return requirement.value
+        return None
+
+
+# The same few selectors come with every request of a component. Longer ones (characters) are parsed each time, so that
+# nobody fills the memory with them.
+_CACHED = 1024
+_MAX_CACHED_LENGTH = 1024
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """The selector of a labelSelector parameter; ValueError in the words of a kube-apiserver."""
+    return _label_selector(text) if len(text) <= _MAX_CACHED_LENGTH else _label_selector.__wrapped__(text)
+
+
+def parse_field_selector(text: str) -> FieldSelector:
+    r"""The selector of a fieldSelector parameter, where "\" escapes "," "=" and "\" in a value.
+
+    Raises ValueError in the words of a kube-apiserver.
+    """
+    return _field_selector(text) if len(text) <= _MAX_CACHED_LENGTH else _field_selector.__wrapped__(text)
+
+
+def escape_value(value: str) -> str:
+    r"""A value as a field selector must spell it: with a "\" before each "\", "," and "="."""
+    return _SPECIAL.sub(r"\\\g<0>", value)
+
+
+# Terms are what lies between commas that no "\" escapes.
+_TERM = re.compile(r"(?:[^,\\]|\\.|\\\Z)+", re.DOTALL)
+# The first operator splits a term; nothing is escaped before it.
+_OPERATOR = re.compile("(.*?)(!=|==|=)", re.DOTALL)
+_SPECIAL = re.compile(r"[\\,=]")
+_ESCAPE = re.compile(r"\\(.?)|([,=])", re.DOTALL)
+
+
+@lru_cache(maxsize=_CACHED)
+def _label_selector(text: str) -> LabelSelector:
+    return LabelSelector(tuple(sorted(set(parse_label_requirements(text)))))
+
+
+@lru_cache(maxsize=_CACHED)
+def _field_selector(text: str) -> FieldSelector:
+    requirements = set()
+    for term in sorted(_TERM.findall(text)):
+        match = _OPERATOR.match(term)
+        if match is None:
+            raise ValueError(f"invalid selector: '{text}'; can't understand '{term}'")
+        field, value = match[1], _unescaped(term[match.end() :])
+        if field or value:
+            requirements.add(FieldRequirement(field, match[2] != "!=", value))
+    return FieldSelector(tuple(sorted(requirements)))
+
+
+def _unescaped(value: str) -> str:
+    return _ESCAPE.sub(_plain, value) if _SPECIAL.search(value) else value
+
+
+def _plain(match: re.Match[str]) -> str:
+    if match[2]:
+        raise ValueError(f"invalid field selector: unescaped character in value: {ord(match[2])}")
+    if match[1] not in ("\\", ",", "="):
+        raise ValueError(f"invalid field selector: invalid escape sequence: {match[0]}")
+    return match[1]

@@ -1,0 +1,3 @@
+"""From the cloud to a watch: a reflector fills a store, a projection filters it, a view serves it. No HTTP server,
+no disk.
+"""

@@ -1,0 +1,325 @@
+"""Keeps a store equal to what the cloud answers to one question: list, watch, resume, and list again when it must.
+
+The rules are those of client-go's reflector; errors are sorted by whose fault they are and what to do about them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kube.concurrency.backoff import Backoff
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, Client, Unreachable
+from kube.requests.request_info import ResourceType
+from kube.store.store import Item, Key, Store
+from kube.wire.codec import Codec, ListPage, WatchFrame, codec_for
+from kube.wire.encoding import Encoding
+
+PAGE = 500
+"""Objects a page, client-go's pager's: bounds the memory that one answer takes."""
+WATCH_SECONDS = (300.0, 600.0)
+"""Between these a watch asks to be ended by the server, as client-go's reflector."""
+WATCH_MARGIN = 15.0
+"""Seconds past the asked end after which the link is taken for dead."""
+SHORT_WATCH = 1.0
+"""Seconds under which a watch without an event counts as a failure, as client-go's reflector."""
+EARLY = 30.0
+"""Seconds before the asked end from which on a watch's end says nothing of the server."""
+THREAD_THRESHOLD = 256 * 1024
+"""Bytes from which a list is split in a thread, so that the event loop keeps serving."""
+LONG_LIST = 1000
+"""Objects from which they are looked at in a thread: some milliseconds of the event loop's time."""
+
+logger = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """What a reflector is doing; shown in /debug."""
+
+    STOPPED = "stopped"
+    LISTING = "listing"
+    WATCHING = "watching"
+    WAITING = "waiting to try again"
+    REFUSED = "refused by the cloud"
+
+
+@dataclass(frozen=True, slots=True)
+class ListWatch:
+    """What a source asks of the cloud. Selectors are the cloud's to evaluate, in their canonical form."""
+
+    type: ResourceType
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+    encoding: Encoding = Encoding.PROTOBUF
+    metadata_only: bool = False
+    """Ask for PartialObjectMetadata: where only names and labels matter, the rest need not cross the link."""
+
+    @property
+    def path(self) -> str:
+        return self.type.path(self.namespace)
+
+    @property
+    def query(self) -> dict[str, str]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: text for name, text in selectors.items() if text}
+
+    @property
+    def accept(self) -> str:
+        types = [Encoding.JSON] if self.encoding is Encoding.JSON else [Encoding.PROTOBUF, Encoding.JSON]
+        return ",".join(types)
+
+    def accept_as(self, kind: str) -> str:
+        """The Accept header of a list (kind "…List") or watch in the question's representation."""
+        if not self.metadata_only:
+            return self.accept
+        return ",".join(f"{each};as={kind};g=meta.k8s.io;v=v1" for each in self.accept.split(","))
+
+
+class Malformed(Exception):
+    """An answer that is not what the protocol says: the copy stays as it is, and is fetched anew."""
+
+
+class Reflector:
+    """One task, started by `run`. `error` is what stands between the store and the cloud now, if anything."""
+
+    def __init__(
+        self,
+        client: Client,
+        list_watch: ListWatch,
+        store: Store,
+        backoff: Backoff | None = None,
+        returned: Callable[[int], None] | None = None,
+    ) -> None:
+        """`returned` is told after an outage which version the cloud is at, before the watch goes on: a restored cloud
+        would accept a watch from a version that it has not reached, and stay silent. One reflector of a process is
+        enough to notice that, since versions are the whole cluster's."""
+        self.client = client
+        self._list_watch = list_watch
+        self._store = store
+        self._backoff = backoff or Backoff()
+        self._stale = True
+        self._refusal: StatusError | None = None
+        self._hurry = asyncio.Event()
+        self._doubtful = False
+        self._returned = returned
+        self._work: asyncio.Task[None] | None = None
+        self._interrupted = False
+        self.state = State.STOPPED
+        self.error: StatusError | Unreachable | Malformed | None = None
+        self.changed = Pulse()
+        """Beats when `state` or `error` changed."""
+        self.lists = 0
+        self.watches = 0
+
+    @property
+    def refusal(self) -> StatusError | None:
+        """The cloud's own answer to the question when it is a definite no, to be handed to clients as it is.
+
+        It holds until the cloud says otherwise: that nobody answers any more is no permission.
+        """
+        return self._refusal
+
+    def remember_refusal(self, refusal: StatusError) -> None:
+        """What the cloud said to an earlier process, until it says otherwise."""
+        self._refusal = refusal
+        self.changed.beat()
+
+    def hurry(self) -> None:
+        """Somebody asks now: do not wait out the rest of a delay."""
+        self._hurry.set()
+
+    def recovered(self) -> None:
+        """The cloud is back: how often it could not be reached says nothing of what it answers now."""
+        self._backoff.forget()
+        self.hurry()
+
+    async def run(self) -> None:
+        """Work until cancelled. A store that is complete already is gone on with from its version."""
+        self._stale, self._doubtful = not self._store.complete, self._store.complete
+        try:
+            while True:
+                try:
+                    await self._uninterrupted()
+                except (StatusError, Unreachable, Malformed) as error:
+                    await self._rest(error)
+                except Exception as error:
+                    # A bug of ours, here or in a listener: the copy may be wrong now, but must not stop for good.
+                    logger.exception("%s: the reflector failed", self._list_watch.path)
+                    await self._rest(Malformed(f"{type(error).__name__}: {error}"))
+        finally:
+            self._be(State.STOPPED, self.error)
+
+    def distrust(self) -> None:
+        """List anew, whatever is being done: the versions that were resumed from mean nothing any more."""
+        self._stale = True
+        if self._work is not None and not self._work.done():
+            self._interrupted = True
+            self._work.cancel()
+
+    async def _uninterrupted(self) -> None:
+        self._work = asyncio.create_task(self._round(), name=f"watch {self._list_watch.path}")
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if not self._interrupted:
+                raise
+            self._interrupted = False
+
+    async def _round(self) -> None:
+        if self._stale:
+            self._be(State.LISTING, self.error)
+            self.lists += 1
+            await self._list()
+            self._stale = self._doubtful = False
+            self._refusal = None
+        elif self._doubtful and self._returned is not None:
+            self._returned(await self._current_version())
+            self._doubtful = False
+        await self._watch()
+
+    async def _rest(self, error: StatusError | Unreachable | Malformed) -> None:
+        delay = self._backoff.next()
+        self._doubtful = True
+        if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
+            self._stale = True
+        refused = False
+        if isinstance(error, StatusError) and error.code in REFUSALS:
+            refused, self._stale, self._refusal = True, True, error
+        logger.log(
+            logging.INFO if isinstance(error, StatusError) else logging.DEBUG,
+            "%s: %s; next try in %.1f s",
+            self._list_watch.path,
+            error,
+            delay,
+        )
+        self._be(State.REFUSED if refused else State.WAITING, error)
+        self._hurry.clear()
+        # A client may cut a delay short, but not below the first step: clients that loop must not loop the cloud.
+        await asyncio.sleep(min(delay, self._backoff.first))
+        try:
+            async with asyncio.timeout(max(0.0, delay - self._backoff.first)):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+
+    def _be(self, state: State, error: StatusError | Unreachable | Malformed | None) -> None:
+        if (state, error) != (self.state, self.error):
+            self.state, self.error = state, error
+            self.changed.beat()
+
+    async def _list(self) -> None:
+        query = {**self._list_watch.query, "limit": str(PAGE)}
+        pages: list[ListPage] = []
+        while True:
+            try:
+                answer = await self.client.request(
+                    "GET",
+                    self._list_watch.path,
+                    query=query,
+                    accept=self._list_watch.accept_as("PartialObjectMetadataList"),
+                )
+            except StatusError as error:
+                if error.code != 410 or not pages:
+                    raise
+                # The pages' snapshot is too old: take all of it at once, as client-go's pager does.
+                pages.clear()
+                query = self._list_watch.query
+                continue
+            codec = _codec(answer.content_type)
+            pages.append(await _page(codec, answer))
+            if not pages[-1].continue_token:
+                break
+            query = {**query, "continue": pages[-1].continue_token}
+        first = pages[0]
+        raws = [raw for page in pages for raw in page.items]
+        try:
+            items = await read_items(self._store, codec, raws)
+        except ValueError as error:
+            raise Malformed(f"list: {error}") from error
+        self._store.take(codec, first.api_version, first.kind, pages[-1].version, items)
+
+    async def _current_version(self) -> int:
+        """The version that the cloud is at, from the smallest list there is."""
+        query = {**self._list_watch.query, "limit": "1"}
+        accept = self._list_watch.accept_as("PartialObjectMetadataList")
+        answer = await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
+        return (await _page(_codec(answer.content_type), answer)).version
+
+    async def _watch(self) -> None:
+        seconds = random.uniform(*WATCH_SECONDS)
+        query = {
+            **self._list_watch.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(self._store.version),
+            "timeoutSeconds": str(int(seconds)),
+        }
+        self.watches += 1
+        began, events = time.monotonic(), 0
+        async with self.client.watch(
+            self._list_watch.path,
+            query=query,
+            accept=self._list_watch.accept_as("PartialObjectMetadata"),
+            timeout=seconds + WATCH_MARGIN,
+        ) as stream:
+            self._refusal = None
+            self._be(State.WATCHING, None)
+            reader = _codec(stream.content_type).frames()
+            try:
+                async for chunk in stream.chunks:
+                    for frame in reader.feed(chunk):
+                        events += 1
+                        self._take(frame)
+                reader.close()
+            except ValueError as error:
+                raise Malformed(f"watch: {error}") from error
+        lasted = time.monotonic() - began
+        self._doubtful = lasted < seconds - EARLY
+        if not events and lasted < SHORT_WATCH:
+            raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
+
+    def _take(self, frame: WatchFrame) -> None:
+        match frame.type:
+            case "ADDED" | "MODIFIED" | "DELETED":
+                self._store.apply(frame.type, frame.raw)
+            case "BOOKMARK":
+                self._store.advance(self._store.codec.peek(frame.raw).version)
+            case _ if frame.status is not None:
+                raise frame.status
+            case _:
+                raise ValueError(f"unknown event type {frame.type!r}")
+
+
+async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:
+    """What a store takes of a list; ValueError when an object cannot be read."""
+    if len(raws) < LONG_LIST:
+        return store.items(codec, raws)
+    return await asyncio.to_thread(store.items, codec, raws)
+
+
+REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
+"""Answers about the question itself: asking again soon changes nothing, and clients must see them."""
+
+
+def _codec(content_type: str) -> Codec:
+    try:
+        return codec_for(Encoding(content_type))
+    except ValueError:
+        raise Malformed(f"the cloud answered in {content_type or 'no media type'}") from None
+
+
+async def _page(codec: Codec, answer: ApiResponse) -> ListPage:
+    try:
+        if len(answer.body) < THREAD_THRESHOLD:
+            return codec.decode_list(answer.body)
+        return await asyncio.to_thread(codec.decode_list, answer.body)
+    except ValueError as error:
+        raise Malformed(f"list: {error}") from error

@@ -1,0 +1,227 @@
+"""The node's one copy of what the cloud answered to one question: raw objects by key, and the version they are of.
+
+A store knows nothing of where its objects come from or of who reads them. Writers hand it lists and watch events;
+listeners are told of each change once, in the order of versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kube.concurrency.pulse import Pulse
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import Codec
+
+Key = tuple[str, str]
+"""Namespace ("" for cluster-scoped kinds) and name."""
+
+
+class Item:
+    """One object at one version: its raw form, and what selectors need of it. Never changed.
+
+    `origin` is the item as the cloud sent it: selectors see that one, whatever filters made of it, as they would
+    at a kube-apiserver.
+    """
+
+    __slots__ = ("_fields", "_origin", "key", "labels", "raw", "store", "version")
+
+    def __init__(
+        self,
+        store: Store,
+        key: Key,
+        version: int,
+        labels: Mapping[str, str],
+        raw: bytes,
+        origin: Item | None = None,
+    ) -> None:
+        self.store = store
+        self.key = key
+        self.version = version
+        self.labels = labels
+        self.raw = raw
+        self._origin = origin
+        self._fields: dict[str, str] | None = None
+
+    def field(self, path: str) -> str:
+        """A field that a field selector names, "" when absent; the parsed ones are remembered."""
+        if self._origin is not None:
+            return self._origin.field(path)
+        if path == "metadata.name":
+            return self.key[1]
+        if path == "metadata.namespace":
+            return self.key[0]
+        if self._fields is None:
+            self._fields = {}
+        if path not in self._fields:
+            *parents, name = path.split(".")
+            node = self.decode().fields
+            for parent in parents:
+                node = node.child(parent)
+            self._fields[path] = node.text(name)
+        return self._fields[path]
+
+    def decode(self) -> ApiObject:
+        """A fresh object that the caller may write to; ValueError when the raw form is malformed."""
+        return decode_object(self.store.codec.encoding, self.store.api_version, self.store.kind, self.raw)
+
+    def served_as(self, raw: bytes) -> Item:
+        """What a chain of filters made of this object."""
+        return Item(self.store, self.key, self.version, self.labels, raw, self._origin or self)
+
+    def at(self, version: int) -> Item:
+        """This object with another metadata.resourceVersion: how Kubernetes reports a deletion."""
+        if version == self.version:
+            return self
+        raw = self.store.codec.with_version(self.raw, version)
+        return Item(self.store, self.key, version, self.labels, raw, self._origin or self)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
+
+    version: int
+    key: Key
+    old: Item | None
+    new: Item | None
+    last: Item | None = None
+
+
+class Listener(Protocol):
+    """Told of what happens to a store, synchronously and in the order of versions."""
+
+    def changed(self, change: Change) -> None: ...
+
+    def advanced(self) -> None:
+        """The store's version moved on without a change (a bookmark, or the end of a list)."""
+
+    def restarted(self) -> None:
+        """Versions went backwards: the cloud was restored from a backup, and no history holds any more."""
+
+
+class Store:
+    """Objects of one kind, complete as of `version`."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.shown = 0
+        """The latest version that a client was told, where that is later than the store's: see `View.listing`."""
+        self.complete = False
+        self._codec: Codec | None = None
+        self.api_version = ""
+        self.kind = ""
+        self._items: dict[Key, Item] = {}
+        self._listeners: list[Listener] = []
+        self._pulse = Pulse()
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of the encoding that the cloud answered in; RuntimeError before the first list."""
+        if self._codec is None:
+            raise RuntimeError("the store has not been filled yet")
+        return self._codec
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items.values())
+
+    def get(self, key: Key) -> Item | None:
+        return self._items.get(key)
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def forget(self, listener: Listener) -> None:
+        self._listeners.remove(listener)
+
+    def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:
+        """Take a whole list. ValueError when an object cannot be read: then nothing has changed."""
+        self.take(codec, api_version, kind, version, self.items(codec, raws))
+
+    def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+        """What `take` takes. It changes nothing, so that a thread may do it for a long list. ValueError as above."""
+        return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
+
+    def take(self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]) -> None:
+        """Take a whole list. What it changes is told as single changes, so that a list is no event to a client.
+
+        A change carries the object's own version; an object that is gone went at the list's version, the only
+        one that is known.
+        """
+        known = self.complete
+        behind = version < max(self.version, self.shown)
+        restarted = known and (behind or codec.encoding is not self.codec.encoding)
+        follows = known and not restarted
+        changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
+        self._codec, self.api_version, self.kind = codec, api_version, kind
+        if not follows:
+            self._items = items
+            self.version, self.shown = (version, 0) if restarted else (self.version, self.shown)
+        self.complete = True
+        if restarted:
+            for listener in self._listeners:
+                listener.restarted()
+        for change in changes:
+            self._commit(change)
+        self.advance(version)
+
+    def apply(self, event_type: str, raw: bytes) -> None:
+        """Take one ADDED, MODIFIED or DELETED event of a watch; ValueError when its object cannot be read."""
+        item = self._item(raw)
+        old = self._items.get(item.key)
+        if event_type == "DELETED":
+            if old is not None:
+                self._commit(Change(item.version, item.key, old, None, item))
+        elif old is None or old.version != item.version:
+            self._commit(Change(item.version, item.key, old, item))
+        self._pulse.beat()
+
+    def amend(self, raw: bytes) -> None:
+        """Take what the node itself made of an object, at the object's own version; ValueError when unreadable.
+
+        What the cloud says next of the object takes its place.
+        """
+        item = self._item(raw)
+        old = self._items.get(item.key)
+        if old is not None and old.version == item.version and old.raw != raw:
+            self._commit(Change(item.version, item.key, old, item))
+            self._pulse.beat()
+
+    def advance(self, version: int) -> None:
+        """The objects are also those of a later version: a bookmark of the watch, or the end of a list."""
+        if version > self.version:
+            self.version = version
+            for listener in self._listeners:
+                listener.advanced()
+        self._pulse.beat()
+
+    def moved(self) -> asyncio.Future[None]:
+        """Done after the next event, bookmark or list."""
+        return self._pulse.wait()
+
+    def _item(self, raw: bytes, codec: Codec | None = None) -> Item:
+        peek = (codec or self.codec).peek(raw)
+        return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, raw)
+
+    def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
+        for key, item in items.items():
+            old = self._items.get(key)
+            if old is None or old.version != item.version:
+                yield Change(item.version, key, old, item)
+        for key, old in self._items.items():
+            if key not in items:
+                yield Change(version, key, old, None, old.at(version))
+
+    def _commit(self, change: Change) -> None:
+        if change.new is None:
+            del self._items[change.key]
+        else:
+            self._items[change.key] = change.new
+        self.version = max(self.version, change.version)
+        for listener in self._listeners:
+            listener.changed(change)

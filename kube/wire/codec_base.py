@@ -1,0 +1,232 @@
+"""What a codec does and the values that it takes and gives; `kube.wire.codec` has the codecs themselves.
+
+The raw form of an object is what stores keep and what lists and frames are joined from: in protobuf the bare
+message, as in the items of a list, without magic and kind; in JSON its text, compact, with apiVersion and kind.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kube.errors import StatusError
+from kube.wire.encoding import Encoding
+from kube.wire.fields import Fields
+
+MAX_FRAME = 16 * 1024 * 1024
+"""Bytes in one event of a watch: the limit of client-go's streaming decoder (ErrObjectTooLarge)."""
+
+EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
+"""What a watch may say; client-go aborts at any other."""
+
+PIECE = 256 * 1024
+"""Bytes of a list or a watch's state that are made and written at once: a large one is not copied whole for clients."""
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
+
+METADATA_API_VERSION = "meta.k8s.io/v1"
+METADATA_KIND = "PartialObjectMetadata"
+
+
+class ObjectPeek(NamedTuple):
+    """What a store needs to know of an object."""
+
+    namespace: str
+    name: str
+    version: int
+    labels: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page."""
+
+    api_version: str
+    kind: str
+    version: int
+    continue_token: str
+    remaining: int | None
+    items: list[bytes]
+
+
+class ListBody:
+    """The body of a list. Its size is known before its pieces, of PIECE bytes and an object at most, are made."""
+
+    __slots__ = ("_between", "_head", "_items", "_tail", "_write", "size")
+
+    def __init__(
+        self,
+        head: bytes,
+        items: Sequence[bytes],
+        tail: bytes,
+        size: int,
+        write: Callable[[Sequence[bytes]], bytes],
+        between: bytes = b"",
+    ) -> None:
+        """`write` joins some items as they stand in the body; `between` separates what it gives."""
+        self.size = size
+        self._head = head
+        self._items = items
+        self._tail = tail
+        self._write = write
+        self._between = between
+
+    def __iter__(self) -> Iterator[bytes]:
+        parts = list(in_pieces(self._items)) or [[]]
+        for number, part in enumerate(parts):
+            before = self._between if number else self._head
+            after = b"" if number < len(parts) - 1 else self._tail
+            yield b"".join((before, self._write(part), after))
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self)
+
+
+def in_pieces(items: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The items in runs of PIECE bytes, and what the last of a run has beyond; none for no items."""
+    piece: list[bytes] = []
+    size = 0
+    for item in items:
+        piece.append(item)
+        size += len(item)
+        if size >= PIECE:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+class WatchFrame(NamedTuple):
+    """One event; `status` is the error that an ERROR event carries, None in all others."""
+
+    type: str
+    api_version: str
+    kind: str
+    raw: bytes
+    status: StatusError | None = None
+
+
+class FrameReader(ABC):
+    """Cuts the bytes of a watch into events, however they are chunked. After an error it stays broken."""
+
+    def __init__(self) -> None:
+        self._error: ValueError | None = None
+
+    def feed(self, chunk: bytes) -> list[WatchFrame]:
+        """The events that this chunk completes; ValueError when they cannot be events of a watch."""
+        if self._error is not None:
+            raise ValueError(f"the watch was broken before: {self._error}")
+        try:
+            return self._read(chunk)
+        except ValueError as error:
+            self._error = error
+            raise
+
+    def close(self) -> None:
+        """The stream has ended: ValueError when it did so within an event, or was broken before."""
+        if self._error is not None:
+            raise ValueError(f"the watch was broken before: {self._error}")
+        left = self._left_over()
+        if left:
+            self._error = ValueError(f"the watch ended within an event, after {left} bytes of it")
+            raise self._error
+
+    @abstractmethod
+    def _read(self, chunk: bytes) -> list[WatchFrame]:
+        """As `feed`, of a reader that is whole."""
+
+    @abstractmethod
+    def _left_over(self) -> int:
+        """Bytes of an event that is not complete."""
+
+
+class Codec(ABC):
+    """One encoding. Everything that decodes raises ValueError on malformed input, and nothing else."""
+
+    encoding: Encoding
+    content_type: str
+    watch_content_type: str
+
+    @abstractmethod
+    def decode_list(self, body: bytes) -> ListPage:
+        """Split a list into its items; protobuf items are not parsed."""
+
+    @abstractmethod
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
+        """A whole list of raw items of this kind."""
+
+    @abstractmethod
+    def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
+        """apiVersion, kind and raw form of the object that a body is; in protobuf the first two may be empty."""
+
+    @abstractmethod
+    def encode_single(self, api_version: str, kind: str, raw: bytes) -> bytes:
+        """A body that is one object."""
+
+    @abstractmethod
+    def peek(self, raw: bytes) -> ObjectPeek:
+        """Who an object is, which version (0 when it has none; ValueError when it is no version) and its labels."""
+
+    @abstractmethod
+    def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
+        """One frame of a watch."""
+
+    @abstractmethod
+    def encode_bookmark(
+        self, api_version: str, kind: str, version: int, initial_events_end: bool = False
+    ) -> bytes:
+        """A frame that says which version a watch has reached, as an object of the watched kind."""
+
+    @abstractmethod
+    def encode_error(self, error: StatusError) -> bytes:
+        """A frame that ends a watch."""
+
+    @abstractmethod
+    def encode_status(self, error: StatusError) -> bytes:
+        """The body of a failed request."""
+
+    @abstractmethod
+    def with_version(self, raw: bytes, version: int) -> bytes:
+        """The same object with this resourceVersion."""
+
+    @abstractmethod
+    def metadata_only(self, raw: bytes) -> bytes:
+        """The raw form of the object's PartialObjectMetadata (meta.k8s.io/v1)."""
+
+    @abstractmethod
+    def frames(self) -> FrameReader:
+        """A reader for one watch."""
+
+
+def item_kind(list_kind: str) -> str:
+    """The kind of a list's items; ValueError when it is no list of one kind."""
+    kind = list_kind.removesuffix("List")
+    if not kind or kind == list_kind:
+        raise ValueError(f'"{list_kind}" is not the kind of a list')
+    return kind
+
+
+def write_version(version: int) -> str:
+    """A resourceVersion; 0, which parse_version reads from an absent one, is written as none."""
+    return str(version) if version else ""
+
+
+def read_status(status: Fields) -> StatusError:
+    """The error that a Status says; one without a code is an internal error, as to client-go."""
+    details = status.child("details")
+    found: dict[str, Any] = {name: details.text(name) for name in ("name", "group", "kind", "uid")}
+    found["causes"] = [_read_cause(cause) for cause in details.children("causes")]
+    found["retryAfterSeconds"] = details.number("retryAfterSeconds")
+    return StatusError(
+        status.number("code") or 500,
+        status.text("reason"),
+        status.text("message"),
+        {name: value for name, value in found.items() if value},
+        found["retryAfterSeconds"] or None,
+    )
+
+
+def _read_cause(cause: Fields) -> dict[str, str]:
+    texts = {name: cause.text(name) for name in ("reason", "message", "field")}
+    return {name: text for name, text in texts.items() if text}

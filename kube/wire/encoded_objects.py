@@ -1,0 +1,35 @@
+"""One object as it is kept or sent: its codec, its kind and its raw form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An object that nobody writes to. `decode` gives one that the caller may."""
+
+    codec: Codec
+    api_version: str
+    kind: str
+    raw: bytes
+
+    @classmethod
+    def of(cls, codec: Codec, obj: ApiObject) -> Encoded:
+        """A decoded object, as it is now."""
+        return cls(codec, obj.api_version, obj.kind, obj.encode())
+
+    @classmethod
+    def read(cls, codec: Codec, body: bytes) -> Encoded:
+        """The object that a body is; ValueError when it is none."""
+        return cls(codec, *codec.decode_single(body))
+
+    def decode(self) -> ApiObject:
+        """ValueError when the raw form is malformed."""
+        return decode_object(self.codec.encoding, self.api_version, self.kind, self.raw)
+
+    def body(self) -> bytes:
+        return self.codec.encode_single(self.api_version, self.kind, self.raw)

@@ -1,0 +1,126 @@
+"""Fields over a parsed JSON object: no schema, so any name may be written, and every value is checked when read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import orjson
+
+from kube.wire.fields import Edits, Fields
+
+type JsonObject = dict[str, object]
+
+
+def parse_object(text: bytes | memoryview) -> JsonObject:
+    """The JSON object in `text`; raises ValueError when it is none."""
+    value = orjson.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def write_json(value: object) -> bytes:
+    """Compact JSON of parsed JSON; ValueError when it is nested more than orjson's 254 levels."""
+    try:
+        # Stores keep what is written here; orjson leaves a text in the buffer that it grew, up to ten times as large.
+        return bytes(memoryview(orjson.dumps(value)))
+    except TypeError as error:  # orjson.JSONEncodeError
+        raise ValueError(f"cannot be written as JSON: {error}") from error
+
+
+class JsonFields(Fields):
+    """A JSON object that was there, or one that comes to be in its parent when it is first written to."""
+
+    __slots__ = ("_edits", "_name", "_object", "_parent")
+
+    def __init__(
+        self, json_object: JsonObject, edits: Edits, parent: "JsonFields | None" = None, name: str = ""
+    ) -> None:
+        self._object = json_object
+        self._edits = edits
+        self._parent = parent
+        self._name = name
+
+    def text(self, name: str) -> str:
+        value = self._object.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str) -> int:
+        value = self._object.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+    def flag(self, name: str) -> bool | None:
+        value = self._object.get(name)
+        return value if isinstance(value, bool) else None
+
+    def texts(self, name: str) -> list[str]:
+        return [value for value in self._list(name) if isinstance(value, str)]
+
+    def mapping(self, name: str) -> dict[str, str]:
+        values = self._object.get(name)
+        if not isinstance(values, dict):
+            return {}
+        return {key: value for key, value in values.items() if isinstance(value, str)}
+
+    def child(self, name: str) -> "JsonFields":
+        value = self._object.get(name)
+        if isinstance(value, dict):
+            return JsonFields(value, self._edits)
+        return JsonFields({}, self._edits, self, name)
+
+    def children(self, name: str) -> list[Fields]:
+        return [JsonFields(value, self._edits) for value in self._list(name) if isinstance(value, dict)]
+
+    def has(self, name: str) -> bool:
+        value = self._object.get(name)
+        return value is False or bool(value)
+
+    def set(self, name: str, value: str | int | bool) -> None:
+        self._writable()[name] = value
+
+    def set_texts(self, name: str, values: Sequence[str]) -> None:
+        self._writable()[name] = list(values)
+
+    def set_mapping(self, name: str, values: Mapping[str, str]) -> None:
+        if values:
+            self._writable()[name] = dict(values)
+        else:
+            self.clear(name)
+
+    def keep(self, name: str, predicate: Callable[[Fields], bool]) -> int:
+        values = self._list(name)
+        # What is no object is no message either, and none of the predicate's business.
+        kept = [v for v in values if not isinstance(v, dict) or predicate(JsonFields(v, self._edits))]
+        removed = len(values) - len(kept)
+        if removed:
+            self._writable()[name] = kept
+        return removed
+
+    def add(self, name: str) -> "JsonFields":
+        added: JsonObject = {}
+        values = self._list(name)
+        values.append(added)
+        self._writable()[name] = values
+        return JsonFields(added, self._edits)
+
+    def clear(self, name: str) -> None:
+        if name in self._object:
+            del self._writable()[name]
+
+    def encode(self) -> bytes:
+        return write_json(self._object)
+
+    def _list(self, name: str) -> list[object]:
+        values = self._object.get(name)
+        return values if isinstance(values, list) else []
+
+    def _writable(self) -> JsonObject:
+        """The object, put into its parent if it was not there, and noted as written."""
+        if self._parent is not None:
+            siblings = self._parent._writable()
+            # Another Fields of the same absent child may have been written to first.
+            if not isinstance(siblings.get(self._name), dict):
+                siblings[self._name] = self._object
+            self._object = cast(JsonObject, siblings[self._name])
+            self._parent = None
+        self._edits.made = True
+        return self._object

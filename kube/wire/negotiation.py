@@ -1,0 +1,167 @@
+"""Content negotiation: what a client accepts, in the order in which a kube-apiserver tries it."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kube.errors import not_acceptable
+from kube.wire.encoding import Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """A form of an object. `kind` is "" for the plain object, else what it is turned into, of `group` and `version`."""
+
+    encoding: Encoding
+    kind: str = ""
+    version: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    type: str
+    subtype: str
+    quality: float
+    parameters: dict[str, str]
+
+    def before(self, other: "_Clause") -> bool:
+        """goautoneg's order, which is none: two clauses can each be before the other, so how one sorts counts."""
+        return (
+            self.quality > other.quality
+            or (self.type != "*" and other.type == "*")
+            or (self.subtype != "*" and other.subtype == "*")
+        )
+
+
+METADATA_KIND = "PartialObjectMetadata"
+_META_GROUP = "meta.k8s.io"
+_META_VERSIONS = ("v1", "v1beta1")
+_TABLE_KIND = "Table"
+# Characters. Components send a few headers of at most some 200; longer ones are a stranger's, and parsed each time.
+_MAX_CACHED_LENGTH = 1024
+_CACHED = 256
+# Go sorts up to 12 elements by insertion; more clauses are no client of Kubernetes, and would make insertion slow.
+_MAX_INSERTION = 12
+
+# What the routes of a kube-apiserver produce. A header that names none of these and not "*/*" finds no route at all.
+_PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "application/yaml"})
+_CBOR = frozenset({"application/cbor", "application/cbor-seq"})
+
+
+def acceptable(accept: str | None) -> tuple[Representation, ...]:
+    """What an Accept header of a request for objects allows, first choice first; nothing for a 406.
+
+    None, "" and the wildcards are JSON. YAML, CBOR and unknown conversions are left out. PartialObjectMetadataList
+    comes as PartialObjectMetadata: which of the two it is follows from the verb.
+    """
+    text = accept or ""
+    return _acceptable(text) if len(text) <= _MAX_CACHED_LENGTH else _acceptable.__wrapped__(text)
+
+
+def negotiate(
+    accept: str | None, *, protobuf: bool = True, kinds: frozenset[str] = frozenset()
+) -> Representation:
+    """The first representation that the client accepts and we have: plain or one of `kinds`, JSON or offered protobuf.
+
+    Raises StatusError 406.
+    """
+    for representation in acceptable(accept):
+        offered = protobuf or representation.encoding is Encoding.JSON
+        if offered and (not representation.kind or representation.kind in kinds):
+            return representation
+    offer = ", ".join(Encoding) if protobuf else Encoding.JSON.value
+    raise not_acceptable(f"only the following media types are accepted: {offer}")
+
+
+def without_cbor(accept: str) -> str:
+    """The header without its CBOR clauses; unchanged where nothing would be left, because "" would mean JSON."""
+    if "cbor" not in accept.lower():
+        return accept
+    clauses = [clause for clause in accept.split(",") if _media_type(clause).lower() not in _CBOR]
+    return ",".join(clauses).strip() or accept
+
+
+@lru_cache(maxsize=_CACHED)
+def _acceptable(accept: str) -> tuple[Representation, ...]:
+    if not accept:
+        return (Representation(Encoding.JSON),)
+    if not any(_media_type(clause) in _PRODUCED for clause in accept.split(",")):
+        return ()
+    clauses = [clause for text in accept.split(",") if (clause := _clause(text)) is not None]
+    found = (representation for clause in _sorted(clauses) if (representation := _represented(clause)))
+    return tuple(dict.fromkeys(found))
+
+
+def _media_type(clause: str) -> str:
+    return clause.partition(";")[0].strip(" ")
+
+
+def _clause(text: str) -> _Clause | None:
+    """One clause as goautoneg reads it: spaces are stripped, tabs and cases count, a malformed parameter is skipped."""
+    media_type, _, rest = text.strip(" ").partition(";")
+    type_, _, subtype = media_type.partition("/")
+    type_ = type_.strip(" ")
+    if not subtype:
+        if type_ != "*":
+            return None
+        subtype = "*"
+    subtype, _, surplus = subtype.partition("/")
+    if surplus:
+        return None
+    quality, parameters = 1.0, {}
+    for parameter in rest.split(";"):
+        name, _, value = parameter.partition("=")
+        value, _, surplus = value.partition("=")
+        name = name.strip(" ")
+        if surplus or not parameter.partition("=")[2]:
+            continue
+        if name == "q":
+            quality = _quality(value)
+        else:
+            parameters[name] = value.strip(" ")
+    return _Clause(type_, subtype.strip(" "), quality, parameters)
+
+
+def _quality(text: str) -> float:
+    """A number of any size; what Go takes for none counts as 0."""
+    if not text.isascii() or text != text.strip():
+        return 0.0
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _sorted(clauses: list[_Clause]) -> list[_Clause]:
+    if len(clauses) > _MAX_INSERTION:
+        return sorted(clauses, key=lambda each: (-each.quality, each.type == "*", each.subtype == "*"))
+    for end in range(1, len(clauses)):
+        at = end
+        while at > 0 and clauses[at].before(clauses[at - 1]):
+            clauses[at - 1], clauses[at] = clauses[at], clauses[at - 1]
+            at -= 1
+    return clauses
+
+
+def _represented(clause: _Clause) -> Representation | None:
+    """What the server makes of a clause, None where it goes on to the next (handlers/negotiation, handlers/rest.go)."""
+    match clause.type, clause.subtype:
+        case ("application", "json" | "*") | ("*", "*"):
+            encoding = Encoding.JSON
+        case ("application", "vnd.kubernetes.protobuf"):
+            encoding = Encoding.PROTOBUF
+        case _:
+            return None
+    parameters = clause.parameters
+    if parameters.get("stream", "watch") not in ("", "watch") or parameters.get("sv", "v1") not in ("", "v1"):
+        return None
+    if not {"as", "g", "v"} & parameters.keys():
+        return Representation(encoding)
+    kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
+    if group != _META_GROUP or version not in _META_VERSIONS:
+        return None
+    if kind in (METADATA_KIND, f"{METADATA_KIND}List"):
+        return Representation(encoding, METADATA_KIND, version, group)
+    if kind == _TABLE_KIND and encoding is Encoding.JSON:
+        return Representation(encoding, kind, version, group)
+    return None

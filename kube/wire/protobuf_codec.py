@@ -1,0 +1,268 @@
+"""The protobuf encoding: envelopes, lists and watch frames are joined by hand, objects parsed by the minimal schema.
+
+Layouts are those of apimachinery's protobuf serializer and its length-delimited framer.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from kube.errors import StatusError
+from kube.requests.resource_versions import parse_version
+from kube.wire.codec_base import (
+    EVENT_TYPES,
+    INITIAL_EVENTS_END,
+    MAX_FRAME,
+    Codec,
+    FrameReader,
+    ListBody,
+    ListPage,
+    ObjectPeek,
+    WatchFrame,
+    item_kind,
+    read_status,
+    write_version,
+)
+from kube.wire.encoding import Encoding
+from kube.wire.fields import Edits
+from kube.wire.protobuf_fields import ProtobufFields, read_entries
+from kube.wire.schema import MESSAGES
+
+MAGIC = b"k8s\x00"
+"""What every body and every object in a frame begins with; a WatchEvent itself does not."""
+
+SIZES = 4096
+"""Sizes of objects whose heads in a list are kept: a kind's objects are of few different ones."""
+HEADS = 256
+"""Kinds whose envelope heads are kept: more than a node reads; each is some tens of bytes."""
+
+_UNKNOWN = MESSAGES["Unknown"]
+_ANY_LIST = MESSAGES["AnyList"]
+_PEEK = MESSAGES["Peek"]
+_METADATA = MESSAGES["PartialObjectMetadata"]
+_ANY_METADATA = MESSAGES["AnyMetadata"]
+_STATUS = MESSAGES["Status"]
+_WATCH_EVENT = MESSAGES["WatchEvent"]
+
+_FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
+"""Tags of length-delimited fields."""
+_TAIL = b"\x1a\x00\x22\x00"
+"""contentEncoding and contentType of runtime.Unknown, which servers always write, empty."""
+_FRAME_LENGTH = struct.Struct(">I")
+_MAX_INT32 = 2**31 - 1
+
+
+class ProtobufCodec(Codec):
+    """application/vnd.kubernetes.protobuf."""
+
+    encoding = Encoding.PROTOBUF
+    content_type = "application/vnd.kubernetes.protobuf"
+    watch_content_type = "application/vnd.kubernetes.protobuf;stream=watch"
+
+    def decode_list(self, body: bytes) -> ListPage:
+        api_version, kind, raw = open_envelope(body)
+        items = item_kind(kind)
+        page = _ANY_LIST.parse(raw)
+        metadata = page.metadata
+        return ListPage(
+            api_version,
+            items,
+            parse_version(_text(metadata.resourceVersion)),
+            _text(getattr(metadata, "continue")),  # a keyword of Python
+            metadata.remainingItemCount or None,
+            list(page.items),
+        )
+
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
+        # selfLink, resourceVersion and continue, which servers always write.
+        metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode()) + b"\x1a\x00"
+        head = delimited(_FIELD_1, metadata)
+        size = len(head) + sum(len(_item_head(len(raw))) + len(raw) for raw in items)
+        envelope = _head(api_version, f"{kind}List") + varint(size)
+        return ListBody(envelope + head, items, _TAIL, len(envelope) + size + len(_TAIL), _join_items)
+
+    def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
+        return open_envelope(body)
+
+    def encode_single(self, api_version: str, kind: str, raw: bytes) -> bytes:
+        return b"".join((_head(api_version, kind), varint(len(raw)), raw, _TAIL))
+
+    def peek(self, raw: bytes) -> ObjectPeek:
+        metadata = _PEEK.parse(raw).metadata
+        return ObjectPeek(
+            _text(metadata.namespace),
+            _text(metadata.name),
+            parse_version(_text(metadata.resourceVersion)),
+            read_entries(metadata.labels),
+        )
+
+    def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
+        event_type_field = _EVENT_TYPE_FIELDS[event_type]
+        head, raw_size = _head(api_version, kind), varint(len(raw))
+        envelope = len(head) + len(raw_size) + len(raw) + len(_TAIL)
+        envelope_size = varint(envelope)
+        extension = len(_FIELD_1) + len(envelope_size) + envelope
+        extension_size = varint(extension)
+        event = len(event_type_field) + len(_FIELD_2) + len(extension_size) + extension
+        return b"".join(
+            (
+                _FRAME_LENGTH.pack(event),
+                event_type_field,
+                _FIELD_2,
+                extension_size,
+                _FIELD_1,
+                envelope_size,
+                head,
+                raw_size,
+                raw,
+                _TAIL,
+            )
+        )
+
+    def encode_bookmark(
+        self, api_version: str, kind: str, version: int, initial_events_end: bool = False
+    ) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": write_version(version)}
+        if initial_events_end:
+            metadata["annotations"] = [{"key": INITIAL_EVENTS_END, "value": "true"}]
+        raw: bytes = _METADATA.new(metadata=metadata).SerializeToString()
+        return self.encode_event("BOOKMARK", api_version, kind, raw)
+
+    def encode_error(self, error: StatusError) -> bytes:
+        return self.encode_event("ERROR", "v1", "Status", _status(error))
+
+    def encode_status(self, error: StatusError) -> bytes:
+        return self.encode_single("v1", "Status", _status(error))
+
+    def with_version(self, raw: bytes, version: int) -> bytes:
+        message = _METADATA.parse(raw)
+        message.metadata.resourceVersion = write_version(version)
+        written: bytes = message.SerializeToString()
+        return written
+
+    def metadata_only(self, raw: bytes) -> bytes:
+        # A message that comes in pieces is the concatenation of them.
+        return delimited(_FIELD_1, b"".join(_ANY_METADATA.parse(raw).metadata))
+
+    def frames(self) -> FrameReader:
+        return ProtobufFrameReader()
+
+
+class ProtobufFrameReader(FrameReader):
+    """Frames are a length in four bytes, big-endian, and a WatchEvent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = bytearray()
+
+    def _read(self, chunk: bytes) -> list[WatchFrame]:
+        self._buffer += chunk
+        frames: list[WatchFrame] = []
+        start, filled = 0, len(self._buffer)
+        with memoryview(self._buffer) as view:
+            while (begin := start + _FRAME_LENGTH.size) <= filled:
+                (size,) = _FRAME_LENGTH.unpack_from(view, start)
+                if size > MAX_FRAME:
+                    raise ValueError(f"an event of {size} bytes is over the limit of {MAX_FRAME}")
+                if begin + size > filled:
+                    break
+                start = begin + size
+                frames.append(_frame(view[begin:start].tobytes()))
+        del self._buffer[:start]
+        return frames
+
+    def _left_over(self) -> int:
+        return len(self._buffer)
+
+
+def _frame(frame: bytes) -> WatchFrame:
+    event = _WATCH_EVENT.parse(frame)
+    event_type: str = event.type
+    if event_type not in EVENT_TYPES:
+        raise ValueError(f"{event_type!r} is no type of a watch event")
+    api_version, kind, raw = open_envelope(event.object.raw)
+    if event_type != "ERROR":
+        return WatchFrame(event_type, api_version, kind, raw)
+    if kind != "Status":
+        raise ValueError(f"an ERROR event holds a {kind!r}, not a Status")
+    status = read_status(ProtobufFields(_STATUS, _STATUS.parse(raw), Edits()))
+    return WatchFrame(event_type, api_version, kind, raw, status)
+
+
+def open_envelope(body: bytes) -> tuple[str, str, bytes]:
+    """apiVersion, kind and raw message of magic and runtime.Unknown; ValueError when it is none."""
+    if body[: len(MAGIC)] != MAGIC:
+        raise ValueError("not Kubernetes protobuf: it does not begin with k8s\\0")
+    unknown = _UNKNOWN.parse(memoryview(body)[len(MAGIC) :])
+    type_meta = unknown.typeMeta
+    return _text(type_meta.apiVersion), _text(type_meta.kind), unknown.raw
+
+
+def varint(number: int) -> bytes:
+    """A number that is not negative, in groups of seven bits, the lowest first."""
+    if number < 1 << 7:
+        return bytes((number,))
+    if number < 1 << 14:
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
+
+
+def delimited(tag: bytes, content: bytes) -> bytes:
+    """A field with a length."""
+    return tag + varint(len(content)) + content
+
+
+@lru_cache(HEADS)
+def _head(api_version: str, kind: str) -> bytes:
+    """An envelope up to the length of its raw message."""
+    type_meta = delimited(_FIELD_1, api_version.encode()) + delimited(_FIELD_2, kind.encode())
+    return MAGIC + delimited(_FIELD_1, type_meta) + _FIELD_2
+
+
+@lru_cache(SIZES)
+def _item_head(size: int) -> bytes:
+    """What an object of so many bytes begins with in a list."""
+    return _FIELD_2 + varint(size)
+
+
+def _join_items(items: Sequence[bytes]) -> bytes:
+    return b"".join([part for raw in items for part in (_item_head(len(raw)), raw)])
+
+
+_EVENT_TYPE_FIELDS = {each: delimited(_FIELD_1, each.encode()) for each in EVENT_TYPES}
+
+
+def _text(value: str | bytes) -> str:
+    """A string of the envelope, of metadata or of a kind, which the API does not allow to be anything but UTF-8."""
+    if isinstance(value, bytes):
+        raise ValueError(f"not UTF-8: {value[:64]!r}")
+    return value
+
+
+def _status(error: StatusError) -> bytes:
+    """A metav1.Status. `details` may be from an upstream's JSON: what has not the API's types is left out."""
+    message = _STATUS.new(
+        status="Failure", message=_sendable(error.message), reason=_sendable(error.reason), code=error.code
+    )
+    _set_texts(message.details, error.details, ("name", "group", "kind", "uid"))
+    causes = error.details.get("causes")
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, Mapping):
+            _set_texts(message.details.causes.add(), cause, ("reason", "message", "field"))
+    retry_after = error.details.get("retryAfterSeconds")
+    if isinstance(retry_after, int) and 0 < retry_after <= _MAX_INT32:
+        message.details.retryAfterSeconds = retry_after
+    raw: bytes = message.SerializeToString()
+    return raw
+
+
+def _set_texts(message: Any, values: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if isinstance(values.get(name), str):
+            setattr(message, name, _sendable(values[name]))
+
+
+def _sendable(text: str) -> str:
+    """Text of a request may hold what is no Unicode (surrogates that stand for bytes); a message cannot."""
+    return text.encode(errors="replace").decode()

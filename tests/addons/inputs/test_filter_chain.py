@@ -1,0 +1,151 @@
+"""A chain as a projection wants it: what it shows, what it read, and what it counts."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from addons.filters.filter import Filter
+from addons.filters.inputs import Inputs
+from addons.filters.verdict import Note, Verdict, changed, dropped, ignore_note, kept
+from addons.inputs.filter_chain import FilterChain
+from addons.inputs.filter_inputs import FilterInputs
+from addons.telemetry import metrics
+from kube.store.store import Item, Store
+from kube.wire.api_objects import ApiObject
+from tests.addons.support.observed import value_of
+from tests.addons.support.samples import fill, service
+
+RESOURCE = "test-services"
+
+
+class RecordedInputs:
+    """Inputs that remember what they were asked."""
+
+    def __init__(self, pending: bool) -> None:
+        self.reads: set[object] = set()
+        self.pending = pending
+
+    def service(self, namespace: str, name: str) -> None:
+        self.reads.add((namespace, name))
+
+
+class Inputs_:  # noqa: N801 - the inputs of the test, not the protocol
+    """Gives out recorders, as FilterInputs does."""
+
+    def __init__(self, pending: bool = False) -> None:
+        self._pending = pending
+
+    def ask(self) -> RecordedInputs:
+        return RecordedInputs(self._pending)
+
+
+class Saying:
+    """A filter that asks for one Service, and says what it was made to."""
+
+    resources = frozenset({("", "services")})
+    components = verbs = reasons = frozenset[str]()
+
+    def __init__(self, verdict: Verdict | Exception, name: str = "saying") -> None:
+        self.name = name
+        self._verdict = verdict
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        inputs.service("default", "asked")
+        if isinstance(self._verdict, Exception):
+            raise self._verdict
+        if self._verdict.outcome == "changed":
+            obj.fields.child("spec").set("type", "Changed")
+        return self._verdict
+
+
+def chain(*filters: object, pending: bool = False) -> FilterChain:
+    return FilterChain(cast("tuple[Filter, ...]", filters), cast(FilterInputs, Inputs_(pending)), RESOURCE)
+
+
+@pytest.fixture
+def item() -> Item:
+    store = Store()
+    fill(store, [service("web", 5, type="ClusterIP")], 7)
+    found = store.get(("default", "web"))
+    assert found is not None
+    return found
+
+
+def objects(outcome: str, name: str = "saying") -> float:
+    return value_of(metrics.FILTER_OBJECTS.labels(name, RESOURCE, outcome))
+
+
+def hidden() -> float:
+    return value_of(metrics.FILTER_ERRORS.labels(RESOURCE))
+
+
+def test_what_is_kept_is_the_very_item(item: Item) -> None:
+    found = chain(Saying(kept("because"))).evaluate(item)
+    assert found.item is item
+    assert (found.reads, found.pending) == (frozenset({("default", "asked")}), False)
+
+
+def test_what_is_dropped_is_not_shown(item: Item) -> None:
+    assert chain(Saying(dropped("because"))).evaluate(item).item is None
+
+
+def test_what_is_changed_keeps_its_place_and_what_selectors_see(item: Item) -> None:
+    found = chain(Saying(changed("because"))).evaluate(item).item
+    assert found is not None
+    assert found is not item
+    assert (found.key, found.version, found.labels) == (item.key, item.version, item.labels)
+    assert b"Changed" in found.raw
+    assert b"Changed" not in item.raw, "the store's copy is not touched"
+    assert found.field("spec.type") == "ClusterIP"
+
+
+def test_each_filter_of_the_chain_is_counted_by_outcome_and_reason(item: Item) -> None:
+    before = objects("kept", "one"), objects("dropped", "two"), objects("kept", "three")
+    reasons = value_of(metrics.FILTER_REASONS.labels("two", "why"))
+    made = chain(Saying(kept("a"), "one"), Saying(dropped("why"), "two"), Saying(kept("b"), "three"))
+    made.evaluate(item)
+    made.evaluate(item)
+    after = objects("kept", "one"), objects("dropped", "two"), objects("kept", "three")
+    assert [one - other for one, other in zip(after, before, strict=True)] == [2, 2, 0]
+    assert value_of(metrics.FILTER_REASONS.labels("two", "why")) == reasons + 2
+
+
+def test_what_lacks_an_input_is_pending_and_not_counted(item: Item) -> None:
+    before = objects("kept")
+    found = chain(Saying(kept("because")), pending=True).evaluate(item)
+    assert found.pending
+    assert found.reads == {("default", "asked")}
+    assert objects("kept") == before
+
+
+def test_an_object_that_a_filter_cannot_judge_is_hidden_and_counted(
+    item: Item, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = hidden()
+    found = chain(Saying(RuntimeError("broken")), Saying(kept("never asked"))).evaluate(item)
+    assert (found.item, found.pending) == (None, False)
+    assert found.reads == {("default", "asked")}, "it is judged again when its input changes"
+    assert hidden() == before + 1
+    assert "default/web" in caplog.text
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[]"])
+def test_an_object_that_cannot_be_read_is_hidden_and_counted(item: Item, raw: bytes) -> None:
+    before = hidden()
+    broken = Item(item.store, item.key, item.version, item.labels, raw)
+    assert chain(Saying(kept("because"))).evaluate(broken).item is None
+    assert hidden() == before + 1
+
+
+def test_a_change_that_cannot_be_written_hides_the_object(
+    item: Item, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> bytes:
+        raise ValueError("cannot encode")
+
+    monkeypatch.setattr(ApiObject, "encode", fail)
+    before = hidden()
+    assert chain(Saying(changed("because"))).evaluate(item).item is None
+    assert hidden() == before + 1

@@ -1,0 +1,393 @@
+"""What filters are told of the cluster, from stores filled by hand; and who is told when an answer changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import cast
+
+import pytest
+
+from addons.filters.inputs import POOL_LABEL, HubAddress
+from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.input_sources import InputKind, unknown
+from addons.inputs.recorded_inputs import HUB_QUESTION, RecordedInputs
+from addons.views.sources import Source
+from kube.errors import forbidden, not_found
+from kube.json_type import Json
+from kube.store.projection import InputKey
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.hand_source import HandSource
+from tests.addons.support.samples import endpoint_slice, fill, node, node_pool, raw, service
+
+NODE = "n1"
+POOL = POOL_LABEL.replace("/", "__")
+WEB = ("default", "web")
+
+
+def in_pool(name: str, pool: str, version: int = 1) -> Json:
+    return node(name, version, **{POOL: pool})
+
+
+class Cluster:
+    """The sources that the inputs opened, by the name of what they ask; and what the inputs told of changes."""
+
+    def __init__(self, pool: str = "") -> None:
+        self.sources: dict[str, HandSource] = {}
+        self.list_watches: dict[str, ListWatch] = {}
+        self.told: list[set[InputKey]] = []
+        self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268), self._open, self._changed)
+
+    def _open(self, list_watch: ListWatch) -> Source:
+        name = "own node" if list_watch.field_selector else list_watch.type.resource
+        self.list_watches[name] = list_watch
+        return cast(Source, self.sources.setdefault(name, HandSource()))
+
+    def _changed(self, list_watches: Collection[InputKey]) -> None:
+        self.told.append(set(list_watches))
+
+    def source(self, name: str) -> HandSource:
+        return self.sources.setdefault(name, HandSource())
+
+    def fill(self, name: str, *values: Json, version: int = 10) -> None:
+        kinds = {"services": "Service", "endpointslices": "EndpointSlice", "nodepools": "NodePool"}
+        fill(self.source(name).store, values, version, kind=kinds.get(name, "Node"))
+
+    def apply(self, name: str, event: str, value: Json) -> set[InputKey]:
+        """One event of a source's watch; all that was told of it."""
+        self.told.clear()
+        self.source(name).store.apply(event, raw(value))
+        return set().union(*self.told)
+
+    def missing(self) -> None:
+        """The cloud does not know the kind NodePool."""
+        self.source("nodepools").reflector.refusal = not_found("nodepools.apps.openyurt.io", "")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.inputs.close()
+
+
+def service_facts(asked: RecordedInputs) -> dict[str, str] | None:
+    facts = asked.service(*WEB)
+    return None if facts is None else dict(facts.annotations)
+
+
+# -- pending until known -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("list_watch", "source", "kind"),
+    [
+        (lambda asked: asked.service(*WEB), "services", InputKind.SERVICE),
+        (lambda asked: asked.node_labels(NODE), "own node", InputKind.OWN_NODE),
+        (lambda asked: asked.node_labels("n2"), "nodes", InputKind.NODE),
+        (lambda asked: asked.own_pool() or None, "own node", InputKind.OWN_NODE),
+        (lambda asked: asked.pool_nodes("p1"), "nodepools", InputKind.POOL),
+        (lambda asked: asked.ready_nodes(*WEB, "IPv4") or None, "endpointslices", InputKind.SLICE),
+    ],
+)
+async def test_an_answer_is_pending_until_its_source_is_complete(
+    cluster: Cluster, list_watch: Callable[[RecordedInputs], object], source: str, kind: InputKind
+) -> None:
+    asked = cluster.inputs.ask()
+    assert list_watch(asked) is None
+    assert asked.pending
+    assert unknown(kind) in asked.reads, "so that it is asked again when the source is there"
+    assert list(cluster.list_watches) == [source], "only this source was started"
+    cluster.fill(source)
+    assert {unknown(kind)} <= set().union(*cluster.told)
+    asked = cluster.inputs.ask()
+    assert list_watch(asked) is None
+    assert not asked.pending, "known to be absent"
+
+
+async def test_who_waits_is_woken_by_the_first_list(cluster: Cluster) -> None:
+    cluster.inputs.ask().service(*WEB)
+    waiting = cluster.inputs.learned.wait()
+    await asyncio.sleep(0)
+    cluster.fill("services", service("web", 1))
+    async with asyncio.timeout(10):
+        await waiting
+    assert service_facts(cluster.inputs.ask()) == {}
+
+
+async def test_a_source_is_opened_once_and_never_idle(cluster: Cluster) -> None:
+    for _ in range(3):
+        cluster.inputs.ask().service(*WEB)
+    assert cluster.source("services").users == 1
+    assert len(cluster.source("services").store._listeners) == 1
+
+
+async def test_sources_ask_for_no_more_than_is_needed(cluster: Cluster) -> None:
+    asked = cluster.inputs.ask()
+    asked.service(*WEB)
+    asked.node_labels(NODE)
+    asked.node_labels("n2")
+    asked.pool_nodes("p1")
+    asked.ready_nodes(*WEB, "IPv4")
+    found = {name: (each.metadata_only, each.encoding) for name, each in cluster.list_watches.items()}
+    assert found == {
+        "services": (False, Encoding.PROTOBUF),
+        "own node": (True, Encoding.PROTOBUF),
+        "nodes": (True, Encoding.PROTOBUF),
+        "nodepools": (False, Encoding.JSON),
+        "endpointslices": (False, Encoding.PROTOBUF),
+    }
+    assert cluster.list_watches["own node"].field_selector == f"metadata.name={NODE}"
+
+
+async def test_a_refused_source_leaves_the_answer_pending(cluster: Cluster) -> None:
+    cluster.fill("services", service("web", 1))
+    assert service_facts(cluster.inputs.ask()) == {}
+    cluster.source("services").reflector.refuse(forbidden("no"))
+    asked = cluster.inputs.ask()
+    assert service_facts(asked) is None
+    assert asked.pending
+
+
+# -- answers -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_services_annotations(cluster: Cluster) -> None:
+    cluster.fill("services", service("web", 1, {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}))
+    asked = cluster.inputs.ask()
+    assert service_facts(asked) == {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+    assert asked.reads == {(InputKind.SERVICE, WEB), unknown(InputKind.SERVICE)}
+    assert cluster.inputs.ask().service("other", "web") is None
+
+
+async def test_a_nodes_labels(cluster: Cluster) -> None:
+    cluster.fill("own node", node(NODE, 1, zone="a"))
+    cluster.fill("nodes", node(NODE, 1, zone="stale"), node("n2", 2, zone="b"))
+    assert cluster.inputs.ask().node_labels(NODE) == {"zone": "a"}
+    assert cluster.inputs.ask().node_labels("n2") == {"zone": "b"}
+    assert cluster.inputs.ask().node_labels("n3") is None
+
+
+async def test_this_nodes_pool_is_the_option_before_the_label() -> None:
+    made = Cluster("from-option")
+    assert made.inputs.ask().own_pool() == "from-option"
+    assert not made.list_watches, "nothing was asked of the cloud"
+    made.inputs.close()
+
+
+async def test_this_nodes_pool_is_its_label(cluster: Cluster) -> None:
+    cluster.fill("own node", in_pool(NODE, "p1"))
+    assert cluster.inputs.ask().own_pool() == "p1"
+
+
+async def test_a_pools_nodes_are_its_status(cluster: Cluster) -> None:
+    cluster.fill("nodepools", node_pool("p1", ["n1", "n2"], 1), node_pool("empty", [], 2))
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n1", "n2"})
+    assert cluster.inputs.ask().pool_nodes("empty") == frozenset()
+    assert cluster.inputs.ask().pool_nodes("p2") is None
+    assert "nodes" not in cluster.list_watches, "node labels do not matter where the kind is installed"
+
+
+@pytest.mark.parametrize("order", ["asked first", "filled first"])
+async def test_where_the_kind_is_not_installed_node_labels_say_who_is_in_a_pool(
+    cluster: Cluster, order: str
+) -> None:
+    """In either order: the first list of a source comes before or after the first list_watch."""
+    cluster.missing()
+    if order == "asked first":
+        asked = cluster.inputs.ask()
+        assert (asked.pool_nodes("p1"), asked.pending) == (None, True)
+    cluster.fill("nodes", in_pool("n1", "stale"), in_pool("n2", "p1"), in_pool("n3", "p2"), node("n4", 1))
+    cluster.fill("own node", in_pool(NODE, "p1"))
+    asked = cluster.inputs.ask()
+    assert (asked.pool_nodes("p1"), asked.pending) == (frozenset({"n1", "n2"}), False)
+    assert cluster.inputs.ask().pool_nodes("p2") == frozenset({"n3"})
+    assert cluster.inputs.ask().pool_nodes("p3") is None
+
+
+async def test_node_labels_are_followed(cluster: Cluster) -> None:
+    cluster.missing()
+    cluster.inputs.ask().pool_nodes("p1")
+    cluster.fill("nodes", version=1)
+    cluster.fill("own node", version=1)
+    assert cluster.apply("nodes", "ADDED", in_pool("n2", "p1", 11)) >= {(InputKind.POOL, "p1")}
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n2"})
+    moved = cluster.apply("nodes", "MODIFIED", in_pool("n2", "p2", 12))
+    assert moved >= {(InputKind.POOL, "p1"), (InputKind.POOL, "p2")}
+    assert cluster.inputs.ask().pool_nodes("p1") is None
+    assert cluster.inputs.ask().pool_nodes("p2") == frozenset({"n2"})
+    assert cluster.apply("nodes", "DELETED", in_pool("n2", "p2", 13)) >= {(InputKind.POOL, "p2")}
+    assert cluster.inputs.ask().pool_nodes("p2") is None
+
+
+async def test_a_kind_that_is_installed_later_takes_over(cluster: Cluster) -> None:
+    cluster.missing()
+    cluster.inputs.ask().pool_nodes("p1")
+    cluster.fill("nodes", in_pool("n1", "p1"))
+    asked = cluster.inputs.ask()
+    asked.pool_nodes("p1")
+    cluster.told.clear()
+    cluster.source("nodepools").reflector.refusal = None
+    cluster.fill("nodepools", node_pool("p1", ["n9"], 1))
+    assert asked.reads & set().union(*cluster.told), "who was told by labels is asked again"
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n9"})
+
+
+@pytest.mark.parametrize("order", ["asked first", "filled first"])
+async def test_ready_nodes_are_those_of_all_slices_of_the_service_and_family(
+    cluster: Cluster, order: str
+) -> None:
+    if order == "asked first":
+        cluster.inputs.ask().ready_nodes(*WEB, "IPv4")
+    v6 = {**endpoint_slice("web-6", ["n6"], 3), "addressType": "IPv6"}
+    cluster.fill(
+        "endpointslices",
+        endpoint_slice("web-1", ["n1"], 1),
+        endpoint_slice("web-2", ["n2", "n3"], 2),
+        v6,
+        endpoint_slice("web-4", ["n4"], 4, ready=False),
+        endpoint_slice("db-1", ["n5"], 5, "db"),
+    )
+    assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset({"n1", "n2", "n3"})
+    assert cluster.inputs.ask().ready_nodes(*WEB, "IPv6") == frozenset({"n6"})
+    assert cluster.inputs.ask().ready_nodes("default", "none", "IPv4") == frozenset()
+
+
+async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> None:
+    cluster.inputs.ask().ready_nodes(*WEB, "IPv4")
+    cluster.fill("endpointslices")
+    assert cluster.apply("endpointslices", "ADDED", endpoint_slice("s", ["n1"], 11)) == {
+        (InputKind.SLICE, WEB)
+    }
+    moved = cluster.apply("endpointslices", "MODIFIED", endpoint_slice("s", ["n1"], 12, "db"))
+    assert moved == {(InputKind.SLICE, WEB), (InputKind.SLICE, ("default", "db"))}
+    assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset()
+    assert cluster.inputs.ask().ready_nodes("default", "db", "IPv4") == frozenset({"n1"})
+    cluster.apply("endpointslices", "DELETED", endpoint_slice("s", ["n1"], 13, "db"))
+    assert cluster.inputs.ask().ready_nodes("default", "db", "IPv4") == frozenset()
+
+
+# -- who is told ---------------------------------------------------------------------------------------------------
+
+
+async def test_only_who_asked_for_a_service_is_told_of_it(cluster: Cluster) -> None:
+    cluster.fill("services", service("web", 1), service("db", 2))
+    cluster.inputs.ask().service(*WEB)
+    changed = service("web", 11, {"a": "b"})
+    assert cluster.apply("services", "MODIFIED", changed) == {(InputKind.SERVICE, WEB)}
+    assert service_facts(cluster.inputs.ask()) == {"a": "b"}
+    assert cluster.apply("services", "DELETED", service("web", 12)) == {(InputKind.SERVICE, WEB)}
+    assert cluster.inputs.ask().service(*WEB) is None
+    assert cluster.apply("services", "ADDED", service("web", 13)) == {(InputKind.SERVICE, WEB)}
+
+
+async def test_a_service_whose_annotations_stay_touches_nobody(cluster: Cluster) -> None:
+    cluster.fill("services", service("web", 1, {"a": "b"}))
+    cluster.inputs.ask().service(*WEB)
+    assert (
+        cluster.apply("services", "MODIFIED", service("web", 11, {"a": "b"}, clusterIP="10.0.0.1")) == set()
+    )
+    assert service_facts(cluster.inputs.ask()) == {"a": "b"}
+
+
+async def test_the_heartbeat_of_a_node_touches_nobody(cluster: Cluster) -> None:
+    cluster.fill("own node", in_pool(NODE, "p1"))
+    cluster.fill("nodes", in_pool("n2", "p1"))
+    cluster.inputs.ask().node_labels(NODE)
+    cluster.inputs.ask().node_labels("n2")
+    assert cluster.apply("own node", "MODIFIED", in_pool(NODE, "p1", 11)) == set()
+    assert cluster.apply("nodes", "MODIFIED", in_pool("n2", "p1", 12)) == set()
+
+
+async def test_a_nodes_labels_touch_who_asked_for_them(cluster: Cluster) -> None:
+    cluster.fill("own node", node(NODE, 1))
+    cluster.inputs.ask().node_labels(NODE)
+    assert cluster.apply("own node", "MODIFIED", node(NODE, 11, zone="a")) == {
+        (InputKind.NODE, NODE, "zone"),
+        (InputKind.NODE, NODE, None),
+    }
+    moved = cluster.apply("own node", "MODIFIED", in_pool(NODE, "p1", 12))
+    labels = {(InputKind.NODE, NODE, key) for key in ("zone", POOL_LABEL, None)}
+    assert moved == {*labels, (InputKind.OWN_NODE,)}
+
+
+async def test_a_pools_status_touches_who_asked_for_its_nodes(cluster: Cluster) -> None:
+    cluster.fill("nodepools", node_pool("p1", ["n1"], 1))
+    cluster.inputs.ask().pool_nodes("p1")
+    assert cluster.apply("nodepools", "MODIFIED", node_pool("p1", ["n1"], 11)) == set()
+    assert cluster.apply("nodepools", "MODIFIED", node_pool("p1", ["n1", "n2"], 12)) == {
+        (InputKind.POOL, "p1", "n2"),
+        (InputKind.POOL, "p1", None),
+    }
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n1", "n2"})
+    assert cluster.apply("nodepools", "DELETED", node_pool("p1", [], 13)) == {(InputKind.POOL, "p1")}
+    assert cluster.inputs.ask().pool_nodes("p1") is None
+
+
+async def test_a_new_pool_touches_who_asked_while_there_was_none(cluster: Cluster) -> None:
+    cluster.fill("nodepools")
+    asked = cluster.inputs.ask()
+    assert asked.pool_nodes("p1") is None
+    assert cluster.apply("nodepools", "ADDED", node_pool("p1", ["n1"], 11)) & asked.reads
+
+
+async def test_a_refusal_that_comes_or_goes_is_told(cluster: Cluster) -> None:
+    cluster.inputs.ask().pool_nodes("p1")
+    await asyncio.sleep(0)
+    cluster.told.clear()
+    cluster.source("nodepools").reflector.refuse(not_found("nodepools.apps.openyurt.io", ""))
+    await asyncio.sleep(0)
+    assert cluster.told == [{unknown(InputKind.POOL)}]
+
+
+async def test_after_a_restored_cluster_every_answer_is_asked_again(cluster: Cluster) -> None:
+    """Versions went backwards: no single change is told, and what was read before may be wrong now."""
+    cluster.fill("services", service("web", 500, {"a": "old"}), version=500)
+    asked = cluster.inputs.ask()
+    assert service_facts(asked) == {"a": "old"}
+    cluster.told.clear()
+    cluster.fill("services", service("web", 5, {"a": "new"}), version=6)
+    assert service_facts(cluster.inputs.ask()) == {"a": "new"}
+    assert asked.reads & set().union(*cluster.told), "whoever read the old answer is told"
+
+
+async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_list(cluster: Cluster) -> None:
+    cluster.missing()
+    cluster.fill("own node", node(NODE, 500), version=500)
+    cluster.fill("nodes", in_pool("n3", "p1", 500), version=500)
+    cluster.fill("endpointslices", endpoint_slice("s", ["n1"], 500), version=500)
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n3"})
+    assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset({"n1"})
+    cluster.fill("nodes", in_pool("n2", "p1", 5), version=6)
+    cluster.fill("endpointslices", endpoint_slice("t", ["n2"], 5), version=6)
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n2"})
+    assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset({"n2"})
+
+
+async def test_a_recorder_knows_this_node_and_the_hubs_address(cluster: Cluster) -> None:
+    asked = cluster.inputs.ask()
+    assert (asked.node_name, asked.hub) == (NODE, HubAddress(("169.254.2.1",), 10268))
+    assert (asked.reads, asked.pending) == ({HUB_QUESTION}, False)
+
+
+# -- what the node itself knows ------------------------------------------------------------------------------------
+
+
+async def test_another_address_of_the_hub_is_told_to_who_asked_for_it(cluster: Cluster) -> None:
+    asked = cluster.inputs.ask()
+    assert asked.hub.hosts == ("169.254.2.1",)
+    cluster.inputs.move_hub(HubAddress(("169.254.2.1",), 10268))
+    assert not cluster.told, "it is the same"
+    cluster.inputs.move_hub(HubAddress(("169.254.2.2",), 10268))
+    assert set().union(*cluster.told) <= asked.reads
+    assert cluster.inputs.ask().hub.hosts == ("169.254.2.2",)
+
+
+async def test_an_unhealthy_address_is_the_node_that_has_it(cluster: Cluster) -> None:
+    addresses = [{"type": "InternalIP", "address": "10.0.0.7"}]
+    cluster.inputs.local_health(frozenset({"10.0.0.7"}))
+    cluster.fill("nodes", node("n7") | {"status": {"addresses": addresses}}, node("n8"))
+    assert cluster.inputs.unhealthy == {"n7", "10.0.0.7"}
+    cluster.inputs.local_health(frozenset())
+    assert cluster.inputs.unhealthy == frozenset()

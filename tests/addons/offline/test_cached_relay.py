@@ -1,0 +1,299 @@
+"""Requests that the node answers when the cloud is gone, on a small cloud that the test can take away."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from mitmproxy import http
+from mitmproxy.test import tutils
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from addons.offline.cached_relay import CachedRelay
+from addons.offline.cached_responses import MAX_BODY, CachedResponses
+from addons.offline.copies import Copies
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.writes.journal import TABLE, Journal
+from addons.offline.writes.offline_writes import OfflineWrites
+from addons.offline.writes.registration import Registration
+from addons.offline.writes.replay import Replay
+from addons.offline.writes.status_writes import StatusWrites
+from addons.offline.writes.tokens import Tokens
+from addons.requests.caller import Caller, Listener
+from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.requests.route_decision import Route, RouteKind
+from addons.rules.table import parse_rules
+from addons.settings import parse_server
+from addons.upstream.health import Cloud, ServerHealth
+from addons.views.origin import Origin
+from addons.views.reviews import Reviews
+from addons.views.serving import Serving
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from kube.errors import StatusError
+from kube.http.client import Client, RawResponse, Unreachable
+from kube.http.session import Session
+from kube.requests.request_info import parse_request
+from tests.addons.support.observed import until
+from tests.addons.support.offline_parts import STRATEGIC, Told
+from tests.addons.support.samples import HUB, POD, raw
+from tests.addons.support.samples import node as node_object
+
+OBJECT = "/api/v1/namespaces/a/secrets/s"
+NODE = "/api/v1/nodes/n1"
+EVENTS = "/api/v1/namespaces/a/events"
+TOKEN = "/api/v1/namespaces/a/serviceaccounts/s/token"
+ASKS = {"Accept": "application/json", "Accept-Encoding": "gzip", "Content-Type": STRATEGIC}
+TYPED = {"Content-Type": "application/json"}
+REPORT = b'{"status":{"phase":"Running"}}'
+
+
+class FakeCloud(Client):
+    """Answers what it is told to; `None` is no answer, "hub" an error of the hub's own."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Session, None), "http://127.0.0.1:1", {})
+        self.says: list[tuple[int, bytes] | str | None] = []
+        self.asked = 0
+
+    async def whole(self, *_args: object, **_named: object) -> RawResponse:
+        self.asked += 1
+        said = self.says.pop(0)
+        if said is None:
+            raise Unreachable("gone")
+        if isinstance(said, str):
+            return RawResponse(502, CIMultiDictProxy(CIMultiDict()), b"the hub's own error")
+        headers = CIMultiDict({"x-edgehub-answered": "yes", "Content-Type": "text/plain", "X-Own": "1"})
+        return RawResponse(said[0], CIMultiDictProxy(headers), said[1])
+
+
+class Node:
+    """The parts that answer, and a client of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.session = aiohttp.ClientSession(auto_decompress=False)
+        self.cloud = FakeCloud()
+        self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
+        self.copies = Copies(Disk(folder / "cache"), DiskWriter())
+        self.sources = Sources(lambda _: self.cloud, lambda *_: None, 300, self.copies)
+        reviews = Reviews(lambda _: self.cloud)
+        serving = Serving(self.sources, reviews, lambda: parse_rules(None), 1)
+        objects, answers, journal = (
+            OfflineReads(self.sources, 1),
+            CachedResponses(self.copies),
+            Journal(self.copies),
+        )
+        status = StatusWrites(objects, answers, journal, self.cloud)
+        servers = Cloud([self.health], "priority")
+        self.journal, self.replayed = journal, Told()
+        replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)
+        writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
+        self.backed = CachedRelay("n1", self.cloud, servers, reviews, objects, answers, writes)
+        self.origin = Origin({RouteKind.VIEW: serving, RouteKind.CACHED_RELAY: self.backed})
+
+    async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
+        return await self.send("GET", target, caller=caller)
+
+    async def send(
+        self, method: str, target: str, body: bytes = b"", *, was_sent: bool = False, caller: Caller = HUB
+    ) -> tuple[int, bytes, str]:
+        context = self.context(method, target, caller)
+        context.was_sent = was_sent
+        headers = {TICKET_HEADER: self.origin.ticket(context), **ASKS}
+        host, port = self.origin.address
+        url = f"http://{host}:{port}{target}"
+        async with self.session.request(method, url, headers=headers, data=body or None) as answer:
+            return answer.status, await answer.read(), answer.headers.get("x-edgehub-answered", "")
+
+    def context(self, method: str, target: str, caller: Caller = HUB) -> RequestContext:
+        made = RequestContext(parse_request(method, target), "kubelet", Listener.PLAIN, None, caller)
+        made.route = Route(RouteKind.CACHED_RELAY, "test")
+        return made
+
+    def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
+        """The cloud has answered a client."""
+        sent, headers = how.get("sent", b""), how.get("headers", {})
+        made = self.context(method, target, how.get("caller", HUB))
+        asks = [(name.encode(), value.encode()) for name, value in ASKS.items()]
+        request = tutils.treq(
+            method=method.encode(), path=target.encode(), headers=http.Headers(asks), content=sent
+        )
+        response = http.Response.make(code, body)
+        response.headers.update(headers)
+        self.backed.passed(made, request, response)
+
+    def hold_node(self) -> None:
+        """A GET of the node passed before."""
+        self.passed("GET", NODE, 200, raw({**node_object("n1", 7), "status": {}}), headers=TYPED)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = Node(tmp_path)
+    await made.copies.open()
+    await made.origin.start()
+    yield made
+    made.sources.close()
+    made.copies.close(TABLE, made.journal.take())
+    await made.session.close()
+    assert made.origin._runner is not None
+    await made.origin._runner.cleanup()
+    made.origin.close()
+
+
+@pytest.mark.parametrize("code", [200, 404, 409, 429, 500, 503])
+async def test_what_the_cloud_says_is_the_answer(node: Node, code: int) -> None:
+    node.cloud.says = [(code, b"said")]
+    assert await node.get() == (code, b"said", "")
+    assert node.cloud.asked == 1
+
+
+async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node: Node) -> None:
+    node.cloud.says = [(200, b"seen"), None, "hub", None]
+    await node.get()
+    assert await node.get() == (200, b"seen", "")
+    assert node.cloud.asked == 4
+
+
+async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
+    node.cloud.says = [(200, b"seen")]
+    await node.get()
+    node.health.failed("gone")
+    assert await node.get(f"{OBJECT}?resourceVersion=0&timeout=10s") == (200, b"seen", "")
+    code, body, _ = await node.get(OBJECT + "-other")
+    assert (code, b"no copy of secrets" in body) == (503, True)
+    assert node.cloud.asked == 1
+
+
+async def test_only_a_200_is_kept(node: Node) -> None:
+    node.cloud.says = [(404, b"not there")]
+    await node.get()
+    node.health.failed("gone")
+    assert (await node.get())[0] == 503
+
+
+async def test_a_page_is_not_kept(node: Node) -> None:
+    node.cloud.says = [(200, b"a page")]
+    assert (await node.get("/api/v1/secrets?limit=5"))[0] == 200
+    node.health.failed("gone")
+    assert (await node.get("/api/v1/secrets"))[0] == 503
+
+
+# -- what passed ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_passed_is_what_the_node_says_without_a_cloud(node: Node) -> None:
+    node.passed("GET", OBJECT, 200, b"seen", headers={"Content-Type": "text/plain", "X-Own": "1"})
+    node.health.failed("gone")
+    assert (await node.get())[:2] == (200, b"seen")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "code", "headers"),
+    [
+        ("GET", OBJECT, 404, {}),
+        ("GET", OBJECT, 304, {}),
+        ("GET", "/api/v1/secrets?limit=5", 200, {}),
+        ("GET", "/api/v1/secrets?continue=x", 200, {}),
+        ("POST", OBJECT, 200, {}),
+        ("GET", OBJECT, 200, {"Content-Length": str(MAX_BODY + 1)}),
+    ],
+)
+async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
+    node: Node, method: str, target: str, code: int, headers: dict[str, str]
+) -> None:
+    node.passed(method, target, code, b"seen", headers=headers)
+    node.health.failed("gone")
+    assert (await node.get(target))[0] == 503
+    assert (await node.get(target.partition("?")[0]))[0] == 503
+
+
+async def test_a_token_that_passed_is_given_again_for_the_same_request(node: Node) -> None:
+    token = raw(
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "status": {"token": "t", "expirationTimestamp": "2100-01-01T00:00:00Z"},
+        }
+    )
+    node.passed("POST", TOKEN, 201, token, sent=b"for a pod", headers=TYPED)
+    node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
+    node.health.failed("gone")
+    assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, token)
+    assert (await node.send("POST", TOKEN, b"for another"))[0] == 503
+
+
+async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def user(_self: Reviews, authorization: str) -> str:
+        if authorization != POD.authorization:
+            raise StatusError(401, "Unauthorized", "who")
+        return "pod"
+
+    monkeypatch.setattr(Reviews, "user", user)
+    node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
+    stranger = Caller(POD.lending, "Bearer stranger")
+    node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
+    await until(lambda: not node.backed._tasks)
+    node.health.failed("gone")
+    assert (await node.get())[0] == 503
+    assert (await node.get(caller=stranger))[0] == 401
+    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+
+
+# -- writes --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_write_is_sent_once_and_taken_by_the_node_when_no_answer_comes(node: Node) -> None:
+    node.hold_node()
+    node.cloud.says = [None]
+    code, body, _ = await node.send("PATCH", f"{NODE}/status", REPORT)
+    assert (code, b"Running" in body, node.cloud.asked) == (200, True, 1)
+    assert list(node.journal.statuses) == [NODE]
+
+
+async def test_a_write_that_a_server_may_have_had_is_not_sent_again(node: Node) -> None:
+    node.hold_node()
+    assert (await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=True))[0] == 200
+    assert node.cloud.asked == 0
+
+
+async def test_a_read_that_a_server_may_have_had_is_sent_again(node: Node) -> None:
+    node.cloud.says = [(200, b"said")]
+    assert await node.send("GET", OBJECT, was_sent=True) == (200, b"said", "")
+
+
+async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
+    node.hold_node()
+    info = parse_request("PATCH", f"{NODE}/status")
+    assert node.backed.is_sent(info)
+    node.health.failed("gone")
+    assert not node.backed.is_sent(info)
+    assert (await node.send("PATCH", f"{NODE}/status", REPORT))[0] == 200
+    while not node.health.succeeded():
+        pass
+    assert not node.backed.is_sent(info), "its object is owed"
+    assert node.backed.is_sent(parse_request("GET", NODE))
+    assert node.backed.is_sent(parse_request("PATCH", "/api/v1/nodes/other/status"))
+    node.cloud.says = [(200, b"later")]
+    assert (await node.send("PATCH", f"{NODE}/status", REPORT))[1] == b"later"
+    assert node.replayed.lines == [("PATCH", f"{NODE}/status")]
+    assert node.backed.is_sent(info)
+
+
+async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Node) -> None:
+    node.hold_node()
+    node.health.failed("gone")
+    await node.send("PATCH", f"{NODE}/status", REPORT)
+    while not node.health.succeeded():
+        pass
+    node.replayed.usual = Unreachable("gone again")
+    assert (await node.send("PATCH", f"{NODE}/status", b'{"status":{"phase":"Later"}}'))[0] == 200
+    assert node.cloud.asked == 0, "it did not overtake"
+    assert node.journal.statuses[NODE].after["status"]["phase"] == "Later"

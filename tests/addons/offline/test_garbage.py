@@ -1,0 +1,241 @@
+"""What goes from disk: what nobody asked for in days of a life with a cloud, and what no pod of the node names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import Copies, source_name
+from addons.offline.garbage import DAY, LOOK, Garbage, unmounted, unused
+from addons.telemetry import metrics
+from addons.views.sources import Sources
+from kube.disk.database import Disk, Meta
+from kube.disk.writer import DiskWriter
+from kube.http.client import Client
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.observed import ended
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
+from tests.kube.support.recorded import single
+
+NODE = "n1"
+SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
+NODES = ListWatch(ResourceType("", "v1", "nodes"), encoding=Encoding.JSON)
+PODS = ListWatch(
+    ResourceType("", "v1", "pods"), field_selector=f"spec.nodeName={NODE}", encoding=Encoding.JSON
+)
+
+
+def object_of(resource: str, name: str, namespace: str = "default") -> ListWatch:
+    """As kubelet asks for what a pod mounts."""
+    kind = ResourceType("", "v1", resource)
+    return ListWatch(kind, namespace, field_selector=f"metadata.name={name}", encoding=Encoding.JSON)
+
+
+def meta(list_watch: ListWatch, identity: str = "") -> Meta:
+    described: list[Any] = [
+        *(list_watch.type.group, list_watch.type.version, list_watch.type.resource),
+        *(list_watch.namespace, list_watch.label_selector, list_watch.field_selector),
+        *(list_watch.encoding, list_watch.metadata_only),
+    ]
+    return {"identity": identity, "question": described}
+
+
+def test_unused_is_what_was_asked_for_so_long_ago() -> None:
+    now = 100 * DAY
+    asked = {"old": 86 * DAY, "young": 86 * DAY + 1, "to come": 200 * DAY, "of 1970": 0}
+    assert unused(asked, now, 14) == {"old", "of 1970"}
+    assert unused(asked, 10 * DAY, 14) == set()
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize(
+    ("list_watch", "gone"),
+    [
+        (object_of("configmaps", "rich", "fixtures"), False),
+        (object_of("secrets", "rich", "fixtures"), False),
+        (object_of("configmaps", "ric", "fixtures"), True),
+        (object_of("configmaps", "richer", "fixtures"), True),
+        (object_of("configmaps", "rich", "elsewhere"), True),
+        (object_of("services", "other", "fixtures"), False),
+        (ListWatch(ResourceType("", "v1", "secrets"), "fixtures"), False),
+        (ListWatch(ResourceType("", "v1", "secrets"), field_selector="metadata.name=x"), False),
+        (ListWatch(ResourceType("", "v1", "secrets"), "fixtures", field_selector="type=x"), False),
+        (ListWatch(ResourceType("x", "v1", "secrets"), "fixtures", field_selector="metadata.name=x"), False),
+    ],
+)
+def test_unmounted_is_what_no_pod_of_its_namespace_names(
+    encoding: Encoding, list_watch: ListWatch, gone: bool
+) -> None:
+    pods = [("fixtures", encoding, single("pods.single", encoding)[2])]
+    assert unmounted({"it": meta(list_watch)}, pods) == ({"it"} if gone else set())
+
+
+def test_another_identitys_secrets_are_no_pods() -> None:
+    assert unmounted({"it": meta(object_of("secrets", "x"), "somebody")}, []) == set()
+
+
+class Node:
+    """A disk, the sources and answers on it, and two clocks that move when told to."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.wall, self.uptime, self.up = 1_000_000.0, 0.0, True
+        self.copies = Copies(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)
+        self.answers = CachedResponses(self.copies)
+        self.sources = Sources(lambda _: client, lambda *_: None, 300, self.copies)
+        self.garbage = Garbage(
+            self.copies, self.answers, self.sources, NODE, 14, lambda: self.up, lambda: self.uptime
+        )
+
+    async def ask(self, *list_watches: ListWatch) -> None:
+        """Have these on disk, with nobody who follows them any more."""
+        for list_watch in list_watches:
+            source = self.sources.get("", list_watch)
+            await source.ready(5)
+            source.close()
+            del self.sources._sources["", list_watch]
+        await self.settled()
+
+    async def settled(self) -> None:
+        await asyncio.sleep(0)
+        await self.copies.guard(lambda: None)
+
+    async def live(self, days: float) -> None:
+        """Let the hub run, as its task does it."""
+        for _ in range(int(days * DAY / LOOK)):
+            self.wall += LOOK
+            self.uptime += LOOK
+            await self.garbage.look()
+
+    def kept(self, *list_watches: ListWatch) -> list[bool]:
+        return [source_name("", each) in self.copies.disk.metas for each in list_watches]
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as made:
+        yield made
+
+
+@pytest.fixture
+async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
+    before = asyncio.all_tasks()
+    session = new_session()
+    made = Node(Client(session, cloud.url, {}), tmp_path)
+    yield made
+    made.copies.close()
+    made.sources.close()
+    await session.close()
+    await ended(before)
+
+
+async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
+    await node.ask(SERVICES)
+    node.answers.keep("answer", {}, b"body")
+    await node.settled()
+    counted = metrics.GARBAGE.labels("unused")._value.get()
+    await node.live(13.9)
+    await node.ask(NODES)
+    assert node.kept(SERVICES, NODES) == [True, True]
+    await node.live(1.2)
+    assert node.kept(SERVICES, NODES) == [False, True]
+    assert not node.answers.index
+    assert metrics.GARBAGE.labels("unused")._value.get() == counted + 2
+
+
+async def test_what_is_followed_stays(node: Node) -> None:
+    source = node.sources.get("", SERVICES)
+    await source.ready(5)
+    await node.settled()
+    await node.live(30)
+    assert node.kept(SERVICES) == [True]
+
+
+async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: Node) -> None:
+    await node.ask(SERVICES)
+    node.up = False
+    await node.live(30)
+    node.up = True
+    await node.live(0.9)
+    assert node.kept(SERVICES) == [True]
+    await node.live(0.2)
+    assert node.kept(SERVICES) == [False]
+
+
+async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -> None:
+    node.wall = 0.0  # the node wakes in 1970
+    await node.ask(SERVICES, NODES)
+    node.wall = 1_700_000_000.0
+    await node.live(0.5)
+    await node.ask(SERVICES)
+    await node.live(0.6)
+    assert node.kept(SERVICES, NODES) == [True, False]
+    node.wall -= 3600  # and is set back an hour
+    await node.live(2)
+    assert node.kept(SERVICES) == [True]
+
+
+def pod(name: str, mounts: str, node: str = NODE) -> dict[str, Any]:
+    volumes = [{"name": "v", "secret": {"secretName": mounts}}]
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
+    cloud: ScriptableCloud, node: Node
+) -> None:
+    cloud.store.create(pod("here", "used"))
+    cloud.store.create(pod("gone", "unused"))
+    cloud.store.create(pod("far", "elsewhere", "n2"))
+    secrets = [object_of("secrets", name) for name in ("used", "unused", "elsewhere")]
+    await node.ask(*secrets)
+    await node.garbage.look()
+    assert node.kept(*secrets) == [True, True, True], "nobody knows which pods there are"
+    pods = node.sources.get("", PODS)
+    await pods.ready(5)
+    while pods.reflector.state != "watching":
+        await pods.reflector.changed.wait()
+    await node.garbage.look()
+    assert node.kept(*secrets) == [True, True, False]
+    cloud.store.delete("pods", "gone", "default")
+    while len(pods.store) > 1:
+        await pods.store.moved()
+    node.up = False
+    await node.garbage.look()
+    assert node.kept(*secrets) == [True, True, False]
+    node.up = True
+    await node.garbage.look()
+    assert node.kept(*secrets) == [True, False, False]
+    followed = node.sources.get("", secrets[1])
+    await followed.ready(5)
+    await node.settled()
+    await node.garbage.look()
+    assert node.kept(*secrets) == [True, True, False]
+
+
+async def test_a_look_that_fails_is_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addons.offline.garbage.LOOK", 0.0)
+    looks: list[int] = []
+
+    async def look() -> None:
+        looks.append(1)
+        if len(looks) > 2:
+            task.cancel()
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(node.garbage, "look", look)
+    task = asyncio.create_task(node.garbage.run())
+    await asyncio.gather(task, return_exceptions=True)
+    assert len(looks) == 3

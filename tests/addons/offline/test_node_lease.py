@@ -1,0 +1,250 @@
+"""Kubelet's lease as the node answers it, with a cloud and without, in both encodings."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.requests.route_decision import Route, RouteKind
+from addons.views.origin import Origin
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import parse_request
+from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
+from tests.addons.support.offline_parts import (
+    JSON,
+    PROTOBUF,
+    Told,
+    read,
+)
+from tests.addons.support.samples import raw
+
+
+def code_of(refused: pytest.ExceptionInfo[StatusError]) -> int:
+    return refused.value.code
+
+
+# -- what kubelet is answered --------------------------------------------------------------------------------------
+
+
+async def test_the_origin_answers_each_verb_over_http(kubelet: World, lease_cloud: Told) -> None:
+    lease_cloud.says = [GONE]
+    origin, session = Origin({RouteKind.LOCAL: kubelet.lease}), aiohttp.ClientSession()
+    await origin.start()
+
+    async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
+        context = RequestContext(
+            parse_request(method, target), "kubelet", Listener.PLAIN, JSON, Caller(Lending.HUB)
+        )
+        context.route = Route(RouteKind.LOCAL, "test")
+        headers = {TICKET_HEADER: origin.ticket(context), "Accept": JSON, "Content-Type": JSON}
+        host, port = origin.address
+        async with session.request(
+            method, f"http://{host}:{port}{target}", headers=headers, data=raw(body) if body else None
+        ) as answer:
+            found: Json = await _document(answer)
+            return answer.status, found
+
+    assert (await send("GET", LEASE))[0] == 404
+    lease_cloud.usual = lease(version=7)
+    assert (await send("POST", LEASES, lease()))[0] == 201
+    renewed = lease(version=7, duration=41)
+    assert await send("PUT", LEASE, renewed) == (200, renewed)
+    assert await send("GET", LEASE) == (200, renewed)
+    assert (await send("PUT", LEASE, lease("n2")))[0] == 400
+    await session.close()
+    assert origin._runner is not None
+    await origin._runner.cleanup()
+    origin.close()
+
+
+async def _document(answer: aiohttp.ClientResponse) -> Json:
+    found: Json = await answer.json()
+    return found
+
+
+async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    lease_cloud.usual = lease(version=7)
+    for _ in range(2):
+        code, body, content_type = await kubelet.ask("GET")
+        assert (code, read(body).version, content_type) == (200, 7, JSON)
+    assert lease_cloud.lines == [("GET", LEASE)]
+
+
+async def test_what_the_cloud_says_of_a_missing_lease_is_what_kubelet_hears(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    lease_cloud.says = [GONE]
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("GET")
+    assert code_of(refused) == 404
+
+
+async def test_an_update_is_kept_here_and_asks_nobody(kubelet: World, lease_cloud: Told) -> None:
+    sent = lease(version=5)
+    code, body, _ = await kubelet.ask("PUT", sent)
+    assert (code, read(body).encode()) == (200, raw(sent))
+    assert (await kubelet.ask("GET"))[1] == body
+    assert not lease_cloud.heard
+
+
+async def test_a_client_of_the_other_encoding_gets_the_clouds(kubelet: World, lease_cloud: Told) -> None:
+    await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
+    lease_cloud.usual = lease(version=9)
+    assert read((await kubelet.ask("GET", accept=JSON))[1]).version == 9
+    code, body, content_type = await kubelet.ask("GET", accept=f"{PROTOBUF},{JSON}")
+    assert (code, content_type, body) == (200, PROTOBUF, protobuf_lease())
+    assert len(lease_cloud.heard) == 1
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,*/*"],
+)
+async def test_the_cloud_is_asked_for_whole_leases_alone(
+    kubelet: World, lease_cloud: Told, accept: str
+) -> None:
+    """A table that a person asked for must not become the lease that kubelet gets."""
+    lease_cloud.usual = lease(version=7)
+    await kubelet.ask("GET", accept=accept)
+    assert [each.accept for each in lease_cloud.heard] == [JSON]
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+@pytest.mark.parametrize("accept", ["application/yaml", f"{JSON};as=Table;v=v1;g=meta.k8s.io"])
+async def test_a_form_that_is_not_made_here_is_a_406(
+    kubelet: World, lease_cloud: Told, accept: str, is_up: bool
+) -> None:
+    kubelet.is_up = is_up
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("GET", accept=accept)
+    assert code_of(refused) == 406
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("PUT", lease(), accept=accept)
+    assert code_of(refused) == 406
+    assert not lease_cloud.heard
+
+
+async def test_a_lease_that_was_created_is_the_clouds(kubelet: World, lease_cloud: Told) -> None:
+    lease_cloud.usual = lease(version=12)
+    code, body, _ = await kubelet.ask("POST", lease())
+    assert (code, read(body).version) == (201, 12)
+    assert lease_cloud.lines == [("POST", LEASES)]
+
+
+async def test_a_lease_that_is_there_already_is_not_created(kubelet: World, lease_cloud: Told) -> None:
+    lease_cloud.says = [StatusError(409, "AlreadyExists", "there")]
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("POST", lease())
+    assert code_of(refused) == 409
+    kubelet.is_up = False
+    await kubelet.put()
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("POST", lease())
+    assert (code_of(refused), refused.value.reason) == (409, "AlreadyExists")
+
+
+@pytest.mark.parametrize("how", ["known to be gone", "found to be gone"])
+async def test_a_lease_is_created_without_a_cloud(kubelet: World, lease_cloud: Told, how: str) -> None:
+    if how == "known to be gone":
+        kubelet.is_up = False
+    lease_cloud.says = [Unreachable("no route")]
+    code, body, _ = await kubelet.ask("POST", lease())
+    assert (code, read(body).name) == (201, "n1")
+    assert (await kubelet.ask("GET"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "code"), [("PUT", "n2", 400), ("POST", "n2", 403), ("PUT", "", 400), ("POST", "", 400)]
+)
+async def test_no_other_nodes_lease_is_taken(
+    kubelet: World, lease_cloud: Told, method: str, name: str, code: int
+) -> None:
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask(method, lease(name))
+    assert code_of(refused) == code
+    assert not lease_cloud.heard
+    assert kubelet.lease.describe()["secondsSinceKubelet"] is None, "no sign of life"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "code"),
+    [(b"{", JSON, 400), (raw({**lease(), "kind": "Pod"}), JSON, 400), (b"x", "application/yaml", 415)],
+)
+async def test_what_is_no_lease_is_no_sign_of_life(
+    kubelet: World, body: bytes, content_type: str, code: int
+) -> None:
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("PUT", body, content_type=content_type)
+    assert code_of(refused) == code
+    assert kubelet.lease.describe() == {"node": "n1", "secondsSinceKubelet": None, "renewing": False}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ApiResponse("text/html", b"<html>"),
+        ApiResponse(JSON, b"{"),
+        ApiResponse(JSON, raw({"kind": "Status"})),
+    ],
+)
+async def test_an_answer_that_is_no_lease_is_as_no_answer(
+    kubelet: World, lease_cloud: Told, answer: ApiResponse
+) -> None:
+    lease_cloud.usual = answer
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("GET")
+    assert code_of(refused) == 503
+    assert (await kubelet.ask("POST", lease()))[0] == 201
+
+
+# -- after a restart without a cloud -------------------------------------------------------------------------------
+
+
+async def test_without_a_cloud_the_lease_is_the_one_that_was_kept(kubelet: World) -> None:
+    await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
+    await kubelet.put()
+    await kubelet.written()
+    kubelet.fresh()
+    kubelet.is_up = False
+    assert (await kubelet.ask("GET", accept=f"{PROTOBUF},{JSON}"))[1] == protobuf_lease()
+    assert read((await kubelet.ask("GET"))[1]).encode() == raw(lease())
+
+
+async def test_a_lease_that_was_never_seen_is_a_503(kubelet: World) -> None:
+    kubelet.is_up = False
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("GET")
+    assert code_of(refused) == 503
+
+
+async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
+    await kubelet.put()
+    for name in list(kubelet.answers._index):
+        kubelet.answers.keep(name, {"content-type": JSON}, b"{")
+    kubelet.fresh()
+    kubelet.is_up = False
+    with pytest.raises(StatusError) as refused:
+        await kubelet.ask("GET")
+    assert code_of(refused) == 503
+
+
+async def test_only_what_changes_the_lease_itself_is_written_to_disk(kubelet: World) -> None:
+    kept: list[str] = []
+    keep = kubelet.answers.keep
+
+    def count(name: str, headers: dict[str, str], body: bytes) -> None:
+        kept.append(name)
+        keep(name, headers, body)
+
+    vars(kubelet.answers)["keep"] = count
+    for version in range(1, 5):
+        await kubelet.ask("PUT", {**lease(version=version), "spec": {"renewTime": str(version)}})
+    assert len(kept) == 1
+    await kubelet.put(zone="a")
+    assert len(kept) == 2

@@ -1,0 +1,245 @@
+"""Renewals of the node's lease in the cloud: while kubelet lives and no longer, and never with an earlier time."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from pathlib import Path
+
+import pytest
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.node_lease import FRESH, MERGE_PATCH, RENEWALS, RETRY_INTERVAL
+from addons.telemetry import metrics
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, Client, Unreachable
+from kube.json_type import Json
+from tests.addons.support.hub_parts import HUB_TOKEN
+from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
+from tests.addons.support.observed import until, value_of
+from tests.addons.support.offline_parts import (
+    PROTOBUF,
+    Told,
+    copies_in,
+)
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.sessions import new_session
+
+
+def renewals(lease_cloud: Told) -> list[Json]:
+    return [each.document["spec"] for each in lease_cloud.heard if each.method == "PATCH"]
+
+
+@pytest.mark.looptime
+async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    lease_cloud.says = [lease(version=33)]
+    before = value_of(metrics.LEASE_RENEWALS.labels("ok"))
+    async with kubelet.running():
+        await asyncio.sleep(60)
+        assert not lease_cloud.heard, "nobody has heard of kubelet yet"
+        await kubelet.put()
+        await asyncio.sleep(2 * FRESH / RENEWALS + 1)
+    assert lease_cloud.lines == [("GET", LEASE), ("PUT", LEASE), *[("PATCH", LEASE)] * 3]
+    pushed = lease_cloud.heard[1].document
+    assert pushed["metadata"]["resourceVersion"] == "33"
+    assert "uid" not in pushed["metadata"], "whatever lease is there"
+    assert lease_cloud.heard[2].content_type == MERGE_PATCH
+    assert set(lease_cloud.heard[2].document) == {"spec"}
+    assert {key: renewals(lease_cloud)[0][key] for key in ("holderIdentity", "leaseDurationSeconds")} == {
+        "holderIdentity": "n1",
+        "leaseDurationSeconds": 40,
+    }
+    stamps = [datetime.datetime.fromisoformat(each["renewTime"]) for each in renewals(lease_cloud)]
+    assert stamps == sorted(stamps)
+    assert value_of(metrics.LEASE_RENEWALS.labels("ok")) == before + 3
+
+
+@pytest.mark.looptime
+async def test_a_dead_kubelet_is_not_kept_alive(kubelet: World, lease_cloud: Told) -> None:
+    await kubelet.put()
+    async with kubelet.running():
+        await asyncio.sleep(FRESH / RENEWALS + 1)
+        heard = len(lease_cloud.heard)
+        kubelet.now += FRESH
+        assert not kubelet.lease.describe()["renewing"]
+        await asyncio.sleep(600)
+        assert len(lease_cloud.heard) == heard
+        await kubelet.put()
+        await asyncio.sleep(1)
+        assert len(lease_cloud.heard) > heard, "it is back"
+
+
+@pytest.mark.parametrize(("duration", "alive"), [(40, 39.9), (10, 9.9), (0, FRESH - 0.1)])
+async def test_a_lease_says_itself_how_long_a_renewal_counts(
+    kubelet: World, duration: int, alive: float
+) -> None:
+    await kubelet.ask("PUT", lease(duration=duration))
+    kubelet.now += alive
+    assert kubelet.lease.describe()["renewing"]
+    kubelet.now += 0.2
+    assert not kubelet.lease.describe()["renewing"]
+
+
+async def test_reading_the_lease_is_no_sign_of_life(kubelet: World, lease_cloud: Told) -> None:
+    lease_cloud.usual = lease(version=7)
+    await kubelet.ask("GET")
+    assert not kubelet.lease.describe()["renewing"]
+
+
+@pytest.mark.looptime
+async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    kubelet.is_up = False
+    await kubelet.put()
+    async with kubelet.running():
+        await asyncio.sleep(60)
+        assert not lease_cloud.heard
+        kubelet.is_up = True
+        kubelet.changed.beat()
+        await until(lambda: lease_cloud.heard, 0.1)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("no route"),
+        StatusError(500, "InternalError", "etcd"),
+        StatusError(409, "Conflict", "changed"),
+    ],
+)
+async def test_a_renewal_that_failed_is_tried_again_soon(
+    kubelet: World, lease_cloud: Told, error: Exception
+) -> None:
+    failed = metrics.LEASE_RENEWALS.labels("failed")
+    before = value_of(failed)
+    await kubelet.put()
+    loop = asyncio.get_running_loop()
+    async with kubelet.running():
+        await until(lambda: len(lease_cloud.heard) == 3)
+        lease_cloud.says = [error]
+        await until(lambda: len(lease_cloud.heard) == 4, 60)
+        began = loop.time()
+        await until(lambda: len(lease_cloud.heard) == 5, 60)
+        assert loop.time() - began == pytest.approx(RETRY_INTERVAL, abs=0.1)
+    assert value_of(failed) == before + 1
+    assert lease_cloud.lines[-1] == ("PATCH", LEASE)
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_was_deleted_in_the_cloud_is_made_again(kubelet: World, lease_cloud: Told) -> None:
+    await kubelet.put()
+    async with kubelet.running():
+        await until(lambda: len(lease_cloud.heard) == 3)
+        lease_cloud.says = [GONE, GONE]
+        await until(lambda: len(lease_cloud.heard) == 7, 60)
+    assert lease_cloud.lines[3:] == [("PATCH", LEASE), ("GET", LEASE), ("POST", LEASES), ("PATCH", LEASE)]
+    made = lease_cloud.heard[5].document
+    assert made["metadata"].get("resourceVersion", "") == ""
+    assert made["spec"]["holderIdentity"] == "n1"
+
+
+@pytest.mark.looptime
+async def test_changed_metadata_is_pushed_and_not_only_the_time(kubelet: World, lease_cloud: Told) -> None:
+    await kubelet.put()
+    async with kubelet.running():
+        await until(lambda: len(lease_cloud.heard) == 3)
+        await kubelet.put(zone="b")
+        await until(lambda: len(lease_cloud.heard) == 6, 60)
+    assert lease_cloud.lines[3:] == [("GET", LEASE), ("PUT", LEASE), ("PATCH", LEASE)]
+    assert lease_cloud.heard[4].document["metadata"]["labels"] == {"zone": "b"}
+
+
+@pytest.mark.looptime
+async def test_what_goes_wrong_in_a_renewal_does_not_end_the_renewals(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    await kubelet.put()
+    lease_cloud.says = [ApiResponse("application/yaml", b"a: b"), RuntimeError("unforeseen")]
+    async with kubelet.running():
+        await until(lambda: len(lease_cloud.heard) >= 5, 60)
+    assert lease_cloud.lines[:4] == [("GET", LEASE), ("GET", LEASE), ("GET", LEASE), ("PUT", LEASE)]
+
+
+class Wall(datetime.datetime):
+    """A wall clock that a test sets."""
+
+    at = datetime.datetime(2026, 1, 2, 12, 0, tzinfo=datetime.UTC)
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]  # of a narrower type there
+        return cls.at
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> type[Wall]:
+    monkeypatch.setattr("addons.offline.node_lease.datetime.datetime", Wall)
+    monkeypatch.setattr(Wall, "at", Wall.at)  # set back after the test
+    return Wall
+
+
+async def test_a_clock_that_is_set_back_renews_no_earlier(
+    kubelet: World, lease_cloud: Told, wall: type[Wall]
+) -> None:
+    await kubelet.put()
+    assert await kubelet.lease._renew()
+    for back in (0, 3600, 0):
+        kubelet.now += 10
+        wall.at += datetime.timedelta(seconds=10 - back)
+        assert await kubelet.lease._renew()
+    assert [each["renewTime"] for each in renewals(lease_cloud)] == [
+        "2026-01-02T12:00:00.000000Z",
+        "2026-01-02T12:00:10.000000Z",
+        "2026-01-02T12:00:20.000000Z",
+        "2026-01-02T12:00:30.000000Z",
+    ]
+    # Kubelet's own stamp is from before, and goes with what it has changed.
+    await kubelet.put(zone="b")
+    assert await kubelet.lease._renew()
+    assert lease_cloud.lines[-2:] == [("PUT", LEASE), ("PATCH", LEASE)]
+    assert renewals(lease_cloud)[-1]["renewTime"] >= "2026-01-02T12:00:30.000000Z"
+
+
+async def test_a_real_lease_follows_kubelet(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    session = new_session()
+    client = Client(session, cloud.url, {"Authorization": f"Bearer {HUB_TOKEN}"})
+    async with copies_in(tmp_path) as copies:
+        kubelet = World(client, CachedResponses(copies))
+        kubelet.is_up = False
+        assert (await kubelet.ask("POST", protobuf_lease(), PROTOBUF, PROTOBUF))[0] == 201
+        kubelet.is_up = True
+        assert await kubelet.lease._renew(), "created"
+        made = cloud.store.get("leases", "n1", "kube-node-lease")
+        assert made["spec"]["holderIdentity"] == "n1"
+        assert await kubelet.lease._renew(), "touched"
+        touched = cloud.store.get("leases", "n1", "kube-node-lease")
+        assert touched["metadata"]["uid"] == made["metadata"]["uid"]
+        assert touched["spec"]["renewTime"]
+        cloud.faults.add(Refuse(503))
+        assert not await kubelet.lease._renew()
+        cloud.store.delete("leases", "n1", "kube-node-lease")
+        assert not await kubelet.lease._renew()
+        assert await kubelet.lease._renew()
+        assert cloud.store.get("leases", "n1", "kube-node-lease")["spec"]["holderIdentity"] == "n1"
+        await kubelet.written()
+    await session.close()
+
+
+async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(
+    kubelet: World, lease_cloud: Told, wall: type[Wall]
+) -> None:
+    """Its clock may have been another."""
+    wall.at -= datetime.timedelta(days=1)
+    lease_cloud.says = [lease(version=7)]
+    await kubelet.put()
+    assert await kubelet.lease._renew()
+    kubelet.now += 10
+    assert await kubelet.lease._renew()
+    assert [each["renewTime"] for each in renewals(lease_cloud)] == [
+        "2026-01-02T03:04:05.000000Z",
+        "2026-01-02T03:04:15.000000Z",
+    ]

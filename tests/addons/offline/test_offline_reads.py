@@ -1,0 +1,57 @@
+"""Reads from the node's own sources: what a copy can answer, and what it must leave to others."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.offline.offline_reads import _covers, _scope
+from kube.requests.request_info import ResourceType, parse_request
+from kube.store.reflector import ListWatch
+
+PODS = ResourceType("", "v1", "pods")
+EVERYWHERE = ListWatch(PODS)
+OF_NODE = ListWatch(PODS, field_selector="spec.nodeName=n")
+OF_NAMESPACE = ListWatch(PODS, "a")
+OF_APP = ListWatch(PODS, label_selector="app=x")
+ONE = ListWatch(PODS, "a", field_selector="metadata.name=p")
+
+
+@pytest.mark.parametrize(
+    ("list_watch", "target", "answered"),
+    [
+        (EVERYWHERE, "/api/v1/pods", True),
+        (EVERYWHERE, "/api/v1/namespaces/a/pods", True),
+        (EVERYWHERE, "/api/v1/pods?labelSelector=app%3Dx", True),
+        (EVERYWHERE, "/api/v1/pods?fieldSelector=metadata.name%3Dp", True),
+        # The encoding's schema may not have the field: only the cloud can select by it.
+        (EVERYWHERE, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn", False),
+        (OF_NODE, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn", True),
+        (OF_NODE, "/api/v1/pods", False),
+        (OF_NODE, "/api/v1/pods?fieldSelector=spec.nodeName%3Dother", False),
+        (OF_NAMESPACE, "/api/v1/namespaces/a/pods", True),
+        (OF_NAMESPACE, "/api/v1/namespaces/b/pods", False),
+        (OF_NAMESPACE, "/api/v1/pods", False),
+        (OF_APP, "/api/v1/pods?labelSelector=app%3Dx", True),
+        (OF_APP, "/api/v1/pods?labelSelector=app%3Dx,more", False),
+    ],
+)
+def test_a_list_is_complete_or_not_given(list_watch: ListWatch, target: str, answered: bool) -> None:
+    assert (_scope(list_watch, parse_request("GET", target)) is not None) is answered
+
+
+@pytest.mark.parametrize(
+    ("list_watch", "name", "known"),
+    [
+        (EVERYWHERE, "p", True),
+        (OF_NAMESPACE, "p", True),
+        (ONE, "p", True),
+        (ONE, "other", False),
+        (OF_NODE, "p", False),
+        (OF_APP, "p", False),
+        (ListWatch(PODS, "b"), "p", False),
+    ],
+)
+def test_absence_is_known_only_where_the_copy_would_have_the_object(
+    list_watch: ListWatch, name: str, known: bool
+) -> None:
+    assert _covers(list_watch, parse_request("GET", f"/api/v1/namespaces/a/pods/{name}")) is known

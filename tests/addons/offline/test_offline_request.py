@@ -1,0 +1,124 @@
+"""A request that the node answers by itself: what is read in it, and what an answer is written as."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from multidict import CIMultiDict
+
+from addons.offline.offline_request import SUFFIX_ALPHABET, SUFFIX_LENGTH, OfflineRequest
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.requests.request_info import parse_request
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf, read
+
+PODS = "/api/v1/namespaces/a/pods"
+
+
+def pod(**metadata: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"unknown": 1}}
+
+
+def test_headers_are_found_in_any_case_and_parameters_are_no_part_of_the_type() -> None:
+    headers = CIMultiDict({"content-type": "application/json; charset=utf-8", "accept-encoding": "gzip"})
+    made = OfflineRequest.of(parse_request("POST", PODS), PODS, headers, b"x")
+    assert (made.content_type, made.accept, made.accept_encoding) == (JSON, None, "gzip")
+
+
+def test_the_path_of_an_object_has_no_subresource_and_no_query() -> None:
+    assert asked("PATCH", f"{PODS}/p/status?fieldManager=k").object_path == f"{PODS}/p"
+    assert asked("PATCH", "/api/v1/nodes/n1/status").object_path == "/api/v1/nodes/n1"
+
+
+@pytest.mark.parametrize(
+    ("accept", "encodings"),
+    [
+        (None, [Encoding.JSON]),
+        ("*/*", [Encoding.JSON]),
+        (f"{PROTOBUF},{JSON}", [Encoding.PROTOBUF, Encoding.JSON]),
+        (f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}", [Encoding.JSON]),
+        (f"{JSON};as=Table;v=v1;g=meta.k8s.io", []),
+        ("application/yaml", []),
+    ],
+)
+def test_whole_objects_come_as_the_client_takes_them(accept: str | None, encodings: list[Encoding]) -> None:
+    assert asked("GET", f"{PODS}/p", accept=accept).encodings() == encodings
+
+
+def test_copies_of_answers_are_apart_by_body_identity_and_form() -> None:
+    requests = [
+        asked("POST", PODS, b"one"),
+        asked("POST", PODS, b"other"),
+        asked("POST", PODS, b"one", accept=PROTOBUF),
+        asked("POST", f"{PODS}/p", b"one"),
+    ]
+    names = {each.name(identity) for each in requests for identity in ("", "alice")}
+    assert len(names) == 2 * len(requests)
+    assert asked("POST", PODS, b"one").name("") == requests[0].name("")
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_body_is_read_in_either_encoding(encoding: Encoding) -> None:
+    body = body_of(in_protobuf("v1", "Pod", "p", "a")) if encoding is Encoding.PROTOBUF else b""
+    body = body or json.dumps(pod(name="p", namespace="a")).encode()
+    codec, obj = asked("POST", PODS, body, content_type=encoding).named("Pod")
+    assert (codec.encoding, obj.name, obj.namespace, obj.kind) == (encoding, "p", "a", "Pod")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "code"),
+    [
+        (b"{", JSON, 400),
+        (b"", JSON, 400),
+        (b"[]", JSON, 400),
+        (b"{}", JSON, 400),
+        (json.dumps({**pod(name="p"), "kind": "Node"}).encode(), JSON, 400),
+        (b"no magic", PROTOBUF, 400),
+        (b"k8s\x00\xff\xff", PROTOBUF, 400),
+        (b"kind: Pod", "application/yaml", 415),
+        (json.dumps(pod(name="p", namespace="b")).encode(), JSON, 400),
+        (json.dumps(pod()).encode(), JSON, 400),
+    ],
+)
+def test_what_cannot_be_taken_is_refused_as_by_a_server(body: bytes, content_type: str, code: int) -> None:
+    with pytest.raises(StatusError) as refused:
+        asked("POST", PODS, body, content_type=content_type).named("Pod")
+    assert refused.value.code == code
+
+
+def test_a_body_without_a_type_is_json() -> None:
+    assert asked("POST", PODS, pod(name="p"), content_type="").decoded("Pod")[0].encoding is Encoding.JSON
+
+
+def test_a_name_is_made_and_the_namespace_of_the_request_is_put_in() -> None:
+    _, obj = asked("POST", PODS, pod(generateName="web-")).named("Pod")
+    assert re.fullmatch(rf"web-[{SUFFIX_ALPHABET}]{{{SUFFIX_LENGTH}}}", obj.name)
+    assert obj.namespace == "a"
+    assert json.loads(obj.encode())["spec"] == {"unknown": 1}
+    assert asked("POST", PODS, pod(generateName="web-")).named("Pod")[1].name != obj.name
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_an_echo_is_what_was_sent_in_the_same_encoding(encoding: Encoding) -> None:
+    obj = (
+        in_protobuf("v1", "Pod", "p", "a")
+        if encoding is Encoding.PROTOBUF
+        else read(json.dumps(pod()).encode())
+    )
+    answer = asked("POST", PODS, accept=f"{PROTOBUF},{JSON}").echo(codec_for(encoding), obj, 201)
+    assert isinstance(answer.body, bytes)
+    assert (answer.status, answer.headers["Content-Type"]) == (201, codec_for(encoding).content_type)
+    assert answer.headers["Cache-Control"] == "no-cache, private"
+    assert read(answer.body, encoding).encode() == obj.encode()
+
+
+def test_an_echo_that_the_client_does_not_take_is_a_406() -> None:
+    with pytest.raises(StatusError) as refused:
+        asked("POST", PODS, accept=JSON).echo(
+            codec_for(Encoding.PROTOBUF), in_protobuf("v1", "Pod", "p"), 201
+        )
+    assert refused.value.code == 406

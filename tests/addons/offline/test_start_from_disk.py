@@ -1,0 +1,132 @@
+"""A source whose copy is on disk: shown when the cloud goes on from it, and no slower than the faster of the two."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from addons.offline.copies import Copies
+from addons.offline.start_from_disk import StartFromDisk
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from kube.http.client import Client
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch, Reflector
+from kube.store.store import Store
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Silence
+from tests.cloud.scriptable.request_log import matching
+from tests.cloud.sessions import new_session
+
+SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as made:
+        yield made
+
+
+@pytest.fixture
+async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
+    made = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    await made.open()
+    yield made
+    made.close()
+
+
+class Beginning:
+    """A source that begins."""
+
+    def __init__(self, client: Client, copies: Copies) -> None:
+        self.store = Store()
+        self.reflector = Reflector(client, SERVICES, self.store)
+        self.copy = copies.copy("", SERVICES, self.store)
+        self.restoring = StartFromDisk(self.copy, self.store, self.reflector, lambda _: True, "services")
+        self.task = asyncio.create_task(self.restoring.run())
+
+    async def shown(self) -> set[str]:
+        """What is shown first."""
+        async with asyncio.timeout(5):
+            while self.restoring.pending or not self.store.complete:
+                moved = asyncio.ensure_future(self.store.moved())
+                changed = asyncio.ensure_future(self.reflector.changed.wait())
+                await asyncio.wait((moved, changed), return_when=asyncio.FIRST_COMPLETED)
+                moved.cancel()
+                changed.cancel()
+        return {item.key[1] for item in self.store}
+
+    async def end(self) -> None:
+        self.copy.close()
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+@pytest.fixture
+async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
+    session = new_session()
+    yield Client(session, cloud.url, {})
+    await session.close()
+
+
+@pytest.fixture
+async def kept(cloud: ScriptableCloud, client: Client, copies: Copies) -> None:
+    """One service, in the cloud and on disk."""
+    cloud.store.create(service("one"))
+    first = Beginning(client, copies)
+    await first.shown()
+    await first.end()
+    await copies.guard(lambda: None)
+
+
+@pytest.mark.usefixtures("kept")
+async def test_the_cloud_goes_on_from_the_copy(
+    cloud: ScriptableCloud, client: Client, copies: Copies
+) -> None:
+    cloud.store.create(service("two"))
+    again = Beginning(client, copies)
+    assert await again.shown() == {"one", "two"}
+    assert again.reflector.lists == 0
+    await again.end()
+
+
+@pytest.mark.usefixtures("kept")
+async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
+    client: Client, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
+    released = threading.Event()
+    blocked = asyncio.create_task(copies.guard(released.wait))
+    await asyncio.sleep(0)
+    again = Beginning(client, copies)
+    assert await again.shown() == {"one"}
+    assert again.reflector.lists == 1
+    assert not blocked.done()
+    released.set()
+    await blocked
+    await again.end()
+
+
+@pytest.mark.usefixtures("kept")
+async def test_a_slow_disk_is_what_there_is_while_the_cloud_is_silent(
+    cloud: ScriptableCloud, client: Client, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
+    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
+    released = threading.Event()
+    blocked = asyncio.create_task(copies.guard(released.wait))
+    await asyncio.sleep(0)
+    again = Beginning(client, copies)
+    await silence.met.wait()
+    assert not again.store.complete
+    released.set()
+    assert await again.shown() == {"one"}
+    await blocked
+    await again.end()
+    silence.lift()

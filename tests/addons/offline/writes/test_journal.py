@@ -1,0 +1,274 @@
+"""Writes that wait for the cloud: the latest of each object, events in order, through kills and bad disks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import diskcache
+import pytest
+
+from addons.offline.writes.journal import DURABLE_WAIT, EVENT, STATUS, TABLE, EventEntry, Journal, StatusEntry
+from addons.telemetry import metrics
+from kube.disk.database import Disk, DiskError
+from kube.json_type import Json
+from tests.addons.support.observed import beats_of, until, value_of
+from tests.addons.support.offline_parts import journal_in
+
+NODE = "/api/v1/nodes/n1"
+
+
+def status(phase: str, before: str = "cloud", uid: str = "u", path: str = NODE) -> StatusEntry:
+    return StatusEntry(path, "Node", uid, document(before), document(phase))
+
+
+def document(phase: str) -> Json:
+    return {"metadata": {"name": "n1"}, "status": {"phase": phase}}
+
+
+def put_event(journal: Journal, body: bytes) -> EventEntry:
+    return journal.put_event("POST", "/api/v1/namespaces/a/events", "application/json", body)
+
+
+def bodies(journal: Journal) -> list[bytes]:
+    return [each.body for each in journal.events.values()]
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    async with journal_in(tmp_path) as made:
+        yield made
+
+
+class Device:
+    """A disk that can be taken away, and can stand still."""
+
+    def __init__(self, folder: Path) -> None:
+        self.is_broken = False
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.disk = Disk(folder / "cache")
+        self._put = self.disk.put
+        vars(self.disk)["put"] = self._put_slowly
+
+    def _put_slowly(self, table: str, changes: dict[str, bytes | None]) -> None:
+        self.goes_on.wait(10)
+        if self.is_broken:
+            raise DiskError("No space left on device")
+        self._put(table, changes)
+
+
+# -- what waits ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_latest_status_waits_with_what_the_cloud_had_first(journal: Journal) -> None:
+    journal.put_status(status("one"))
+    entry = journal.put_status(status("two", before="one"))
+    assert list(journal.statuses.values()) == [entry]
+    assert (entry.before, entry.after) == (document("cloud"), document("two"))
+
+
+async def test_another_object_of_the_same_name_starts_anew(journal: Journal) -> None:
+    journal.put_status(status("one"))
+    entry = journal.put_status(status("two", before="its own", uid="other"))
+    assert list(journal.statuses.values()) == [entry]
+    assert (entry.uid, entry.before) == ("other", document("its own"))
+
+
+async def test_events_keep_their_order_and_the_oldest_go_when_there_are_too_many(tmp_path: Path) -> None:
+    dropped = metrics.JOURNAL_DROPPED.labels(EVENT, "no room")
+    before = value_of(dropped)
+    async with journal_in(tmp_path, max_events=3) as journal:
+        for number in range(5):
+            last = put_event(journal, b"%d" % number)
+        assert bodies(journal) == [b"2", b"3", b"4"]
+        assert value_of(dropped) - before == 2
+        assert value_of(metrics.JOURNAL_ENTRIES) == 3
+        await journal.written(last)
+    async with journal_in(tmp_path) as again:
+        assert bodies(again) == [b"2", b"3", b"4"], "on disk too"
+
+
+async def test_a_bound_that_was_lowered_holds_after_a_restart(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        for number in range(5):
+            put_event(journal, b"%d" % number)
+    async with journal_in(tmp_path, max_events=2) as again:
+        assert bodies(again) == [b"3", b"4"]
+
+
+async def test_who_waits_for_entries_is_told_of_each(journal: Journal) -> None:
+    beats = beats_of(journal.added)
+    journal.done(journal.put_status(status("one")))
+    put_event(journal, b"x")
+    assert beats() == 2
+
+
+async def test_what_is_done_is_forgotten(journal: Journal) -> None:
+    entry, event = journal.put_status(status("one")), put_event(journal, b"x")
+    journal.done(entry)
+    journal.done(event)
+    journal.done(event)
+    assert (journal.statuses, journal.events) == ({}, {})
+    assert value_of(metrics.JOURNAL_ENTRIES) == 0
+
+
+async def test_what_came_for_an_object_since_stays_when_the_earlier_is_done(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        sent = journal.put_status(status("sent"))
+        newer = journal.put_status(status("newer", before="sent"))
+        journal.done(sent)
+        assert list(journal.statuses.values()) == [newer]
+        await journal.written(newer)
+    async with journal_in(tmp_path) as again:
+        assert list(again.statuses.values()) == [newer]
+
+
+async def test_people_see_what_waits_and_nothing_of_what_is_in_it(journal: Journal) -> None:
+    journal.put_status(status("secret"))
+    put_event(journal, b"secret")
+    assert journal.describe() == {"statuses": [NODE], "events": 1, "unwritten": 2}
+
+
+# -- after a restart -----------------------------------------------------------------------------------------------
+
+
+async def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as killed:
+        statuses = [killed.put_status(status(path, path=f"{NODE}-{path}")) for path in "ab"]
+        # A body may have any bytes, line ends too.
+        events = [put_event(killed, body) for body in (b"first\n\n{", b"k8s\x00\n\xff", b"")]
+        killed.done(put_event(killed, b"sent already"))
+        for entry in statuses:
+            await killed.written(entry)
+        for event in events:
+            await killed.written(event)
+        await until(lambda: not killed.describe()["unwritten"])
+        async with journal_in(tmp_path) as again:
+            assert list(again.statuses.values()) == statuses
+            assert list(again.events.values()) == events
+            assert value_of(metrics.JOURNAL_ENTRIES) == 5
+            assert put_event(again, b"next").sequence > events[-1].sequence
+
+
+async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        for number in range(120):
+            put_event(journal, b"%d" % number)
+    async with journal_in(tmp_path) as again:
+        assert bodies(again) == [b"%d" % number for number in range(120)]
+
+
+async def test_an_orderly_end_writes_what_waits(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        gone = journal.put_status(status("gone"))
+        await journal.written(gone)
+        journal.done(gone)
+        kept = put_event(journal, b"x")
+    async with journal_in(tmp_path) as again:
+        assert (again.statuses, list(again.events.values())) == ({}, [kept])
+
+
+UNREADABLE = {
+    "status /a": b"",
+    "status /b": b"{",
+    "status /c": b"[]",
+    "status /d": b"{}",
+    "status /e": b"7",
+    "status /f": b'"abcde"',
+    "status /g": b'["/g","Node","u",{}]',
+    "status /h": b'["/h","Node","u",[],{}]',
+    "status /i": b'["/i","Node",null,{},{}]',
+    "event 0000000000000003": b'[3,"POST","/x"]\n{}',
+    "event 0000000000000004": b'[4,"POST",null,"application/json"]\n{}',
+}
+
+
+async def test_an_entry_that_cannot_be_read_is_dropped_and_counted_and_the_others_stay(
+    tmp_path: Path,
+) -> None:
+    async with journal_in(tmp_path) as journal:
+        entry, event = journal.put_status(status("one")), put_event(journal, b"x")
+        await journal.written(event)
+        await journal._copies.guard(lambda: journal._copies.disk.put(TABLE, UNREADABLE))
+    counters = [metrics.JOURNAL_DROPPED.labels(kind, "unreadable") for kind in (STATUS, EVENT)]
+    before = [value_of(each) for each in counters]
+    async with journal_in(tmp_path) as again:
+        assert (list(again.statuses.values()), list(again.events.values())) == ([entry], [event])
+        assert [value_of(each) - was for each, was in zip(counters, before, strict=True)] == [9, 2]
+    async with journal_in(tmp_path) as third:
+        assert value_of(counters[0]) - before[0] == 9, "it is off the disk"
+        assert list(third.statuses.values()) == [entry]
+
+
+# -- a disk that fails ---------------------------------------------------------------------------------------------
+
+
+async def test_what_a_failing_disk_did_not_take_is_written_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.offline.writes.journal.RETRY", 0.01)
+    device = Device(tmp_path)
+    errors = value_of(metrics.CACHE_WRITE_ERRORS)
+    async with journal_in(tmp_path, device.disk) as journal:
+        device.is_broken = True
+        entry = journal.put_status(status("one"))
+        event = put_event(journal, b"x")
+        await until(lambda: value_of(metrics.CACHE_WRITE_ERRORS) > errors)
+        assert (list(journal.statuses), list(journal.events)) == ([NODE], [event.sequence])
+        assert journal.describe()["unwritten"] == 2
+        newer = journal.put_status(status("two"))
+        device.is_broken = False
+        await asyncio.wait_for(journal.written(entry), DURABLE_WAIT)
+        await until(lambda: not journal.describe()["unwritten"])
+        async with journal_in(tmp_path) as again:
+            assert (list(again.statuses.values()), list(again.events.values())) == ([newer], [event])
+
+
+async def test_without_any_disk_what_waits_is_in_memory(tmp_path: Path) -> None:
+    def no_disk(_: Path) -> diskcache.Cache:
+        raise OSError(30, "Read-only file system")
+
+    async with journal_in(tmp_path, Disk(tmp_path / "cache", no_disk)) as journal:
+        journal.put_status(status("one"))
+        assert list(journal.statuses) == [NODE]
+
+
+@pytest.mark.looptime
+async def test_a_disk_that_stands_still_costs_a_client_no_more_than_a_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    device = Device(tmp_path)
+    loop = asyncio.get_running_loop()
+    async with journal_in(tmp_path, device.disk) as journal:
+        device.goes_on.clear()
+        entry = put_event(journal, b"x")
+        began = loop.time()
+        await journal.written(entry)
+        assert loop.time() - began == pytest.approx(DURABLE_WAIT)
+        assert list(journal.events.values()) == [entry]
+        assert "the disk is slow" in caplog.text
+        device.goes_on.set()
+    async with journal_in(tmp_path) as again:
+        assert list(again.events.values()) == [entry]
+
+
+async def test_what_comes_while_the_disk_writes_is_written_next(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device.disk) as journal:
+        device.goes_on.clear()
+        journal.put_status(status("first"))
+        await asyncio.sleep(0)
+        gone = put_event(journal, b"gone")
+        journal.done(gone)
+        last = journal.put_status(status("last"))
+        waiting = asyncio.create_task(journal.written(last))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        device.goes_on.set()
+        await waiting
+        assert journal.describe()["unwritten"] == 0
+        async with journal_in(tmp_path) as again:
+            assert (list(again.statuses.values()), again.events) == ([last], {})

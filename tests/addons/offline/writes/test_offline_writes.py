@@ -1,0 +1,205 @@
+"""Writes without the cloud: each goes to what takes it, in whose name it may, and comes before later ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.writes.journal import StatusEntry
+from addons.offline.writes.offline_writes import MAX_BODY, OfflineWrites
+from addons.offline.writes.registration import Registration
+from addons.offline.writes.status_writes import StatusWrites
+from addons.offline.writes.tokens import Tokens
+from addons.requests.caller import Caller
+from addons.requests.request_context import RequestContext
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.requests.request_info import parse_request
+from kube.store.store import Item
+from tests.addons.support import replay_parts
+from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, copies_in, read
+from tests.addons.support.replay_parts import OVERLOADED
+from tests.addons.support.samples import HUB, POD, node, raw, request_context
+
+NODE = "/api/v1/nodes/n1"
+EVENTS = "/api/v1/namespaces/a/events"
+PODS = "/api/v1/namespaces/a/pods"
+TOKEN = "/api/v1/namespaces/a/serviceaccounts/s/token"
+
+
+class NoObjects:
+    """No source has anything."""
+
+    async def find(self, *_: object) -> list[Item]:
+        return []
+
+
+class World:
+    def __init__(self, answers: CachedResponses, replaying: replay_parts.World) -> None:
+        self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
+        status = StatusWrites(cast(OfflineReads, NoObjects()), answers, self.journal, Told())
+        tokens = Tokens(answers, lambda: 0.0)
+        registration = Registration(cast(OfflineReads, NoObjects()), answers)
+        self.writes = OfflineWrites(status, tokens, registration, self.journal, replaying.replay)
+
+    async def write(
+        self,
+        method: str,
+        target: str,
+        body: Json | bytes = b"{}",
+        caller: Caller = HUB,
+        content_type: str = JSON,
+    ) -> web.Response:
+        made: RequestContext = request_context(target, method=method, component="kubelet", caller=caller)
+        return await self.writes.answer(made, "", asked(method, target, body, content_type=content_type))
+
+    async def refusal(self, *args: object, **how: object) -> int:
+        with pytest.raises(StatusError) as refused:
+            await self.write(*args, **how)  # type: ignore[arg-type]  # passed on as they are
+        assert not self.journal.statuses
+        assert not self.journal.events
+        return refused.value.code
+
+    def has_node(self) -> None:
+        get = asked("GET", NODE)
+        self.answers.keep(get.name(""), {"content-type": JSON}, raw({**node("n1", 7), "status": {}}))
+
+
+@pytest.fixture
+async def world(tmp_path: Path, replaying: replay_parts.World) -> AsyncIterator[World]:
+    async with copies_in(tmp_path / "answers") as copies:
+        made = World(CachedResponses(copies), replaying)
+        yield made
+        for task in list(made.answers._tasks):
+            await task
+
+
+def event(name: str = "e") -> Json:
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}}
+
+
+MIRROR_POD: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}},
+}
+REPORT: Json = {"status": {"phase": "Running"}}
+
+
+async def test_a_report_an_event_and_its_patch_are_taken_and_wait(world: World) -> None:
+    world.has_node()
+    assert (await world.write("PATCH", f"{NODE}/status", REPORT, content_type=STRATEGIC)).status == 200
+    assert (await world.write("POST", EVENTS, event())).status == 201
+    assert (await world.write("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)).status == 200
+    assert list(world.journal.statuses) == [NODE]
+    assert [each.method for each in world.journal.events.values()] == ["POST", "PATCH"]
+
+
+async def test_a_mirror_pod_is_echoed_and_does_not_wait(world: World) -> None:
+    """Kubelet makes it anew when the cloud does not have it."""
+    answer = await world.write("POST", PODS, MIRROR_POD)
+    assert isinstance(answer.body, bytes)
+    assert (answer.status, read(answer.body).name, read(answer.body).namespace) == (201, "p", "a")
+    assert not world.journal.events
+
+
+async def test_any_other_pod_is_made_by_the_cloud_alone(world: World) -> None:
+    assert (
+        await world.refusal("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
+        == 503
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body"),
+    [
+        ("PATCH", f"{NODE}/status", REPORT),
+        ("POST", EVENTS, event()),
+        ("PATCH", f"{EVENTS}/e", {"count": 2}),
+        ("POST", PODS, MIRROR_POD),
+    ],
+)
+async def test_who_writes_in_its_own_name_waits_for_the_cloud_and_so_does_a_trial(
+    world: World, method: str, target: str, body: Json
+) -> None:
+    """What is replayed goes with the hub's rights, which may be more than the writer's."""
+    world.has_node()
+    kind = STRATEGIC if method == "PATCH" else JSON
+    assert await world.refusal(method, target, body, POD, kind) == 503
+    assert await world.refusal(method, f"{target}?dryRun=All", body, HUB, kind) == 503
+
+
+async def test_what_was_registered_is_known_to_be_there(world: World) -> None:
+    """Kubelet reads its node when it cannot create it, and goes on from there."""
+    nodes, node = "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}}
+    assert await world.refusal("POST", nodes, node) == 503
+    world.writes.keep("", asked("POST", nodes, node), {"content-type": JSON}, raw(node))
+    assert await world.refusal("POST", nodes, node) == 409
+    assert await world.refusal("POST", nodes, b"{") == 503
+
+
+async def test_a_token_is_given_to_whom_it_was_given_before(world: World) -> None:
+    given = {"kind": "TokenRequest", "status": {"token": "t", "expirationTimestamp": "2027-01-15T08:00:00Z"}}
+    given["apiVersion"] = "authentication.k8s.io/v1"
+    world.writes.keep("", asked("POST", TOKEN, b"{}"), {"content-type": JSON}, raw(given))
+    assert (await world.write("POST", TOKEN, caller=POD)).status == 201
+    assert await world.refusal("POST", TOKEN, b"{ }") == 503
+
+
+async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:
+    assert await world.refusal("POST", EVENTS, b" " * (MAX_BODY + 1)) == 413
+
+
+async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
+    assert await world.refusal("POST", "/apis/authentication.k8s.io/v1/tokenreviews") == 503
+
+
+# -- what the cloud does not have yet ------------------------------------------------------------------------------
+
+
+def owe(world: World) -> StatusEntry:
+    return world.replaying.put("n1", Ready="False")
+
+
+async def test_what_was_taken_of_an_object_comes_before_a_later_write_of_it(
+    world: World, cloud_says: Told
+) -> None:
+    owe(world)
+    report = parse_request("PATCH", f"{NODE}/status")
+    assert world.writes.owes(report)
+    assert await world.writes.settled(report)
+    assert cloud_says.lines == [("PATCH", f"{NODE}/status")]
+    assert not world.writes.owes(report)
+    assert await world.writes.settled(report)
+    assert len(cloud_says.heard) == 1, "there was nothing more to bring"
+
+
+async def test_a_cloud_that_does_not_take_it_gets_no_later_write(world: World, cloud_says: Told) -> None:
+    entry = owe(world)
+    cloud_says.says = [OVERLOADED]
+    assert not await world.writes.settled(parse_request("PUT", f"{NODE}/status"))
+    assert list(world.journal.statuses.values()) == [entry]
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("PATCH", "/api/v1/nodes/n2/status"),
+        ("GET", NODE),
+        ("PATCH", NODE),
+        ("POST", EVENTS),
+        ("GET", "/version"),
+    ],
+)
+async def test_other_requests_owe_nothing(world: World, cloud_says: Told, method: str, target: str) -> None:
+    owe(world)
+    info = parse_request(method, target)
+    assert not world.writes.owes(info)
+    assert await world.writes.settled(info)
+    assert not cloud_says.heard

@@ -1,0 +1,266 @@
+"""The journal on its way to the cloud: which statuses are sent, tried again and given up, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from addons.offline.writes.journal import STATUS, StatusEntry
+from addons.offline.writes.replay import CONFLICTS, Later
+from kube.concurrency.backoff import FIRST
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+from tests.addons.support.hub_parts import HUB_TOKEN
+from tests.addons.support.observed import until
+from tests.addons.support.offline_parts import STRATEGIC, Told, journal_in
+from tests.addons.support.replay_parts import CONFLICT, GONE, OVERLOADED, World, conditions, dropped, replayed
+from tests.addons.support.samples import node
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
+
+# -- statuses ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_status_goes_as_what_changed_of_the_object_that_was_meant(
+    replaying: World, cloud_says: Told
+) -> None:
+    before = replayed(STATUS)
+    replaying.put(Ready="False")
+    async with replaying.running():
+        await replaying.until_empty()
+    (heard,) = cloud_says.heard
+    assert (heard.method, heard.path, heard.content_type) == ("PATCH", "/api/v1/nodes/n1/status", STRATEGIC)
+    assert heard.document["metadata"] == {"uid": "u"}
+    changed = heard.document["status"]["conditions"]
+    assert [(each["type"], each["status"]) for each in changed if "status" in each] == [("Ready", "False")]
+    assert replayed(STATUS) == before + 1
+
+
+async def test_a_real_object_keeps_what_others_wrote(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    made = cloud.store.create({**node("n1"), "status": {"conditions": conditions(Ready="True")}})
+    theirs = {**made, "status": {"conditions": conditions(Ready="True", Theirs="True")}}
+    cloud.store.update(theirs, subresource="status")
+    session = new_session()
+    client = Client(session, cloud.url, {"Authorization": f"Bearer {HUB_TOKEN}"})
+    async with journal_in(tmp_path) as journal:
+        replaying = World(journal, client)
+        after = {**made, "status": {"conditions": conditions(Ready="False")}}
+        uid = made["metadata"]["uid"]
+        journal.put_status(StatusEntry("/api/v1/nodes/n1", "Node", uid, made, after))
+        journal.put_status(StatusEntry("/api/v1/nodes/gone", "Node", uid, made, after))
+        gone = dropped(STATUS, "gone")
+        async with replaying.running():
+            await replaying.until_empty()
+        assert dropped(STATUS, "gone") == gone + 1
+        assert not replaying.refused
+    await session.close()
+    found = cloud.store.get("nodes", "n1")["status"]["conditions"]
+    assert {each["type"]: each["status"] for each in found} == {"Ready": "False", "Theirs": "True"}
+
+
+async def test_somebody_elses_write_between_is_no_reason_to_give_up(
+    replaying: World, cloud_says: Told
+) -> None:
+    mine: Json = {"metadata": {"uid": "u"}}
+    cloud_says.says = [CONFLICT, mine, CONFLICT, mine, {}]
+    replaying.put(Ready="False")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert [method for method, _ in cloud_says.lines] == ["PATCH", "GET", "PATCH", "GET", "PATCH"]
+    assert not replaying.refused
+
+
+@pytest.mark.parametrize("found", [{"metadata": {"uid": "another"}}, GONE])
+async def test_another_object_of_that_name_never_gets_the_status(
+    replaying: World, cloud_says: Told, found: Json | StatusError
+) -> None:
+    before = dropped(STATUS, "gone")
+    cloud_says.says = [CONFLICT, found]
+    replaying.put(Ready="False")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert len(cloud_says.heard) == 2
+    assert dropped(STATUS, "gone") == before + 1
+    assert not replaying.refused, "the watch tells of the new one"
+
+
+@pytest.mark.looptime
+async def test_conflicts_without_end_are_tried_again_later(replaying: World, cloud_says: Told) -> None:
+    cloud_says.says = [CONFLICT, {"metadata": {"uid": "u"}}] * CONFLICTS
+    replaying.put(Ready="False")
+    began = asyncio.get_running_loop().time()
+    async with replaying.running():
+        await replaying.until_empty()
+    assert len(cloud_says.heard) == 2 * CONFLICTS + 1
+    assert asyncio.get_running_loop().time() - began >= FIRST
+
+
+async def test_a_status_of_an_object_that_is_gone_is_dropped(replaying: World, cloud_says: Told) -> None:
+    before = dropped(STATUS, "gone")
+    cloud_says.says = [GONE]
+    replaying.put(Ready="False")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert (dropped(STATUS, "gone") - before, replaying.refused) == (1, [])
+
+
+@pytest.mark.parametrize("code", [400, 403, 413, 415, 422])
+async def test_a_status_that_the_cloud_refuses_is_dropped_and_told(
+    replaying: World, cloud_says: Told, code: int
+) -> None:
+    before = dropped(STATUS, "refused")
+    cloud_says.says = [StatusError(code, "Invalid", "no")]
+    if code == 422:  # which a uid that is not the object's is as well: the object is looked at
+        cloud_says.says.append({"metadata": {"uid": "u"}})
+    entry, other = replaying.put(Ready="False"), replaying.put("n2", Ready="False")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert (dropped(STATUS, "refused") - before, replaying.refused) == (1, [entry])
+    assert cloud_says.heard[-1].path == f"{other.path}/status"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "error",
+    [
+        StatusError(500, "InternalError", "etcd"),
+        OVERLOADED,
+        StatusError(504, "Timeout", "slow"),
+        StatusError(429, "TooManyRequests", "slow down"),
+        Unreachable("no route"),
+    ],
+)
+async def test_what_the_cloud_could_not_take_now_waits_longer_each_time(
+    replaying: World, cloud_says: Told, error: Exception
+) -> None:
+    loop = asyncio.get_running_loop()
+    cloud_says.says = [error] * 4
+    replaying.put(Ready="False")
+    began = loop.time()
+    async with replaying.running():
+        await replaying.until_empty()
+    assert len(cloud_says.heard) == 5
+    # Four delays that double, each with a jitter of up to its own length.
+    assert FIRST * 15 <= loop.time() - began <= FIRST * 30 + 1
+    assert not replaying.refused
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("answer", [OVERLOADED, Unreachable("no route"), {}, {"metadata": {}}])
+async def test_who_cannot_be_asked_whose_object_it_is_is_asked_later(
+    replaying: World, cloud_says: Told, answer: Json | Exception
+) -> None:
+    cloud_says.says = [CONFLICT, answer]
+    entry = replaying.put(Ready="False")
+    with pytest.raises(Later):
+        await replaying.replay.settle(entry.path)
+    assert list(replaying.journal.statuses.values()) == [entry]
+
+
+@pytest.mark.looptime
+async def test_one_that_must_wait_does_not_hold_up_the_others(replaying: World, cloud_says: Told) -> None:
+    cloud_says.says = [OVERLOADED]
+    waits = replaying.put("n1", Ready="False")
+    replaying.put("n2", Ready="False")
+    event = replaying.put_event("e")
+    async with replaying.running():
+        await until(lambda: not replaying.journal.events)
+        assert list(replaying.journal.statuses.values()) == [waits]
+        await replaying.until_empty()
+    paths = [each.path for each in cloud_says.heard]
+    assert paths == [f"{waits.path}/status", "/api/v1/nodes/n2/status", event.target, f"{waits.path}/status"]
+
+
+@pytest.mark.looptime
+async def test_whatever_goes_wrong_with_one_the_replay_goes_on(replaying: World, cloud_says: Told) -> None:
+    """Were it to end, nothing of the journal would reach the cloud until the next start."""
+    replaying.fails = RuntimeError("unforeseen")
+    cloud_says.says = [StatusError(403, "Forbidden", "no")]
+    replaying.put("n1", Ready="False")
+    replaying.put("n2", Ready="False")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert len(cloud_says.heard) == 2
+
+
+async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cloud_says: Told) -> None:
+    first = replaying.put(Ready="False")
+    newer: list[StatusEntry] = []
+    send = cloud_says.request
+
+    async def sent_meanwhile(method: str, path: str, **how: object) -> object:
+        if not newer:
+            newer.append(replaying.put(Ready="Unknown"))
+        return await send(method, path, **how)  # type: ignore[arg-type]  # passed on as it came
+
+    vars(cloud_says)["request"] = sent_meanwhile
+    await replaying.replay.settle(first.path)
+    assert list(replaying.journal.statuses.values()) == newer
+    await replaying.replay.settle(first.path)
+    assert not replaying.journal.statuses
+    sent = [each.document["status"]["conditions"][0]["status"] for each in cloud_says.heard]
+    assert sent == ["False", "Unknown"]
+
+
+# -- one object now ------------------------------------------------------------------------------------------------
+
+
+async def test_settling_brings_one_object_and_no_other(replaying: World, cloud_says: Told) -> None:
+    entry, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
+    await replaying.replay.settle(entry.path)
+    await replaying.replay.settle(entry.path)
+    assert cloud_says.lines == [("PATCH", f"{entry.path}/status")]
+    assert list(replaying.journal.statuses.values()) == [other]
+
+
+async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud_says: Told) -> None:
+    entry = replaying.put(Ready="False")
+    await asyncio.gather(replaying.replay.settle(entry.path), replaying.replay.settle(entry.path))
+    assert len(cloud_says.heard) == 1
+
+
+async def test_settling_gives_up_at_once_when_the_cloud_does(replaying: World, cloud_says: Told) -> None:
+    cloud_says.says = [OVERLOADED]
+    entry = replaying.put(Ready="False")
+    with pytest.raises(Later):
+        await replaying.replay.settle(entry.path)
+    assert list(replaying.journal.statuses.values()) == [entry]
+
+
+# -- when ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: Told) -> None:
+    replaying.is_up = False
+    replaying.put(Ready="False")
+    async with replaying.running():
+        await asyncio.sleep(60)
+        assert not cloud_says.heard
+        replaying.is_up = True
+        replaying.changed.beat()
+        await until(lambda: cloud_says.heard)
+
+
+@pytest.mark.looptime
+async def test_what_comes_while_there_is_a_cloud_is_sent(replaying: World, cloud_says: Told) -> None:
+    async with replaying.running():
+        await asyncio.sleep(60)
+        replaying.put(Ready="False")
+        await replaying.until_empty()
+    assert len(cloud_says.heard) == 1
+
+
+async def test_what_comes_just_when_it_begins_to_wait_is_not_overlooked(
+    replaying: World, cloud_says: Told
+) -> None:
+    async def put() -> None:
+        replaying.put(Ready="False")
+
+    async with replaying.running():
+        # Runs in the same turn of the loop as the replay's first look at the empty journal.
+        await asyncio.create_task(put())
+        await until(lambda: cloud_says.heard, 1)

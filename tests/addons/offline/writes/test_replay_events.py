@@ -1,0 +1,86 @@
+"""Events on their way to the cloud: as they came, in order and paced, done, dropped or waiting for each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from addons.offline.writes.journal import EVENT
+from addons.offline.writes.replay import EVENT_PAUSE
+from kube.errors import StatusError
+from tests.addons.support.observed import until
+from tests.addons.support.offline_parts import Told
+from tests.addons.support.replay_parts import GONE, OVERLOADED, World, dropped, replayed
+
+
+@pytest.mark.looptime
+async def test_events_go_as_they_came_one_after_the_other(replaying: World, cloud_says: Told) -> None:
+    before = replayed(EVENT)
+    entries = [replaying.put_event("a"), replaying.put_event("a", "PATCH"), replaying.put_event("b")]
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with replaying.running():
+        await replaying.until_empty()
+    heard = [(each.method, each.path, each.body, each.content_type) for each in cloud_says.heard]
+    assert heard == [(each.method, each.target, each.body, each.content_type) for each in entries]
+    assert loop.time() - began > EVENT_PAUSE * (len(entries) - 1.5)
+    assert replayed(EVENT) == before + 3
+
+
+@pytest.mark.looptime
+async def test_an_event_that_the_cloud_has_already_is_done(replaying: World, cloud_says: Told) -> None:
+    """The answer was lost, or the event was sent before it was taken here."""
+    before = replayed(EVENT), dropped(EVENT, "refused")
+    cloud_says.says = [StatusError(409, "AlreadyExists", "it is there")]
+    replaying.put_event("a")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert (replayed(EVENT) - before[0], dropped(EVENT, "refused") - before[1]) == (1, 0)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("method", "code", "reason"),
+    [("POST", 403, "refused"), ("POST", 422, "refused"), ("PATCH", 409, "refused"), ("PATCH", 404, "gone")],
+)
+async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_goes(
+    replaying: World, cloud_says: Told, method: str, code: int, reason: str
+) -> None:
+    before = dropped(EVENT, reason)
+    cloud_says.says = [StatusError(code, "No", "no")]
+    replaying.put_event("a", method)
+    replaying.put_event("b")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert (dropped(EVENT, reason) - before, len(cloud_says.heard)) == (1, 2)
+
+
+@pytest.mark.looptime
+async def test_an_events_patch_waits_for_the_event_itself(replaying: World, cloud_says: Told) -> None:
+    """The cloud does not know an event that it could not take yet: its count must not be lost for that."""
+    before = dropped(EVENT, "gone")
+    cloud_says.says = [OVERLOADED, GONE]
+    replaying.put_event("a")
+    replaying.put_event("a", "PATCH")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert [method for method, _ in cloud_says.lines] == ["POST", "PATCH", "POST", "PATCH"]
+    assert dropped(EVENT, "gone") == before
+
+
+@pytest.mark.looptime
+async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
+    replaying: World, cloud_says: Told
+) -> None:
+    for name in "abc":
+        replaying.put_event(name)
+    async with replaying.running():
+        await until(lambda: cloud_says.heard)
+        replaying.is_up = False
+        await asyncio.sleep(60)
+        assert len(cloud_says.heard) == 1
+        replaying.is_up = True
+        replaying.changed.beat()
+        await replaying.until_empty()
+    assert [each.body for each in cloud_says.heard] == [b"a", b"b", b"c"]

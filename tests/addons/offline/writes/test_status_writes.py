@@ -1,0 +1,316 @@
+"""Kubelet's reports without the cloud: merged into every copy, journaled as one difference, shown, and taken back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import Copies
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.writes.journal import Journal, StatusEntry
+from addons.offline.writes.status_writes import StatusWrites, _name
+from addons.views.sources import Sources
+from kube.errors import StatusError, not_found
+from kube.http.client import ApiResponse, Client, Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.store.store import Store
+from kube.wire.api_objects import ApiObject
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.offline_parts import (
+    JSON,
+    MERGE,
+    PROTOBUF,
+    STRATEGIC,
+    Told,
+    asked,
+    body_of,
+    copies_in,
+    in_protobuf,
+    read,
+)
+from tests.addons.support.samples import fill, node, raw
+
+NODES = ResourceType("", "v1", "nodes")
+NODE = "/api/v1/nodes/n1"
+QUESTIONS = {each: ListWatch(NODES, field_selector="metadata.name=n1", encoding=each) for each in Encoding}
+
+
+class Away(Client):
+    """No cloud at all."""
+
+    def __init__(self) -> None:
+        super().__init__(None, "http://cloud", {})  # type: ignore[arg-type]  # nothing is sent
+
+    def watch(self, *_args: Any, **_how: Any) -> Any:
+        raise Unreachable("gone")
+
+    async def request(self, *_args: Any, **_how: Any) -> ApiResponse:
+        raise Unreachable("gone")
+
+
+class World:
+    """Reports on a node that may be in stores and among the kept answers."""
+
+    def __init__(self, copies: Copies) -> None:
+        self.sources = Sources(lambda _: Away(), lambda *_: None, 300, is_up=lambda: False)
+        self.answers = CachedResponses(copies)
+        self.journal = Journal(copies)
+        self.cloud = Told()
+        self.writes = StatusWrites(OfflineReads(self.sources, 0.5), self.answers, self.journal, self.cloud)
+
+    def hold(self, *encodings: Encoding, version: int = 7) -> list[Store]:
+        """Copies of the node, as a reflector filled them."""
+        stores = []
+        for encoding in encodings:
+            store = self.sources.get("", QUESTIONS[encoding]).store
+            obj = node_in(encoding, version)
+            store.replace(codec_for(encoding), "v1", "Node", version, [obj.encode()])
+            stores.append(store)
+        return stores
+
+    async def patch(
+        self, patch: Json, kind: str = STRATEGIC, accept: str = JSON, path: str = NODE
+    ) -> web.Response:
+        return await self.writes.take(
+            asked("PATCH", f"{path}/status", patch, accept=accept, content_type=kind)
+        )
+
+
+def node_in(encoding: Encoding, version: int = 7) -> ApiObject:
+    if encoding is Encoding.PROTOBUF:
+        obj = in_protobuf("v1", "Node", "n1", uid="u", resourceVersion=str(version))
+        ready = obj.fields.child("status").add("conditions")
+        ready.set("type", "Ready")
+        ready.set("status", "True")
+        return obj
+    made = node("n1", version)
+    made["metadata"]["uid"] = "u"
+    made["spec"] = {"podCIDR": "10.0.0.0/24"}
+    made["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return read(raw(made))
+
+
+def conditions(obj: ApiObject) -> dict[str, str]:
+    return {
+        each.text("type"): each.text("status") for each in obj.fields.child("status").children("conditions")
+    }
+
+
+def reports(**states: str) -> Json:
+    return {"status": {"conditions": [{"type": kind, "status": state} for kind, state in states.items()]}}
+
+
+def shown(store: Store) -> ApiObject:
+    item = store.get(("", "n1"))
+    assert item is not None
+    return item.decode()
+
+
+def answered(answer: web.Response) -> ApiObject:
+    assert isinstance(answer.body, bytes)
+    return read(answer.body, answer.headers["Content-Type"])
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with copies_in(tmp_path) as copies:
+        made = World(copies)
+        yield made
+        for task in list(made.answers._tasks):
+            await task
+        made.sources.close()
+        made.journal.take()
+
+
+# -- what a write becomes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_report_is_merged_shown_and_kept_for_the_cloud(world: World, encoding: Encoding) -> None:
+    (store,) = world.hold(encoding)
+    answer = await world.patch(reports(Ready="False", Disk="True"), accept=f"{PROTOBUF},{JSON}")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, codec_for(encoding).content_type)
+    for obj in (answered(answer), shown(store)):
+        assert conditions(obj) == {"Ready": "False", "Disk": "True"}
+        assert (obj.version, obj.uid, obj.name) == (7, "u", "n1")
+    entry = world.journal.statuses[NODE]
+    assert (entry.kind, entry.uid) == ("Node", "u")
+    assert [each["status"] for each in entry.before["status"]["conditions"]] == ["True"]
+    assert {each["type"]: each["status"] for each in entry.after["status"]["conditions"]} == {
+        "Ready": "False",
+        "Disk": "True",
+    }
+    assert not world.journal.describe()["unwritten"], "the disk has it before kubelet has its answer"
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "kind"),
+    [
+        ("PATCH", {"status": {"phase": "Running"}}, MERGE),
+        (
+            "PATCH",
+            [{"op": "add", "path": "/status/phase", "value": "Running"}],
+            "application/json-patch+json",
+        ),
+        ("PUT", {**node("n1", 7), "spec": {"podCIDR": "other"}, "status": {"phase": "Running"}}, JSON),
+    ],
+)
+async def test_each_sort_of_write_is_applied_and_to_the_status_alone(
+    world: World, method: str, body: Any, kind: str
+) -> None:
+    (store,) = world.hold(Encoding.JSON)
+    request = asked(method, f"{NODE}/status", raw(body), content_type=kind)
+    assert answered(await world.writes.take(request)).fields.child("status").text("phase") == "Running"
+    assert shown(store).fields.child("spec").text("podCIDR") == "10.0.0.0/24"
+
+
+async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_encoding(world: World) -> None:
+    stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
+    for accept in (JSON, PROTOBUF):
+        answer = await world.patch(reports(Ready=accept[-4:]), accept=accept)
+        assert answer.headers["Content-Type"] == accept
+        assert {conditions(shown(store))["Ready"] for store in stores} == {accept[-4:]}
+    assert len(world.journal.statuses) == 1
+
+
+async def test_a_watcher_is_told_at_the_objects_own_version(world: World) -> None:
+    (store,) = world.hold(Encoding.JSON)
+    moved = store.moved()
+    await world.patch(reports(Ready="False"))
+    await asyncio.wait_for(moved, 1)
+    assert store.version == 7
+
+
+async def test_writes_at_once_lose_nothing(world: World) -> None:
+    stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
+    kinds = [f"Kind{number}" for number in range(20)]
+    await asyncio.gather(*(world.patch(reports(**{kind: "True"})) for kind in kinds))
+    wanted = {"Ready": "True", **dict.fromkeys(kinds, "True")}
+    assert [conditions(shown(store)) for store in stores] == [wanted, wanted]
+    entry = world.journal.statuses[NODE]
+    assert {each["type"] for each in entry.after["status"]["conditions"]} == set(wanted)
+    assert [each["type"] for each in entry.before["status"]["conditions"]] == ["Ready"]
+
+
+# -- a single answer that passed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_an_answer_that_passed_is_enough_and_is_what_the_next_get_shows(
+    world: World, encoding: Encoding
+) -> None:
+    """A pod or node that only a GET brought: there is no store to amend."""
+    get = asked("GET", NODE, accept=encoding)
+    content_type = codec_for(encoding).content_type
+    world.answers.keep(get.name(""), {"content-type": content_type}, body_of(node_in(encoding)))
+    for state in ("False", "Unknown"):
+        answer = await world.patch(reports(Ready=state), accept=encoding)
+        assert conditions(answered(answer)) == {"Ready": state}
+    kept = await world.answers.get(get.name(""))
+    assert kept is not None
+    assert conditions(read(kept.body, content_type)) == {"Ready": "Unknown"}
+    before = world.journal.statuses[NODE].before
+    assert [each["status"] for each in before["status"]["conditions"]] == ["True"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (JSON, b"{"),
+        ("text/plain", b"x"),
+        (JSON, raw({"apiVersion": "meta.k8s.io/v1", "kind": "Table", "rows": []})),
+        (JSON, raw({**node("n1"), "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"})),
+    ],
+)
+async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
+    world: World, content_type: str, body: bytes
+) -> None:
+    request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
+    world.answers.keep(_name(request), {"content-type": content_type}, body)
+    with pytest.raises(StatusError) as refused:
+        await world.writes.take(request)
+    assert refused.value.code == 503
+    assert not world.journal.statuses
+
+
+# -- what is not taken ---------------------------------------------------------------------------------------------
+
+
+async def test_an_object_that_the_node_does_not_have_is_a_503(world: World) -> None:
+    world.hold(Encoding.JSON)
+    with pytest.raises(StatusError) as refused:
+        await world.patch(reports(Ready="False"), path="/api/v1/nodes/other")
+    assert (refused.value.code, refused.value.retry_after) == (503, None)
+
+
+@pytest.mark.parametrize(
+    ("patch", "kind", "accept", "code"),
+    [
+        ({"metadata": {"uid": "another"}}, STRATEGIC, JSON, 409),
+        ({"metadata": {"resourceVersion": "6"}}, STRATEGIC, JSON, 409),
+        (reports(Ready="False"), "application/apply-patch+yaml", JSON, 415),
+        (reports(Ready="False"), STRATEGIC, PROTOBUF, 406),
+        (reports(Ready="False"), STRATEGIC, "application/yaml", 406),
+        ({"status": {"conditions": 7}}, MERGE, JSON, 422),
+    ],
+)
+async def test_what_is_refused_changes_nothing(
+    world: World, patch: Json, kind: str, accept: str, code: int
+) -> None:
+    (store,) = world.hold(Encoding.JSON)
+    before = shown(store).encode()
+    with pytest.raises(StatusError) as refused:
+        await world.patch(patch, kind, accept)
+    assert refused.value.code == code
+    assert shown(store).encode() == before
+    assert not world.journal.statuses
+
+
+# -- what the cloud does not take ----------------------------------------------------------------------------------
+
+
+async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, list[Store]]:
+    stores = world.hold(*encodings)
+    await world.patch(reports(Ready="False"), accept=f"{JSON},{PROTOBUF}")
+    return world.journal.statuses[NODE], stores
+
+
+async def test_what_the_cloud_refused_is_shown_no_longer(world: World) -> None:
+    entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
+    world.cloud.says = [
+        ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
+    ]
+    await world.writes.refused(entry)
+    assert [conditions(shown(store)) for store in stores] == [{"Ready": "True"}] * 2
+    assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
+        ("GET", NODE, JSON),
+        ("GET", NODE, PROTOBUF),
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Unreachable("no route"),
+        not_found("nodes", "n1"),
+        ApiResponse(JSON, b"{"),
+        ApiResponse("text/html", b"<html>"),
+        ApiResponse(JSON, body_of(node_in(Encoding.JSON, version=9))),
+    ],
+)
+async def test_where_the_cloud_cannot_say_the_watch_will(world: World, said: ApiResponse | Exception) -> None:
+    entry, (store,) = await reported(world, Encoding.JSON)
+    world.cloud.says = [said]
+    await world.writes.refused(entry)
+    assert conditions(shown(store)) == {"Ready": "False"}
+    fill(store, [{**node("n1", 9), "status": {}}], 9)
+    assert conditions(shown(store)) == {}

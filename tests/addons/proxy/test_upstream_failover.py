@@ -1,0 +1,149 @@
+"""Requests whose server fails, through a real mitmproxy: what is turned to the node, once, and what cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from mitmproxy import http
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.test import taddons
+
+from addons.proxy.upstream_failover import FailoverStream, install
+from addons.telemetry import metrics
+from tests.addons.support.observed import value_of
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
+from tests.hub.support.http2 import Streams
+
+GET = b"GET http://hub/api/v1/nodes HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
+POST = b"POST http://hub/api/v1/x HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: 5\r\n\r\nabc\n\xff"
+BROKEN = {
+    "closed before headers": b"",
+    "closed within headers": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "closed within the body": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-Of: server\r\n\r\nhalf of",
+    "no HTTP": b"garbage\r\n\r\n",
+}
+FAILED = metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue")
+
+
+@pytest.fixture
+def proxy(restored: None) -> Iterator[Proxy[Raw]]:
+    install()
+    with taddons.context(Proxyserver()) as context:
+        yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
+
+
+def parts(answer: bytes) -> tuple[int, bytes]:
+    """Code and body."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def test_mitmproxy_makes_streams_of_this_kind(proxy: Proxy[Raw]) -> None:
+    assert vars(http_layers)["HttpStream"] is FailoverStream
+
+
+async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) -> None:
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET)) == (200, b"server")
+    assert not proxy.node.got
+
+
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("request_", [GET, POST], ids=["GET", "POST"])
+async def test_a_request_whose_server_fails_is_answered_by_the_node(
+    proxy: Proxy[Raw], says: bytes, request_: bytes
+) -> None:
+    proxy.server.says = says
+    async with proxy.serve():
+        answer = await proxy.ask(request_)
+    assert parts(answer) == (200, b"node"), proxy.hooks
+    assert b"X-Of" not in answer, "nothing of what the server began to say"
+    assert (len(proxy.server.got), len(proxy.node.got)) == (1, 1)
+    assert proxy.node.got[0].partition(b"\r\n\r\n")[2] == request_.partition(b"\r\n\r\n")[2]
+    assert proxy.hooks[-1] == "response"
+    assert "error" not in proxy.hooks, "the flow did not fail"
+
+
+async def test_a_server_that_refuses_the_connection(proxy: Proxy[Raw]) -> None:
+    async with proxy.serve():
+        free = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        proxy.server.port = free.sockets[0].getsockname()[1]
+        free.close()
+        await free.wait_closed()
+        assert parts(await proxy.ask(POST)) == (200, b"node")
+    assert proxy.node.got[0].endswith(b"abc\n\xff")
+    assert "error" not in proxy.hooks
+
+
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+async def test_a_client_of_http2_is_answered_too_and_its_other_streams_are_not_disturbed(
+    proxy: Proxy[Raw], says: bytes
+) -> None:
+    proxy.server.says = says
+    async with proxy.serve(is_h2=True), asyncio.timeout(5):
+        streams = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+        asked = [streams.get("/api/v1/nodes", {}) for _ in range(3)]
+        try:
+            await streams.until(lambda: all(streams.received[each] for each in asked))
+            assert [(streams.status[each], streams.received[each]) for each in asked] == [(200, 4)] * 3
+        finally:
+            await streams.close()
+    assert len(proxy.node.got) == 3
+
+
+@pytest.mark.parametrize("node_says", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
+    """A node that fails as well is a 502, not a circle and no silence."""
+    proxy.server.says, proxy.node.says = says, node_says
+    async with proxy.serve(), asyncio.timeout(5):
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert (len(proxy.server.got), len(proxy.node.got)) == (1, 1)
+    assert proxy.hooks.count("error") == 1
+
+
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy[Raw], says: bytes) -> None:
+    proxy.rescue = None
+    proxy.server.says = says
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert not proxy.node.got
+    assert proxy.hooks.count("error") == 1
+
+
+async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> None:
+    def fail(_: http.HTTPFlow) -> None:
+        raise RuntimeError("unforeseen")
+
+    before = value_of(FAILED)
+    proxy.rescue = fail
+    proxy.server.says = b""
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert value_of(FAILED) == before + 1
+    assert proxy.hooks.count("error") == 1
+
+
+async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(proxy: Proxy[Raw]) -> None:
+    proxy.is_streamed = True
+    proxy.server.says = BROKEN["closed within the body"]
+    async with proxy.serve():
+        answer = await proxy.ask(GET)
+    assert parts(answer) == (200, b"half of")
+    assert not proxy.node.got
+    assert proxy.hooks.count("error") == 1
+
+
+async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
+    proxy.server.says = b""
+    async with proxy.serve():
+        _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(POST[:-2])
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+    assert (proxy.server.got, proxy.node.got) == ([], [])

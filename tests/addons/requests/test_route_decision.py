@@ -1,0 +1,287 @@
+"""The whole decision table: who asks for what, how, and which way it goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
+from addons.rules.table import parse_rules
+from kube.errors import StatusError
+from kube.requests.request_info import parse_request
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import HUB, NOBODY, POD, SERVICES, SLICES
+
+RULES = parse_rules({"cache_agents": "cached", "filter_servicetopology": "getter/endpointslices#get"})
+"""Beside the built-in bindings (kube-proxy: slices, kubelet: services) one component that is only cached, and one
+whose single objects are filtered."""
+
+JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+PODS = "/api/v1/pods"
+ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
+IMPERSONATOR = Caller(Lending.HUB, impersonates=True)
+WATCH_LIST = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+WEBSOCKET_TOKEN = Caller(Lending.OWN, "")
+"""One whose token is in Sec-WebSocket-Protocol: the hub does not know it."""
+
+
+def route(
+    target: str,
+    component: str = "kube-proxy",
+    accept: str | None = JSON,
+    *,
+    method: str = "GET",
+    caller: Caller = HUB,
+    listener: Listener = Listener.PLAIN,
+    upgrade: bool = False,
+) -> Route:
+    info = parse_request(method, target)
+    return decide(info, component, caller, listener, accept, RULES, is_upgrade=upgrade)
+
+
+def names(found: Route) -> list[str]:
+    return [each.name for each in found.filters]
+
+
+FILTERED = "filtered by servicetopology"
+CACHED = "cached component"
+CONSISTENT = "a consistent list"
+UNCACHED = "component neither filtered nor cached"
+SINGLE = "a single object, not filtered"
+NO_READ = "no read of objects"
+
+
+@pytest.mark.parametrize(
+    ("target", "component", "kind", "reason"),
+    [
+        # A filtered component.
+        (f"{SLICES}?resourceVersion=0", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (SLICES, "kube-proxy", RouteKind.VIEW, FILTERED),
+        (f"{SLICES}?limit=500", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (f"{SLICES}?resourceVersion=7", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (f"{SLICES}?resourceVersion=7&resourceVersionMatch=Exact", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (f"{SLICES}?watch=true", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (f"{SLICES}?watch=true&resourceVersion=7", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (f"{SLICES}{WATCH_LIST}", "kube-proxy", RouteKind.VIEW, FILTERED),
+        ("/apis/discovery.k8s.io/v1/watch/endpointslices", "kube-proxy", RouteKind.VIEW, FILTERED),
+        ("/apis/discovery.k8s.io/v1beta1/endpointslices", "kube-proxy", RouteKind.VIEW, FILTERED),
+        ("/api/v1/endpoints", "kube-proxy", RouteKind.VIEW, FILTERED),
+        (ONE_SLICE, "kube-proxy", RouteKind.RELAY, SINGLE),
+        (ONE_SLICE, "getter", RouteKind.RELAY, FILTERED),
+        (SLICES, "getter", RouteKind.RELAY, UNCACHED),
+        # A cached component.
+        (f"{PODS}?resourceVersion=0", "cached", RouteKind.VIEW, CACHED),
+        (f"{PODS}?resourceVersion=7", "cached", RouteKind.VIEW, CACHED),
+        (PODS, "cached", RouteKind.RELAY, CONSISTENT),
+        (f"{PODS}?limit=500", "cached", RouteKind.RELAY, CONSISTENT),
+        (f"{PODS}?limit=1&continue=token", "cached", RouteKind.RELAY, CONSISTENT),
+        (f"{PODS}?resourceVersion=7&resourceVersionMatch=Exact", "cached", RouteKind.RELAY, CONSISTENT),
+        (f"{PODS}?resourceVersion=7&resourceVersionMatch=NotOlderThan", "cached", RouteKind.VIEW, CACHED),
+        (f"{PODS}?watch=true", "cached", RouteKind.VIEW, CACHED),
+        (f"{PODS}?watch=true&resourceVersion=7", "cached", RouteKind.VIEW, CACHED),
+        (f"{PODS}{WATCH_LIST}", "cached", RouteKind.VIEW, CACHED),
+        ("/api/v1/namespaces/default/pods/web", "cached", RouteKind.RELAY, SINGLE),
+        ("/api/v1/namespaces/default/pods/web/log?follow=true", "cached", RouteKind.RELAY, NO_READ),
+        ("/api/v1/namespaces/default/pods/web/status", "cached", RouteKind.RELAY, NO_READ),
+        # Any other.
+        (f"{PODS}?watch=true", "kubectl", RouteKind.RELAY, UNCACHED),
+        (f"{PODS}?resourceVersion=0", "", RouteKind.RELAY, UNCACHED),
+        # No objects at all.
+        ("/version", "kube-proxy", RouteKind.RELAY, NO_READ),
+        ("/apis", "cached", RouteKind.RELAY, NO_READ),
+        ("/", "", RouteKind.RELAY, NO_READ),
+    ],
+)
+def test_reads(target: str, component: str, kind: RouteKind, reason: str) -> None:
+    found = route(target, component)
+    assert (found.kind, found.reason.startswith(reason)) == (kind, True), found.reason
+    assert ("servicetopology" in names(found)) is (reason == FILTERED)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("component", ["kube-proxy", "cached", "kubectl"])
+@pytest.mark.parametrize("caller", [HUB, POD, NOBODY, IMPERSONATOR])
+def test_writes_are_relayed_for_everybody(method: str, component: str, caller: Caller) -> None:
+    target = SLICES if method == "POST" else ONE_SLICE
+    assert route(target, component, method=method, caller=caller) == Route(RouteKind.RELAY, NO_READ)
+
+
+def test_a_deletion_of_many_is_no_list() -> None:
+    assert route(SLICES, method="DELETE") == Route(RouteKind.RELAY, NO_READ)
+
+
+@pytest.mark.parametrize(
+    ("target", "fresh"),
+    [
+        (SLICES, True),
+        (f"{SLICES}?resourceVersion=", True),
+        (f"{SLICES}?resourceVersion=0", False),
+        (f"{SLICES}?resourceVersion=7", False),
+        (f"{SLICES}?watch=true", False),
+    ],
+)
+def test_only_a_filtered_list_without_a_version_must_be_fresh(target: str, fresh: bool) -> None:
+    assert route(target).fresh is fresh
+
+
+@pytest.mark.parametrize(
+    ("accept", "encoding", "kind"),
+    [
+        (None, Encoding.JSON, ""),
+        ("*/*", Encoding.JSON, ""),
+        (PROTOBUF, Encoding.PROTOBUF, ""),
+        (f"{PROTOBUF},{JSON}", Encoding.PROTOBUF, ""),
+        (f"{JSON},{PROTOBUF}", Encoding.JSON, ""),
+        (METADATA, Encoding.JSON, "PartialObjectMetadata"),
+        (f"{TABLE},{JSON}", Encoding.JSON, ""),
+        (f"{TABLE},{PROTOBUF}", Encoding.PROTOBUF, ""),
+    ],
+)
+def test_what_is_filtered_comes_in_the_first_form_that_the_hub_can_make(
+    accept: str | None, encoding: Encoding, kind: str
+) -> None:
+    for target, component in ((f"{SLICES}?resourceVersion=0", "kube-proxy"), (ONE_SLICE, "getter")):
+        found = route(target, component, accept).representation
+        assert found is not None
+        assert (found.encoding, found.kind) == (encoding, kind)
+
+
+@pytest.mark.parametrize("accept", [TABLE, "application/yaml", "text/html", "nonsense"])
+@pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
+def test_what_is_filtered_never_comes_in_a_form_that_only_the_cloud_makes(
+    accept: str, target: str, component: str
+) -> None:
+    with pytest.raises(StatusError) as caught:
+        route(target, component, accept)
+    assert caught.value.code == 406
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (JSON, RouteKind.VIEW),
+        (PROTOBUF, RouteKind.VIEW),
+        (METADATA, RouteKind.VIEW),
+        (None, RouteKind.VIEW),
+        (TABLE, RouteKind.RELAY),
+        (f"{TABLE},{JSON}", RouteKind.RELAY),
+        ("application/yaml", RouteKind.RELAY),
+        ("nonsense", RouteKind.RELAY),
+    ],
+)
+def test_a_cached_component_gets_from_the_cloud_what_the_hub_cannot_make(
+    accept: str | None, kind: RouteKind
+) -> None:
+    assert route(f"{PODS}?resourceVersion=0", "cached", accept).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("caller", "upgrade", "kind"),
+    [
+        (HUB, False, RouteKind.VIEW),
+        (POD, False, RouteKind.VIEW),
+        (NOBODY, False, RouteKind.RELAY),
+        (IMPERSONATOR, False, RouteKind.RELAY),
+        (HUB, True, RouteKind.RELAY),
+        (POD, True, RouteKind.RELAY),
+        (WEBSOCKET_TOKEN, True, RouteKind.RELAY),
+        # A credential that the hub cannot read can only be judged by the cloud.
+        (WEBSOCKET_TOKEN, False, RouteKind.RELAY),
+    ],
+)
+def test_whose_reads_of_a_cached_component_come_from_a_view(
+    caller: Caller, upgrade: bool, kind: RouteKind
+) -> None:
+    target = f"{PODS}?watch=true&resourceVersion=0"
+    assert route(target, "cached", caller=caller, upgrade=upgrade).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("caller", "upgrade", "code"),
+    [
+        (NOBODY, False, 401),
+        (IMPERSONATOR, False, 403),
+        (HUB, True, 400),
+        (POD, True, 400),
+        (Caller(Lending.OWN, "Bearer x", impersonates=True), False, 403),
+    ],
+)
+@pytest.mark.parametrize(
+    ("target", "component"), [(f"{SLICES}?watch=true", "kube-proxy"), (ONE_SLICE, "getter")]
+)
+def test_who_cannot_be_answered_filtered_is_refused(
+    target: str, component: str, caller: Caller, upgrade: bool, code: int
+) -> None:
+    with pytest.raises(StatusError) as caught:
+        route(target, component, caller=caller, upgrade=upgrade)
+    assert caught.value.code == code
+
+
+def test_a_filtered_view_is_not_for_a_caller_whose_credential_the_hub_cannot_check() -> None:
+    with pytest.raises(StatusError) as caught:
+        route(f"{SLICES}?watch=true", caller=WEBSOCKET_TOKEN)
+    assert caught.value.code == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("?labelSelector=a%3D%3D%3Db", 400),
+        ("?fieldSelector=nonsense", 400),
+        ("?resourceVersion=x", 400),
+        ("?resourceVersion=-1", 400),
+        ("?resourceVersionMatch=Exact", 422),
+        ("?watch=true&sendInitialEvents=true", 422),
+        ("?watch=true&resourceVersion=x", 500),
+        ("?continue=abc", 410),
+        ("?continue=abc&resourceVersion=0", 410),
+    ],
+)
+def test_bad_options_of_a_filtered_request_get_the_answer_of_a_kube_apiserver(query: str, code: int) -> None:
+    with pytest.raises(StatusError) as caught:
+        route(SLICES + query)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("query", ["?resourceVersion=x", "?watch=true&sendInitialEvents=true"])
+def test_bad_options_are_refused_for_a_cached_component_too(query: str) -> None:
+    with pytest.raises(StatusError):
+        route(PODS + query, "cached")
+    assert route(PODS + query, "kubectl").kind is RouteKind.RELAY, "the cloud says so itself"
+
+
+@pytest.mark.parametrize("target", [SLICES, ONE_SLICE, PODS, "/version"])
+@pytest.mark.parametrize("component", ["edgehub", "kube-proxy"])
+def test_the_hubs_own_requests_are_relayed_whatever_they_ask(target: str, component: str) -> None:
+    found = route(target, component, listener=Listener.INTERNAL)
+    assert found == Route(RouteKind.RELAY, "the hub's own request")
+
+
+def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered_by_that_on_another_listener() -> None:
+    """It is whitelisted by document 002, so it is one of those that no rule can bind; but it is no hub."""
+    found = route(f"{PODS}?resourceVersion=0", "edgehub", listener=Listener.PLAIN)
+    assert found.kind is RouteKind.VIEW
+
+
+@pytest.mark.parametrize(
+    ("target", "listener", "waits"),
+    [
+        (SLICES, Listener.PLAIN, True),
+        (SLICES, Listener.TLS, True),
+        (SLICES, Listener.INTERNAL, False),
+        (ONE_SLICE, Listener.PLAIN, True),
+        (f"{SERVICES}?watch=true", Listener.PLAIN, True),
+        (f"{ONE_SLICE}/status", Listener.PLAIN, False),
+        ("/api/v1/nodes", Listener.PLAIN, False),
+        ("/version", Listener.PLAIN, False),
+    ],
+)
+def test_what_waits_for_the_rules(target: str, listener: Listener, waits: bool) -> None:
+    assert may_be_filtered(parse_request("GET", target), listener, RULES) is waits
+
+
+def test_a_write_does_not_wait_for_the_rules() -> None:
+    assert not may_be_filtered(parse_request("POST", SLICES), Listener.PLAIN, RULES)

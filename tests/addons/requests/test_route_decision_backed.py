@@ -1,0 +1,95 @@
+"""Where requests go: what the node answers for itself when the cloud is gone, and what it never does."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.offline_policy import OfflinePolicy
+from addons.requests.route_decision import RouteKind, decide
+from addons.rules.table import parse_rules
+from kube.errors import StatusError
+from kube.requests.request_info import parse_request
+
+RULES = parse_rules(None)
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+NODE = Caller(Lending.HUB)
+
+
+def kind(
+    method: str,
+    target: str,
+    component: str = "kubelet",
+    caller: Caller = NODE,
+    listener: Listener = Listener.PLAIN,
+    keeps: bool = True,
+    *,
+    is_upgrade: bool = False,
+    is_up: bool = True,
+) -> RouteKind:
+    info = parse_request(method, target)
+    asked = (info, component, caller, listener, "application/json", RULES)
+    return decide(
+        *asked, is_upgrade=is_upgrade, offline_policy=OfflinePolicy("n", is_up) if keeps else None
+    ).kind
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "wanted"),
+    [
+        ("GET", "/api/v1/nodes/n", RouteKind.CACHED_RELAY),
+        ("GET", "/api/v1/secrets", RouteKind.CACHED_RELAY),
+        ("GET", "/api/v1/secrets?resourceVersion=0", RouteKind.VIEW),
+        ("GET", "/api/v1/secrets?watch=1&resourceVersion=5", RouteKind.VIEW),
+        ("GET", "/api/v1/namespaces/a/pods/p/log", RouteKind.RELAY),
+        ("GET", "/version", RouteKind.CACHED_RELAY),
+        ("GET", "/apis/apps/v1", RouteKind.CACHED_RELAY),
+        ("GET", "/openapi/v3/api/v1", RouteKind.CACHED_RELAY),
+        ("GET", "/metrics", RouteKind.RELAY),
+        ("POST", "/api/v1/namespaces/a/secrets", RouteKind.RELAY),
+        ("PATCH", "/api/v1/nodes/n/status", RouteKind.CACHED_RELAY),
+        ("PUT", "/api/v1/namespaces/a/pods/p/status", RouteKind.CACHED_RELAY),
+        ("PATCH", "/api/v1/nodes/n", RouteKind.RELAY),
+        ("PATCH", "/api/v1/persistentvolumes/n/status", RouteKind.RELAY),
+        ("POST", "/api/v1/namespaces/a/events", RouteKind.CACHED_RELAY),
+        ("PATCH", "/apis/events.k8s.io/v1/namespaces/a/events/e", RouteKind.CACHED_RELAY),
+        ("DELETE", "/api/v1/namespaces/a/events/e", RouteKind.RELAY),
+        ("POST", "/api/v1/namespaces/a/pods", RouteKind.CACHED_RELAY),
+        ("POST", "/api/v1/namespaces/a/pods/p/eviction", RouteKind.RELAY),
+        ("POST", "/api/v1/namespaces/a/serviceaccounts/s/token", RouteKind.CACHED_RELAY),
+        ("GET", f"{LEASES}/n", RouteKind.LOCAL),
+        ("PUT", f"{LEASES}/n", RouteKind.LOCAL),
+        ("POST", LEASES, RouteKind.LOCAL),
+        ("PUT", f"{LEASES}/other", RouteKind.RELAY),
+        ("GET", f"{LEASES}/other", RouteKind.CACHED_RELAY),
+        ("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/n", RouteKind.RELAY),
+    ],
+)
+def test_a_cached_component(method: str, target: str, wanted: RouteKind) -> None:
+    assert kind(method, target) is wanted
+
+
+def test_nothing_is_deleted_without_the_cloud() -> None:
+    target = "/api/v1/namespaces/a/pods/p"
+    assert kind("DELETE", target) is RouteKind.RELAY
+    for component in ("kubelet", "stranger"):
+        with pytest.raises(StatusError, match="nothing is deleted") as refused:
+            kind("DELETE", target, component=component, is_up=False)
+        assert refused.value.code == 403
+    assert kind("DELETE", target, keeps=False, is_up=False) is RouteKind.RELAY
+
+
+def test_a_lease_is_local_for_who_goes_as_the_node() -> None:
+    assert kind("PUT", f"{LEASES}/n", caller=Caller(Lending.OWN, "Bearer x")) is RouteKind.RELAY
+    assert kind("PUT", f"{LEASES}/n", component="stranger") is RouteKind.RELAY
+    assert kind("PUT", f"{LEASES}/n", keeps=False) is RouteKind.RELAY
+
+
+def test_who_is_never_answered_by_the_node() -> None:
+    target = "/api/v1/nodes"
+    assert kind("GET", target, component="stranger") is RouteKind.RELAY
+    assert kind("GET", target, caller=Caller(Lending.NONE)) is RouteKind.RELAY
+    assert kind("GET", target, caller=Caller(Lending.OWN, "Bearer x", impersonates=True)) is RouteKind.RELAY
+    assert kind("GET", target, listener=Listener.INTERNAL) is RouteKind.RELAY
+    assert kind("GET", target, keeps=False) is RouteKind.RELAY
+    assert kind("GET", target, is_upgrade=True) is RouteKind.RELAY

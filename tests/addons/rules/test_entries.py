@@ -1,0 +1,124 @@
+"""One entry of the rules ConfigMap, good and bad."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH, READS
+from addons.filters.servicetopology import ServiceTopology
+from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
+
+TOPOLOGY = ServiceTopology()
+BOTH = frozenset({ENDPOINTS, ENDPOINT_SLICES})
+SLICES = frozenset({ENDPOINT_SLICES})
+
+
+@pytest.mark.parametrize(
+    ("text", "excludes", "component", "resources", "verbs"),
+    [
+        ("coredns", False, "coredns", BOTH, LIST_AND_WATCH),
+        ("CoreDNS", False, "coredns", BOTH, LIST_AND_WATCH),
+        ("*", False, ANY, BOTH, LIST_AND_WATCH),
+        ("coredns/endpointslices", False, "coredns", SLICES, LIST_AND_WATCH),
+        ("coredns/endpointslices.discovery.k8s.io", False, "coredns", SLICES, LIST_AND_WATCH),
+        ("coredns/endpoints", False, "coredns", {ENDPOINTS}, LIST_AND_WATCH),
+        ("coredns/*", False, "coredns", BOTH, LIST_AND_WATCH),
+        ("coredns/endpointslices#list;watch", False, "coredns", SLICES, LIST_AND_WATCH),
+        ("coredns/endpointslices#get", False, "coredns", SLICES, {"get"}),
+        (" a.b_c-1 / endpointslices # get ; list; ", False, "a.b_c-1", SLICES, {"get", "list"}),
+        ("*/*#watch", False, ANY, BOTH, {"watch"}),
+        # An exclusion takes away all that it does not narrow down.
+        ("-coredns", True, "coredns", BOTH, READS),
+        ("- coredns", True, "coredns", BOTH, READS),
+        ("-*", True, ANY, BOTH, READS),
+        ("-coredns/endpointslices", True, "coredns", SLICES, READS),
+        ("-coredns/endpointslices#get", True, "coredns", SLICES, {"get"}),
+    ],
+)
+def test_entries_that_can_be_read(
+    text: str, excludes: bool, component: str, resources: set[tuple[str, str]], verbs: set[str]
+) -> None:
+    expected = RuleEntry(excludes, component, frozenset(resources), frozenset(verbs), "here")
+    assert parse_entry(TOPOLOGY, text, "here") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("/endpointslices", "a component is 1 to 64"),
+        ("-", "a component is 1 to 64"),
+        ("..", "a component is 1 to 64"),
+        ("core dns/endpointslices", "a component is 1 to 64"),
+        ("größe", "a component is 1 to 64"),
+        ("x" * 65, "a component is 1 to 64"),
+        ("*dns", "a component is 1 to 64"),
+        ("coredns#list", "verbs need a resource"),
+        ("coredns/", "does not understand this resource, only: endpoints, endpointslices"),
+        ("coredns/services", "does not understand this resource"),
+        ("coredns/endpointslices.other.io", "does not understand this resource"),
+        ("coredns/endpoints.", "does not understand this resource"),
+        ("coredns/endpointslices/status", "does not understand this resource"),
+        ("coredns/endpointslices#", "verbs are one or more of get, list, watch"),
+        ("coredns/endpointslices#;", "verbs are one or more of"),
+        ("coredns/endpointslices#delete", "verbs are one or more of"),
+        ("coredns/endpointslices#list watch", "verbs are one or more of"),
+        ("coredns/endpointslices#LIST", "verbs are one or more of"),
+        ("coredns/endpointslices#list#watch", "verbs are one or more of"),
+        # The other half of "component/resource#list,watch", which document 002 also shows.
+        ("watch", "this is a verb, not a component; verbs are separated by ';'"),
+        ("list", "this is a verb"),
+    ],
+)
+def test_entries_that_cannot_be_read(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_entry(TOPOLOGY, text, "here")
+
+
+@given(st.text(alphabet="ab*-/#;. \n\u00e9", max_size=30))
+def test_no_entry_raises_anything_else(text: str) -> None:
+    try:
+        entry = parse_entry(TOPOLOGY, text, "here")
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 - either end is right for random text
+    else:
+        assert entry.resources <= TOPOLOGY.resources
+        assert entry.verbs <= READS
+
+
+def test_what_an_entry_covers() -> None:
+    entry = parse_entry(TOPOLOGY, "coredns/endpointslices#list", "here")
+    assert entry.covers(ENDPOINT_SLICES, "list")
+    assert not entry.covers(ENDPOINT_SLICES, "watch")
+    assert not entry.covers(ENDPOINTS, "list")
+
+
+def test_a_default_is_an_entry_too() -> None:
+    assert built_in(TOPOLOGY, "coredns") == RuleEntry(False, "coredns", BOTH, LIST_AND_WATCH, "built-in")
+
+
+@pytest.mark.parametrize(
+    ("value", "entries"),
+    [
+        ("", []),
+        (" ", []),
+        (",", []),
+        ("a", ["a"]),
+        (" a , b,,c, ", ["a", "b", "c"]),
+        ("a,\n  b\n", ["a", "b"]),
+    ],
+)
+def test_entries_are_separated_by_commas(value: str, entries: list[str]) -> None:
+    assert split_entries(value) == entries
+
+
+@pytest.mark.parametrize(("text", "component"), [("*", ANY), (" Kube-Proxy ", "kube-proxy"), ("a.b", "a.b")])
+def test_components_that_can_be_read(text: str, component: str) -> None:
+    assert parse_component(text) == component
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "a b", "a/b", "**", "x" * 65])
+def test_components_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ValueError, match="a component is"):
+        parse_component(text)

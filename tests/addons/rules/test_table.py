@@ -1,0 +1,361 @@
+"""The rules: defaults, both formats, exclusions, problems, and what two sets of rules have in common."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.filters.chain import FILTERS, build_filters
+from addons.filters.topology import Order
+from addons.rules.table import MAX_ENTRIES, MAX_SHOWN, MAX_VALUE_BYTES, OFF_IN_CLOUD_MODE, Rules, parse_rules
+
+GROUPS = {"endpointslices": "discovery.k8s.io"}
+
+
+def chain(rules: Rules, request: str) -> list[str]:
+    """The names of the filters for "component/resource#verb"."""
+    component, resource, verb = re.split("[/#]", request)
+    return [filter_.name for filter_ in rules.chain(component, GROUPS.get(resource, ""), resource, verb)]
+
+
+DEFAULTS = {
+    "kubelet/services#list": ["masterservice"],
+    "kubelet/services#watch": ["masterservice"],
+    "kubelet/services#get": [],
+    "kubelet/configmaps#get": ["inclusterconfig"],
+    "kubelet/pods#get": ["serviceenvupdater"],
+    "kubelet/endpointslices#list": [],
+    "kube-proxy/services#list": ["discardcloudservice", "nodeportisolation"],
+    "kube-proxy/endpointslices#watch": ["servicetopology", "forwardkubesvctraffic", "localendpoint"],
+    "kube-proxy/endpoints#list": ["servicetopology", "localendpoint"],
+    "kube-proxy/nodes#list": [],
+    "coredns/endpointslices#watch": ["servicetopology"],
+    "nginx-ingress-controller/endpoints#list": ["servicetopology"],
+    "flanneld/services#list": [],
+    "edgehub/services#list": [],
+    "/services#list": [],
+}
+
+
+@pytest.mark.parametrize(("request_", "filters"), DEFAULTS.items())
+@pytest.mark.parametrize(
+    "data", [None, {}, {"servicetopology": "", "cache_agents": ""}], ids=["none", "empty", "keys"]
+)
+def test_the_defaults(data: dict[str, str] | None, request_: str, filters: list[str]) -> None:
+    rules = parse_rules(data)
+    assert rules.problems == ()
+    assert chain(rules, request_) == filters
+
+
+@pytest.mark.parametrize(
+    ("data", "request_", "filters"),
+    [
+        # Document 002's own example.
+        (
+            {"filter_endpoints": "coredns/endpoints#list;watch,test/endpoints#list;watch"},
+            "test/endpoints#watch",
+            ["endpoints"],
+        ),
+        (
+            {"filter_endpoints": "coredns/endpoints#list"},
+            "coredns/endpoints#list",
+            ["servicetopology", "endpoints"],
+        ),
+        ({"filter_endpoints": "coredns/endpoints#list"}, "coredns/endpoints#watch", ["servicetopology"]),
+        (
+            {"filter_servicetopology": "envoy/endpointslices"},
+            "envoy/endpointslices#watch",
+            ["servicetopology"],
+        ),
+        ({"filter_servicetopology": "envoy/endpointslices"}, "envoy/endpoints#watch", []),
+        (
+            {"filter_servicetopology": "envoy/endpointslices#get"},
+            "envoy/endpointslices#get",
+            ["servicetopology"],
+        ),
+        # The newer format, and both together.
+        ({"masterservice": "agent, other"}, "other/services#list", ["masterservice"]),
+        (
+            {"masterservice": "agent", "filter_masterservice": "other/services#get"},
+            "other/services#get",
+            ["masterservice"],
+        ),
+        (
+            {"masterservice": "agent", "filter_masterservice": "other/services#get"},
+            "agent/services#list",
+            ["masterservice"],
+        ),
+        # A component without an entry is not touched by another's.
+        ({"masterservice": "agent"}, "other/services#list", []),
+        # What is named adds to the defaults.
+        ({"masterservice": "agent"}, "kubelet/services#list", ["masterservice"]),
+        # Every component, also one that says no name; not the hub.
+        ({"masterservice": "*"}, "anything/services#list", ["masterservice"]),
+        ({"masterservice": "*"}, "/services#list", ["masterservice"]),
+        ({"masterservice": "*"}, "edgehub/services#list", []),
+        ({"filter_servicetopology": "envoy/*#list"}, "envoy/endpoints#list", ["servicetopology"]),
+        # Exclusions, of defaults and of other entries, before or behind them.
+        ({"servicetopology": "-coredns"}, "coredns/endpointslices#list", []),
+        ({"servicetopology": "-coredns"}, "kube-proxy/endpoints#list", ["servicetopology", "localendpoint"]),
+        ({"servicetopology": "-coredns,coredns"}, "coredns/endpointslices#list", []),
+        (
+            {"filter_servicetopology": "-coredns", "servicetopology": "coredns"},
+            "coredns/endpointslices#list",
+            [],
+        ),
+        ({"servicetopology": "*, -envoy"}, "envoy/endpointslices#list", []),
+        ({"servicetopology": "*, -envoy"}, "other/endpointslices#list", ["servicetopology"]),
+        ({"servicetopology": "-*"}, "coredns/endpointslices#list", []),
+        ({"servicetopology": "-*, coredns"}, "coredns/endpointslices#list", []),
+        ({"filter_servicetopology": "-coredns/endpointslices"}, "coredns/endpointslices#watch", []),
+        (
+            {"filter_servicetopology": "-coredns/endpointslices"},
+            "coredns/endpoints#watch",
+            ["servicetopology"],
+        ),
+        (
+            {"filter_servicetopology": "-coredns/endpointslices#list"},
+            "coredns/endpointslices#watch",
+            ["servicetopology"],
+        ),
+        ({"filter_masterservice": "agent/services#get, -agent"}, "agent/services#get", []),
+        # Chains keep the one order of the filters, whatever the order of keys.
+        (
+            {"endpoints": "*", "localendpoint": "*", "servicetopology": "*"},
+            "any/endpoints#list",
+            ["servicetopology", "endpoints", "localendpoint"],
+        ),
+    ],
+)
+def test_what_a_config_map_binds(data: dict[str, str], request_: str, filters: list[str]) -> None:
+    rules = parse_rules(data)
+    assert rules.problems == ()
+    assert chain(rules, request_) == filters
+    assert chain(rules, request_) == filters, "remembered"
+
+
+def test_the_hub_stays_unfiltered_when_every_component_was_asked_before() -> None:
+    rules = parse_rules({"masterservice": "*"})
+    assert chain(rules, "anything/services#list") == ["masterservice"]
+    assert chain(rules, "edgehub/services#list") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text", "why"),
+    [
+        ("filter_nosuch", "a/b#list", "a/b#list", "no such key"),
+        ("nosuch", "", "", "no such key"),
+        ("filter_", "x", "x", "no such key"),
+        ("filter_cache_agents", "x", "x", "no such key"),
+        (
+            "filter_masterservice",
+            "agent/services#list;delete",
+            "agent/services#list;delete",
+            "verbs are one or more of",
+        ),
+        ("filter_masterservice", "agent/pods#list", "agent/pods#list", "does not understand this resource"),
+        ("masterservice", "a b", "a b", "a component is"),
+        ("masterservice", "edgehub", "edgehub", "the hub's own requests are never filtered"),
+        ("cache_agents", "a b", "a b", "a component is"),
+        ("cache_agents", "a/b", "a/b", "a component is"),
+        ("cache_agents", "-edgehub", "-edgehub", "the hub's own requests are always cached"),
+    ],
+)
+def test_what_cannot_be_read_is_reported_and_the_rest_applies(
+    key: str, value: str, text: str, why: str
+) -> None:
+    rules = parse_rules({key: value, "endpoints": "envoy"})
+    (problem,) = rules.problems
+    assert (problem.key, problem.text) == (key, text)
+    assert why in problem.why
+    assert chain(rules, "envoy/endpoints#list") == ["endpoints"]
+    assert chain(rules, "kubelet/services#list") == ["masterservice"]
+
+
+def test_one_bad_entry_leaves_the_others_of_its_key() -> None:
+    rules = parse_rules({"masterservice": "a, b c, d", "cache_agents": "e, f g, h"})
+    assert [problem.text for problem in rules.problems] == ["f g", "b c"]
+    assert chain(rules, "d/services#list") == ["masterservice"]
+    assert rules.is_cached("h")
+
+
+def test_verbs_separated_by_commas_are_not_supported() -> None:
+    """Document 002 shows that form in its text; its example has the other one."""
+    rules = parse_rules({"filter_endpoints": "coredns/endpoints#list,watch"})
+    assert [problem.text for problem in rules.problems] == ["watch"]
+    assert "separated by ';'" in rules.problems[0].why
+    assert "endpoints" in chain(rules, "coredns/endpoints#list")
+    assert "endpoints" not in chain(rules, "coredns/endpoints#watch")
+
+
+def test_a_huge_value_is_skipped_and_not_repeated() -> None:
+    rules = parse_rules({"masterservice": "é" * (MAX_VALUE_BYTES // 2) + ",agent", "endpoints": "envoy"})
+    (problem,) = rules.problems
+    assert problem.text == "é" * MAX_SHOWN
+    assert chain(rules, "agent/services#list") == []
+    assert chain(rules, "envoy/endpoints#list") == ["endpoints"]
+
+
+def test_too_many_entries_are_cut_with_one_problem() -> None:
+    names = [f"c{number}" for number in range(MAX_ENTRIES)]
+    rules = parse_rules({"endpoints": ",".join(names[:-1]), "masterservice": "first, second, third"})
+    (problem,) = rules.problems
+    assert (problem.key, problem.text) == ("masterservice", "second")
+    assert chain(rules, f"{names[-2]}/endpoints#list") == ["endpoints"]
+    assert chain(rules, "first/services#list") == ["masterservice"]
+    assert chain(rules, "second/services#list") == []
+
+
+def test_the_largest_config_map_is_read_and_asked_quickly() -> None:
+    data = {"endpoints": ",".join(f"component-{number}" for number in range(MAX_ENTRIES))}
+    start = time.process_time()
+    rules = parse_rules(data)
+    for number in range(MAX_ENTRIES):
+        rules.chain(f"component-{number}", "", "endpoints", "list")
+    assert time.process_time() - start < 5, "a quadratic reader would take a minute"
+
+
+def test_invented_components_are_not_remembered() -> None:
+    rules = parse_rules({"masterservice": "*"})
+    for number in range(1000):
+        rules.chain(f"invented-{number}", "", "services", "list")
+        rules.chain("kubelet", "", f"invented-{number}", "list")
+        rules.chain("kubelet", "", "services", f"invented-{number}")
+    assert len(rules._chains) == 1
+
+
+keys = st.sampled_from(["cache_agents", *(p + f.name for f in FILTERS for p in ("", "filter_"))]) | st.text(
+    max_size=8
+)
+values = st.text(alphabet="ab*-/#;,. endpointslicervw", max_size=40) | st.text(max_size=20)
+
+
+@given(st.dictionaries(keys, values, max_size=5))
+def test_no_config_map_raises_or_unbinds_by_mistake(data: dict[str, str]) -> None:
+    rules = parse_rules(data)
+    assert chain(rules, "edgehub/services#list") == []
+    assert rules.is_cached("edgehub")
+    if not any("-" in value for value in data.values()):
+        for request_, filters in DEFAULTS.items():
+            assert request_.startswith("edgehub") or set(filters) <= set(chain(rules, request_))
+
+
+BASE = (
+    "kubelet kube-proxy flanneld coredns raven-agent-ds yurttunnel-agent yurthub edgehub multiplexer-proxy-n2"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "cached", "relayed"),
+    [
+        (None, BASE, "agent multiplexer-proxy"),
+        ("", BASE, "agent"),
+        ("agent, other", f"{BASE} agent other", "third"),
+        ("*", f"{BASE} agent", ""),
+        ("*, -agent", BASE, "agent"),
+        ("-coredns", "kubelet edgehub", "coredns"),
+        ("-multiplexer-proxy-n2", "multiplexer-proxy-n3", "multiplexer-proxy-n2"),
+        ("-*, agent", "edgehub", "kubelet agent"),
+    ],
+)
+def test_which_components_are_cached(value: str | None, cached: str, relayed: str) -> None:
+    rules = parse_rules(None if value is None else {"cache_agents": value})
+    assert rules.problems == ()
+    assert [component for component in cached.split() if not rules.is_cached(component)] == []
+    assert [component for component in relayed.split() if rules.is_cached(component)] == []
+
+
+def test_a_component_without_a_name_is_never_cached() -> None:
+    assert not parse_rules({"cache_agents": "*"}).is_cached("")
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb", "expected"),
+    [
+        ("", "services", "list", True),
+        ("", "services", "get", True),
+        ("discovery.k8s.io", "endpointslices", "watch", True),
+        ("", "endpointslices", "watch", False),
+        ("", "services", "create", False),
+        ("", "nodes", "list", False),
+    ],
+)
+def test_what_any_config_map_could_filter(group: str, resource: str, verb: str, expected: bool) -> None:
+    assert parse_rules(None).could_filter(group, resource, verb) is expected
+
+
+def test_disabled_filters_are_off_whatever_the_config_map_says() -> None:
+    data = {"discardcloudservice": "agent", "masterservice": "agent"}
+    rules = parse_rules(data, OFF_IN_CLOUD_MODE)
+    assert chain(rules, "agent/services#list") == ["masterservice"]
+    assert chain(rules, "kube-proxy/endpointslices#list") == ["servicetopology"]
+    assert not rules.could_filter("", "pods", "list")
+    assert rules.could_filter("", "services", "list")
+
+
+def test_all_filters_can_be_disabled() -> None:
+    rules = parse_rules({"masterservice": "*"}, frozenset({"*"}))
+    assert chain(rules, "kubelet/services#list") == []
+    assert not rules.could_filter("", "services", "list")
+    assert rules.is_cached("kubelet")
+
+
+def test_off_in_cloud_mode_are_filters() -> None:
+    assert {filter_.name for filter_ in FILTERS} >= OFF_IN_CLOUD_MODE
+
+
+def test_explain_names_the_entries_that_decide() -> None:
+    rules = parse_rules(
+        {"filter_servicetopology": "*/endpointslices#list", "servicetopology": "-coredns"},
+        frozenset({"localendpoint"}),
+    )
+    assert rules.explain("coredns", "discovery.k8s.io", "endpointslices", "list") == [
+        "servicetopology: bound by built-in",
+        "servicetopology: taken away by configmap key servicetopology entry '-coredns'",
+        "servicetopology: bound by configmap key filter_servicetopology entry '*/endpointslices#list'",
+    ]
+    assert rules.explain("kube-proxy", "", "endpoints", "list") == [
+        "servicetopology: bound by built-in",
+        "localendpoint: bound by built-in",
+        "localendpoint: switched off by the hub's options",
+    ]
+    assert rules.explain("kube-proxy", "", "nodes", "list") == []
+    assert rules.explain("edgehub", "", "services", "list") == [
+        "edgehub: the hub's own requests are never filtered"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (parse_rules(None), parse_rules({})),
+        (
+            parse_rules({"masterservice": "a,b"}),
+            parse_rules({"filter_masterservice": "b/services#watch;list, a,"}),
+        ),
+        (parse_rules({"masterservice": "nonsense nonsense"}), parse_rules({"masterservice": ""})),
+        (parse_rules({"masterservice": "kubelet"}), parse_rules(None)),
+        (parse_rules(None, frozenset({"nosuch"})), parse_rules(None)),
+    ],
+)
+def test_rules_of_the_same_meaning_have_the_same_digest(one: Rules, other: Rules) -> None:
+    assert one.digest == other.digest
+
+
+def test_rules_of_another_meaning_have_another_digest() -> None:
+    digests = {
+        parse_rules(None).digest,
+        parse_rules({"masterservice": "a"}).digest,
+        parse_rules({"masterservice": "-a"}).digest,
+        parse_rules({"filter_masterservice": "a/services#get"}).digest,
+        parse_rules({"endpoints": "a"}).digest,
+        parse_rules({"cache_agents": "a"}).digest,
+        parse_rules({"cache_agents": "-a"}).digest,
+        parse_rules(None, frozenset({"endpoints"})).digest,
+        parse_rules(None, filters=build_filters(Order.PREFERRED)).digest,
+    }
+    assert len(digests) == 9

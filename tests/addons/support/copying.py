@@ -1,0 +1,53 @@
+"""Copies of pods on a disk of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+
+from addons.offline.copies import Copies, Copy
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+PODS = ListWatch(ResourceType("", "v1", "pods"), encoding=Encoding.JSON)
+CODEC = codec_for(Encoding.JSON)
+
+
+def pod(name: str, version: int) -> bytes:
+    metadata = {"namespace": "default", "name": name, "resourceVersion": str(version)}
+    return orjson.dumps({"kind": "Pod", "apiVersion": "v1", "metadata": metadata})
+
+
+def shown(store: Store) -> dict[str, int]:
+    return {item.key[1]: item.version for item in store}
+
+
+@asynccontextmanager
+async def copies_in(folder: Path) -> AsyncIterator[Copies]:
+    made = Copies(Disk(folder), DiskWriter())
+    await made.open()
+    yield made
+    made.close()
+
+
+async def settled(copy: Copy) -> None:
+    """Return when all is written; what lingers need not."""
+    while copy._is_writing or copy._next is not None:
+        if not copy._is_writing:
+            copy._begin()
+        assert copy._writing is not None
+        await copy._writing
+
+
+async def restored(copies: Copies, identity: str = "") -> Store:
+    store = Store()
+    assert await copies.copy(identity, PODS, store).restore() is None
+    return store

@@ -1,0 +1,32 @@
+"""A source whose store a test fills by hand, and whose reflector says what the test wants."""
+
+from __future__ import annotations
+
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.store.reflector import Malformed
+from kube.store.store import Store
+
+
+class HandReflector:
+    """What others look at in a reflector."""
+
+    def __init__(self) -> None:
+        self.refusal: StatusError | None = None
+        self.error: StatusError | Unreachable | Malformed | None = None
+        self.changed = Pulse()
+
+    def refuse(self, error: StatusError | None) -> None:
+        """The cloud answers the question with a definite no, or does so no longer."""
+        self.refusal = self.error = error
+        self.changed.beat()
+
+
+class HandSource:
+    """Where a `Source` is only read and listened to."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.reflector = HandReflector()
+        self.users = 0

@@ -1,0 +1,174 @@
+"""The parts of a hub behind the proxy, on a scriptable cloud: sources, filters, rules, and the origin that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import aiohttp
+
+from addons.filters.chain import FILTERS
+from addons.filters.filter import Filter
+from addons.filters.inputs import HubAddress
+from addons.inputs.filter_chain import FilterChain
+from addons.inputs.filter_inputs import FilterInputs
+from addons.requests.caller import Caller, Listener
+from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.requests.route_decision import RouteKind, decide
+from addons.rules.table import Rules, parse_rules
+from addons.views.origin import Origin
+from addons.views.reviews import Reviews
+from addons.views.serving import Serving
+from addons.views.sources import Sources
+from kube.http.client import Client
+from kube.http.http1 import Http1Session
+from kube.json_type import Json
+from kube.requests.request_info import parse_request
+from kube.wire.codec import FrameReader, WatchFrame, codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.observed import ended
+from tests.addons.support.samples import HUB
+from tests.cloud.scriptable import ScriptableCloud
+
+NODE = "n1"
+WAIT = 10.0
+"""Seconds a request waits for a first copy."""
+HUB_TOKEN = "hub"
+"""The bearer token that stands for the hub's own identity at the cloud."""
+RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointslices#list;watch"}
+
+
+class HubParts:
+    """What Lifecycle builds, without a proxy: requests to the cloud go straight to it."""
+
+    def __init__(self, cloud: ScriptableCloud, idle: float = 300.0) -> None:
+        self.cloud = cloud
+        self.session = aiohttp.ClientSession(auto_decompress=False)
+        self.clients: list[str] = []
+        """The Authorization header of every client that was made; "" = the hub's own."""
+        self.rules: Rules = parse_rules(RULES)
+        self.sources = Sources(self._client_of, self._chain_of, idle)
+        self.inputs = FilterInputs(
+            NODE,
+            "",
+            HubAddress(("169.254.2.1",), 10268),
+            lambda question: self.sources.get("", question),
+            self._inputs_changed,
+        )
+        self.serving = Serving(self.sources, Reviews(self._client_of), lambda: self.rules, WAIT)
+        self.origin = Origin({RouteKind.VIEW: self.serving})
+
+    async def __aenter__(self) -> Self:
+        self._before = asyncio.all_tasks()
+        await self.origin.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.inputs.close()
+        self.sources.close()
+        await self.session.close()
+        runner = self.origin._runner  # the process' end closes it elsewhere
+        assert runner is not None
+        await runner.cleanup()
+        self.origin.close()
+        await ended(self._before)
+
+    def context(
+        self,
+        target: str,
+        component: str = "cached",
+        *,
+        caller: Caller = HUB,
+        accept: str | None = "application/json",
+    ) -> RequestContext:
+        """A request as the router redirects it; StatusError where it would be refused."""
+        info = parse_request("GET", target)
+        made = RequestContext(info, component, Listener.PLAIN, accept, caller)
+        made.route = decide(info, component, caller, made.listener, accept, self.rules, is_upgrade=False)
+        return made
+
+    @asynccontextmanager
+    async def open(self, context: RequestContext) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {TICKET_HEADER: self.origin.ticket(context)}
+        host, port = self.origin.address
+        async with self.session.get(f"http://{host}:{port}/", headers=headers) as response:
+            yield response
+
+    async def ask(self, target: str, component: str = "cached", **how: Any) -> tuple[int, Json]:
+        """The code and the JSON document of an answer."""
+        async with self.open(self.context(target, component, **how)) as response:
+            return response.status, json.loads(await response.read())
+
+    async def names(self, target: str, component: str = "cached", **how: Any) -> list[str]:
+        code, found = await self.ask(target, component, **how)
+        assert code == 200, found
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    @asynccontextmanager
+    async def watch(self, target: str, component: str = "cached", **how: Any) -> AsyncIterator[Watching]:
+        async with self.open(self.context(target, component, **how)) as response:
+            assert response.status == 200, await response.read()
+            yield Watching(response)
+
+    def set_rules(self, data: Mapping[str, str]) -> None:
+        self.rules = rules = parse_rules(data)
+        self.sources.rules_changed(
+            lambda key, question: rules.chain(
+                key.component, question.type.group, question.type.resource, key.verb
+            )
+        )
+
+    def _client_of(self, authorization: str) -> Client:
+        self.clients.append(authorization)
+        headers = {"User-Agent": "edgehub", "Authorization": authorization or f"Bearer {HUB_TOKEN}"}
+        return Client(Http1Session(self.session), self.cloud.url, headers)
+
+    def _chain_of(self, bound: tuple[Filter, ...], resource: str) -> FilterChain | None:
+        return FilterChain(bound, self.inputs, resource) if bound else None
+
+    def _inputs_changed(self, inputs: Collection[Any]) -> None:
+        self.sources.inputs_changed(inputs)
+
+
+class Watching:
+    """An open watch."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+        encoding = Encoding(response.content_type)
+        self._reader: FrameReader = codec_for(encoding).frames()
+        self._ready: list[WatchFrame] = []
+
+    async def next(self, seconds: float = 10.0) -> WatchFrame:
+        """The next event; EOFError at the end of the stream, TimeoutError when nothing comes."""
+        async with asyncio.timeout(seconds):
+            while not self._ready:
+                chunk = await self.response.content.readany()
+                if not chunk:
+                    self._reader.close()
+                    raise EOFError
+                self._ready += self._reader.feed(chunk)
+        return self._ready.pop(0)
+
+    async def until_end(self) -> list[WatchFrame]:
+        found = []
+        try:
+            while True:
+                found.append(await self.next())
+        except EOFError:
+            return found
+
+    async def event(self) -> tuple[str, str]:
+        """Type and name of the next event's object."""
+        frame = await self.next()
+        return frame.type, name_of(frame)
+
+
+def name_of(frame: WatchFrame) -> str:
+    return str(json.loads(frame.raw)["metadata"].get("name", "")) if frame.status is None else ""
+
+
+FILTER_NAMES = tuple(each.name for each in FILTERS)

@@ -1,0 +1,56 @@
+"""A client of HTTP/2 whose requests go to a server through a real mitmproxy, on one connection for a whole test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mitmproxy import connection
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.proxy.layers.http import HttpLayer
+from mitmproxy.test import taddons
+
+from addons.proxy.http_layer import LastingHttpLayer
+from tests.addons.support.proxied import FROM_NODE, Http2Server, Proxy, Raw
+from tests.hub.support.http2 import Streams
+
+
+@asynccontextmanager
+async def connected[Server: Raw | Http2Server](
+    server: Server, layer_type: type[HttpLayer] = LastingHttpLayer
+) -> AsyncIterator[tuple[Proxy[Server], Streams]]:
+    """A client of HTTP/2 whose requests go to the server through mitmproxy."""
+    with taddons.context(Proxyserver()) as context:
+        proxy = Proxy(context.options, server, Raw(FROM_NODE), layer_type)
+        proxy.rescue = None
+        proxy.is_streamed = True
+        async with proxy.serve(is_h2=True), asyncio.timeout(20):
+            streams = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+            try:
+                yield proxy, streams
+            finally:
+                await streams.close()
+
+
+async def ask(streams: Streams, path: str = "/") -> int:
+    """The status of a whole answer."""
+    stream = streams.get(path, {})
+    await streams.until(lambda: stream in streams.ended)
+    return streams.status[stream]
+
+
+async def watch(streams: Streams, count: int) -> list[int]:
+    """That many streams that are answered and go on."""
+    opened = [streams.get("/watch", {}) for _ in range(count)]
+    await streams.until(lambda: all(streams.received[each] for each in opened))
+    assert {streams.status[each] for each in opened} == {200}
+    return opened
+
+
+def known(proxy: Proxy[Any]) -> list[connection.Server]:
+    """The upstream connections that the client's connection remembers."""
+    layer = proxy.handlers[0].layer
+    assert isinstance(layer, HttpLayer)
+    return [each for each in layer.connections if isinstance(each, connection.Server)]

@@ -1,0 +1,94 @@
+"""The lease of a node on a cloud that says what it is told, with kubelet's requests and clock in a test's hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.node_lease import NodeLease
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import Client
+from kube.json_type import Json
+from tests.addons.support.offline_parts import (
+    JSON,
+    asked,
+    body_of,
+    in_protobuf,
+)
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+LEASE = f"{LEASES}/n1"
+GONE = StatusError(404, "NotFound", "no lease")
+
+
+def lease(name: str = "n1", version: int = 0, duration: int = 40) -> Json:
+    metadata: Json = {"name": name, "namespace": "kube-node-lease", "uid": "u"}
+    if version:
+        metadata["resourceVersion"] = str(version)
+    spec = {
+        "holderIdentity": name,
+        "leaseDurationSeconds": duration,
+        "renewTime": "2026-01-02T03:04:05.000000Z",
+    }
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+def protobuf_lease(name: str = "n1") -> bytes:
+    obj = in_protobuf("coordination.k8s.io/v1", "Lease", name, "kube-node-lease", uid="u")
+    obj.fields.child("spec").set("holderIdentity", name)
+    obj.fields.child("spec").set("leaseDurationSeconds", 40)
+    return body_of(obj)
+
+
+class World:
+    """The lease of a node, behind an origin where a test asks by HTTP."""
+
+    def __init__(self, client: Client, answers: CachedResponses) -> None:
+        self.is_up = True
+        self.changed = Pulse()
+        self.now = 1000.0
+        self.answers = answers
+        self.client = client
+        self.lease = self.fresh()
+
+    def fresh(self) -> NodeLease:
+        """As after a restart."""
+        self.lease = NodeLease(
+            "n1", self.client, self.answers, lambda: self.is_up, self.changed, lambda: self.now
+        )
+        return self.lease
+
+    async def ask(
+        self, method: str, body: Json | bytes = b"", accept: str | None = JSON, content_type: str = JSON
+    ) -> tuple[int, Any, str]:
+        """Code, body and media type of an answer; StatusError as the origin gets it."""
+        target = LEASES if method == "POST" else LEASE
+        request = asked(method, target, body, accept=accept, content_type=content_type)
+        answer = await {"GET": self.lease._get, "POST": self.lease._create, "PUT": self.lease._update}[
+            method
+        ](request)
+        return answer.status, answer.body, answer.headers["Content-Type"]
+
+    async def put(self, **labels: str) -> None:
+        """A renewal by kubelet."""
+        sent = lease()
+        if labels:
+            sent["metadata"]["labels"] = labels
+        await self.ask("PUT", sent)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.lease.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def written(self) -> None:
+        for task in list(self.answers._tasks):
+            await task

@@ -1,0 +1,47 @@
+"""What tests wait for, and the values of metrics that they read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Set
+from typing import Any
+
+from kube.concurrency.pulse import Pulse
+
+STEP = 0.005
+"""Seconds between two looks at something that nobody tells of."""
+
+
+async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+    """Return once this is true; TimeoutError when it does not become so."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(STEP)
+
+
+async def ended(before: Set[asyncio.Task[Any]]) -> None:
+    """Return once every task is over that began after `before`."""
+    current = asyncio.current_task()
+    try:
+        await until(lambda: not asyncio.all_tasks() - before - {current})
+    except TimeoutError:
+        raise AssertionError(f"still running: {asyncio.all_tasks() - before - {current}}") from None
+
+
+def value_of(metric: Any) -> float:
+    """Of a counter or gauge, its labels given."""
+    value: float = metric._value.get()
+    return value
+
+
+def beats_of(pulse: Pulse) -> Callable[[], int]:
+    """How often the pulse has beaten since."""
+    seen: list[None] = []
+    beat = pulse.beat
+
+    def note() -> None:
+        seen.append(None)
+        beat()
+
+    pulse.beat = note  # type: ignore[method-assign]  # counts, and beats
+    return lambda: len(seen)

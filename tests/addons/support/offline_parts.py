@@ -1,0 +1,137 @@
+"""What tests of the offline parts share: copies on a real disk, requests as read, a cloud that says what it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from addons.offline.copies import Copies
+from addons.offline.offline_request import OfflineRequest
+from addons.offline.writes.journal import TABLE, Journal
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from kube.http.client import ApiResponse, Client
+from kube.http.session import Session
+from kube.json_type import Json
+from kube.requests.request_info import parse_request
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import raw
+
+JSON, PROTOBUF = Encoding.JSON.value, Encoding.PROTOBUF.value
+STRATEGIC = "application/strategic-merge-patch+json"
+MERGE = "application/merge-patch+json"
+
+
+def asked(
+    method: str,
+    target: str,
+    body: Json | bytes = b"",
+    *,
+    accept: str | None = JSON,
+    content_type: str = JSON,
+) -> OfflineRequest:
+    """A request as the origin reads it."""
+    headers = {"Content-Type": content_type, **({"Accept": accept} if accept is not None else {})}
+    text = body if isinstance(body, bytes) else raw(body)
+    return OfflineRequest.of(parse_request(method, target), target, headers, text)
+
+
+def in_protobuf(api_version: str, kind: str, name: str, namespace: str = "", **more: str) -> ApiObject:
+    """A new object; `more` are texts of its metadata."""
+    obj = decode_object(Encoding.PROTOBUF, api_version, kind, b"")
+    metadata = obj.fields.child("metadata")
+    for field, value in {"name": name, "namespace": namespace, **more}.items():
+        if value:
+            metadata.set(field, value)
+    return obj
+
+
+def body_of(obj: ApiObject) -> bytes:
+    """As on the wire."""
+    return codec_for(obj.encoding).encode_single(obj.api_version, obj.kind, obj.encode())
+
+
+def read(body: bytes, content_type: str = JSON) -> ApiObject:
+    """The object in an answer."""
+    codec = codec_for(Encoding(content_type.partition(";")[0]))
+    return decode_object(codec.encoding, *codec.decode_single(body))
+
+
+@asynccontextmanager
+async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Copies]:
+    made = Copies(disk or Disk(folder / "cache"), DiskWriter())
+    await made.open()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@asynccontextmanager
+async def journal_in(
+    folder: Path, disk: Disk | None = None, max_events: int = 2000
+) -> AsyncIterator[Journal]:
+    """A journal with what an earlier one in the folder left, to the orderly end of its process."""
+    copies = Copies(disk or Disk(folder / "cache"), DiskWriter())
+    await copies.open()
+    made = Journal(copies, max_events)
+    await made.open()
+    if disk is None and made._opening is not None:
+        await made._opening  # virtual time is over before a real disk can answer
+    try:
+        yield made
+    finally:
+        copies.close(TABLE, made.take())
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A request that the cloud got."""
+
+    method: str
+    path: str
+    body: bytes
+    content_type: str
+    accept: str
+
+    @property
+    def document(self) -> Json:
+        found: Json = json.loads(self.body)
+        return found
+
+
+class Told(Client):
+    """A cloud that says what it is told to, one after the other, and then `usual`."""
+
+    def __init__(self, *says: Json | ApiResponse | Exception) -> None:
+        super().__init__(cast(Session, None), "http://cloud", {})
+        self.says: list[Json | ApiResponse | Exception] = list(says)
+        self.usual: Json | ApiResponse | Exception = {}
+        self.heard: list[Heard] = []
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        return [(each.method, each.path) for each in self.heard]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = JSON,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: float = 0.0,
+    ) -> ApiResponse:
+        self.heard.append(Heard(method, path, body or b"", content_type, accept))
+        said: Any = self.says.pop(0) if self.says else self.usual
+        if isinstance(said, Exception):
+            raise said
+        return said if isinstance(said, ApiResponse) else ApiResponse(JSON, raw(said))

@@ -1,0 +1,46 @@
+"""A hub's offline parts from start to end, on a cloud that says what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from addons.offline.offline_mode import Offline
+from addons.options import OPTIONS
+from addons.settings import parse_server, parse_settings
+from addons.upstream.health import Cloud, ServerHealth
+from addons.views.reviews import Reviews
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from tests.addons.support.offline_parts import Told
+
+SERVER = "https://a:6443"
+SETTINGS = parse_settings(
+    {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER, "node": "n1"}
+)
+
+
+class Process:
+    """A hub's offline parts, on a cloud that says what it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.offline = Offline(folder)
+        self.health = ServerHealth(parse_server(SERVER))
+        self.changed = Pulse()
+        self.own, self.relaying = Told(), Told()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Offline]:
+        await self.offline.open()
+        sources = Sources(lambda _: self.own, lambda *_: None, 300, self.offline.copies)
+        cloud = Cloud([self.health], "priority")
+        reviews = Reviews(lambda _: self.own)
+        self.offline.build(SETTINGS, self.own, self.relaying, cloud, self.changed, reviews, sources)
+        try:
+            yield self.offline
+        finally:
+            self.offline.close()
+            sources.close()
+            await asyncio.gather(*self.offline._tasks, return_exceptions=True)

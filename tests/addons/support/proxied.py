@@ -1,0 +1,199 @@
+"""A real mitmproxy in this process, on a socket: the server behind it misbehaves, and the node may answer instead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+from hyperframe.frame import GoAwayFrame
+from mitmproxy import http
+from mitmproxy.options import Options
+from mitmproxy.proxy import commands, mode_specs
+from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
+from mitmproxy.proxy.server import LiveConnectionHandler
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+
+from addons.requests.request_context import begin, context_of
+from tests.addons.support.samples import request_context
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserver"
+FROM_NODE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode"
+
+
+class Listening(ABC):
+    """A server on a port of its own."""
+
+    port = 0
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield
+
+    @abstractmethod
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+
+
+class Raw(Listening):
+    """A server that says these bytes to each request and remembers what it got; a connection is for one, or `kept`."""
+
+    def __init__(self, says: bytes, *, kept: bool = False) -> None:
+        self.says = says
+        self.got: list[bytes] = []
+        self.accepted = 0
+        self._kept = kept
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await self._answer(reader, writer)
+            while self._kept:
+                await self._answer(reader, writer)
+        writer.close()
+        await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = [line.partition(b":") for line in head.lower().split(b"\r\n")]
+        lengths = [int(value) for name, _, value in lines if name == b"content-length"]
+        self.got.append(head + await reader.readexactly(sum(lengths)))
+        writer.write(self.says)
+        await writer.drain()
+
+
+class Http2Server(Listening):
+    """A server of HTTP/2 that takes `limit` streams of a connection; it ends an answer unless it is asked to watch."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.streams: list[int] = []
+        """How many streams each connection has had."""
+        self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
+        conn.local_settings.max_concurrent_streams = self._limit
+        conn.local_settings.acknowledge()
+        conn.initiate_connection()
+        mine = len(self.streams)
+        self.streams.append(0)
+        self._open.append((conn, writer))
+        while True:
+            writer.write(conn.data_to_send())
+            data = await reader.read(65536)
+            if not data:
+                break
+            for event in conn.receive_data(data):
+                if isinstance(event, h2.events.RequestReceived):
+                    self.streams[mine] += 1
+                    conn.send_headers(event.stream_id, [(":status", "200")])
+                    watches = b"watch" in dict(event.headers)[b":path"]
+                    conn.send_data(event.stream_id, b"server", end_stream=not watches)
+        writer.close()
+
+    def say_farewell(self, which: int, last_stream: int, error: int = 0) -> None:
+        """GOAWAY on one of the connections; what goes on there goes on, which h2 itself does not allow."""
+        frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=error)
+        self._open[which][1].write(frame.serialize())
+
+    def tell(self, which: int, stream: int, data: bytes) -> None:
+        """More of a watch."""
+        conn, writer = self._open[which]
+        conn.send_data(stream, data)
+        writer.write(conn.data_to_send())
+
+
+class Handler(LiveConnectionHandler):
+    """One client connection; hooks are plain functions of the test's."""
+
+    def __init__(
+        self, proxy: Proxy[Any], is_h2: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        super().__init__(reader, writer, proxy.options, mode_specs.ProxyMode.parse("regular"))
+        self._proxy = proxy
+        context = self.layer.context
+        context.client.alpn = b"h2" if is_h2 else b"http/1.1"
+        self.layer = proxy.layer_type(context, HTTPMode.regular)
+        proxy.handlers.append(self)
+
+    async def handle_hook(self, hook: commands.StartHook) -> None:
+        self._proxy.hook(hook)
+
+
+class Proxy[Server: Raw | Http2Server]:
+    """Sends each request to `server`, and a rescued one to `node`."""
+
+    def __init__(
+        self,
+        options: Options,
+        server: Server,
+        node: Raw,
+        layer_type: type[HttpLayer] = HttpLayer,
+    ) -> None:
+        self.server, self.node = server, node
+        self.layer_type = layer_type
+        self.handlers: list[Handler] = []
+        self.hooks: list[str] = []
+        """The names of the flow's hooks, in their order."""
+        self.rescue: Callable[[http.HTTPFlow], None] | None = self.turn
+        self.is_streamed = False
+        self.port = 0
+        self.options = options
+
+    def turn(self, flow: http.HTTPFlow) -> None:
+        flow.request.host, flow.request.port = "127.0.0.1", self.node.port
+
+    def hook(self, hook: commands.StartHook) -> None:
+        (found,) = hook.args()
+        if hook.name == "server_connected" and isinstance(found, ServerConnectionHookData):
+            # As TLS would have it negotiated.
+            found.server.alpn = b"h2" if isinstance(self.server, Http2Server) else b"http/1.1"
+        if not isinstance(found, http.HTTPFlow):
+            return
+        self.hooks.append(hook.name)
+        if hook.name == "requestheaders":
+            made = request_context(found.request.path, method=found.request.method)
+            made.rescue = self.rescue
+            begin(found, made)
+            found.request.scheme = "http"
+            found.request.host, found.request.port = "127.0.0.1", self.server.port
+        elif hook.name == "responseheaders" and self.is_streamed and found.response is not None:
+            found.response.stream = True
+        elif hook.name == "error":
+            assert context_of(found) is not None
+
+    @asynccontextmanager
+    async def serve(self, *, is_h2: bool = False) -> AsyncIterator[None]:
+        tasks: list[asyncio.Task[None]] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # this is one
+            await Handler(self, is_h2, reader, writer).handle_client()
+
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.server.serve())
+            await stack.enter_async_context(self.node.serve())
+            server = await asyncio.start_server(accept, "127.0.0.1", 0)
+            self.port = server.sockets[0].getsockname()[1]
+            async with server:
+                yield
+            await asyncio.gather(*tasks)
+
+    async def ask(self, request: bytes) -> bytes:
+        """All that comes until the connection is closed."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer

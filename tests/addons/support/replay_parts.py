@@ -1,0 +1,76 @@
+"""A replay on a cloud that says what it is told, and what it tells of refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from addons.offline.writes.journal import EventEntry, Journal, StatusEntry
+from addons.offline.writes.replay import Replay
+from addons.telemetry import metrics
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import Client
+from kube.json_type import Json
+from tests.addons.support.observed import until, value_of
+
+EVENTS = "/api/v1/namespaces/default/events"
+CONFLICT = StatusError(409, "Conflict", "somebody else wrote it")
+GONE = StatusError(404, "NotFound", "not there")
+OVERLOADED = StatusError(503, "ServiceUnavailable", "later")
+
+
+class World:
+    """A replay, what it is told of the cloud, and what it tells of refusals."""
+
+    def __init__(self, journal: Journal, client: Client) -> None:
+        self.journal = journal
+        self.is_up = True
+        self.changed = Pulse()
+        self.refused: list[StatusEntry] = []
+        self.fails: Exception | None = None
+        self.replay = Replay(journal, client, lambda: self.is_up, self.changed, self._refuse)
+
+    async def _refuse(self, entry: StatusEntry) -> None:
+        self.refused.append(entry)
+        if self.fails is not None:
+            raise self.fails
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.replay.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until_empty(self) -> None:
+        await until(lambda: not self.journal.statuses and not self.journal.events, 300)
+
+    def put(self, name: str = "n1", uid: str = "u", **changed: str) -> StatusEntry:
+        """A status in which these conditions have become so."""
+        metadata = {"name": name, "uid": uid}
+        before: Json = {"metadata": metadata, "status": {"conditions": conditions(Same="True", Ready="True")}}
+        after: Json = {
+            "metadata": metadata,
+            "status": {"conditions": conditions(**{"Same": "True", "Ready": "True", **changed})},
+        }
+        return self.journal.put_status(StatusEntry(f"/api/v1/nodes/{name}", "Node", uid, before, after))
+
+    def put_event(self, name: str, method: str = "POST") -> EventEntry:
+        target = EVENTS if method == "POST" else f"{EVENTS}/{name}"
+        return self.journal.put_event(method, target, "application/json", name.encode())
+
+
+def conditions(**states: str) -> list[Json]:
+    return [{"type": kind, "status": state} for kind, state in states.items()]
+
+
+def dropped(kind: str, reason: str) -> float:
+    return value_of(metrics.JOURNAL_DROPPED.labels(kind, reason))
+
+
+def replayed(kind: str) -> float:
+    return value_of(metrics.JOURNAL_REPLAYED.labels(kind))

@@ -1,0 +1,131 @@
+"""A router with stand-ins for its parts, and the flows of requests that were read."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from mitmproxy import connection, http
+from mitmproxy.test import tflow, tutils
+
+from addons.filters.inputs import HubAddress
+from addons.inputs.filter_inputs import FilterInputs
+from addons.options import Options
+from addons.requests.caller import Caller, Listener
+from addons.requests.request_context import RequestContext, begin
+from addons.router import Router
+from addons.rules.in_force import RulesInForce
+from addons.rules.table import Rules, parse_rules
+from addons.views.origin import Origin
+from addons.views.sources import Source
+from kube.errors import unavailable
+from kube.json_type import Json
+from kube.store.reflector import ListWatch
+from tests.addons.support.cutting import Cut
+from tests.addons.support.hand_source import HandSource
+from tests.addons.support.samples import HUB, raw, request_context
+
+DATA = {
+    "cache_agents": "cached",
+    "filter_servicetopology": "reader/endpointslices#get;list;watch",
+    "filter_discardcloudservice": "reader/services#get;list;watch",
+}
+
+
+class Door:
+    """The origin, as far as the router knows it."""
+
+    address = ("127.0.0.1", 4000)
+
+    def __init__(self) -> None:
+        self.tickets: dict[str, RequestContext] = {}
+
+    def ticket(self, made: RequestContext) -> str:
+        ticket = f"ticket-{len(self.tickets)}"
+        self.tickets[ticket] = made
+        return ticket
+
+    def void(self, ticket: str) -> None:
+        self.tickets.pop(ticket, None)
+
+
+class Known:
+    """Rules that are known, or not yet."""
+
+    def __init__(self) -> None:
+        self.rules: Rules = parse_rules(DATA)
+        self.is_known = True
+        self.waited = 0
+
+    async def wait_known(self, wait: float) -> None:
+        self.waited += 1
+        if not self.is_known:
+            raise unavailable(f"not within {wait}", retry_after=1)
+
+
+class HubSettings:
+    """All that the router reads of the settings."""
+
+    wait = 0.05
+
+
+class Routed:
+    """A router with its parts."""
+
+    def __init__(self) -> None:
+        self.door, self.connections, self.known = Door(), Cut(), Known()
+        self.sources: dict[str, HandSource] = {}
+        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1), self._open, lambda _: None)
+        options = cast(Options, type("Held", (), {"settings": HubSettings}))
+        self.router = Router(options, self.connections)
+        self.router.start(cast(Origin, self.door), cast(RulesInForce, self.known), self.inputs)
+
+    def _open(self, list_watch: ListWatch) -> Source:
+        return cast(Source, self.sources.setdefault(list_watch.type.resource, HandSource()))
+
+    async def request(self, target: str, component: str = "reader", **how: Any) -> http.HTTPFlow:
+        flow = flow_of(target, component, **how)
+        await self.router.requestheaders(flow)
+        return flow
+
+    async def answer(
+        self, flow: http.HTTPFlow, value: Json | bytes, code: int = 200, media_type: str = "application/json"
+    ) -> http.HTTPFlow:
+        """The cloud's answer, as the hooks see it."""
+        body = value if isinstance(value, bytes) else raw(value)
+        flow.response = http.Response.make(code, body, {"Content-Type": media_type})
+        self.router.responseheaders(flow)
+        await self.router.response(flow)
+        return flow
+
+
+def flow_of(
+    target: str,
+    component: str = "reader",
+    *,
+    method: str = "GET",
+    caller: Caller = HUB,
+    listener: Listener = Listener.PLAIN,
+    accept: str | None = "application/json",
+    **headers: str,
+) -> http.HTTPFlow:
+    fields = {
+        "Accept": accept or "",
+        "Accept-Encoding": "gzip",
+        "Authorization": caller.authorization,
+        **headers,
+    }
+    request = tutils.treq(
+        method=method.encode(),
+        path=target.encode(),
+        headers=http.Headers([(name.encode(), value.encode()) for name, value in fields.items() if value]),
+        content=b"",
+    )
+    flow = tflow.tflow(req=request)
+    flow.server_conn = connection.Server(address=("cloud", 6443))
+    begin(
+        flow,
+        request_context(
+            target, method=method, component=component, caller=caller, listener=listener, accept=accept
+        ),
+    )
+    return flow

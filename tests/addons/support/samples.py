@@ -1,0 +1,116 @@
+"""What tests of addons put into stores, clouds and flows: objects as JSON, filled stores, requests that were read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.request_context import RequestContext
+from kube.json_type import Json
+from kube.requests.request_info import parse_request
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+SERVICES = "/api/v1/services"
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+CONFIG_MAPS = "/api/v1/configmaps"
+
+HUB = Caller(Lending.HUB)
+"""A component of this node."""
+POD = Caller(Lending.OWN, "Bearer pod")
+"""A pod with a token of its own."""
+NOBODY = Caller(Lending.NONE)
+
+
+def metadata(name: str, namespace: str = "", version: int = 0, **more: Mapping[str, str]) -> Json:
+    found: Json = {"name": name, **{key: dict(value) for key, value in more.items() if value}}
+    if namespace:
+        found["namespace"] = namespace
+    if version:
+        found["resourceVersion"] = str(version)
+    return found
+
+
+def service(
+    name: str = "web", version: int = 0, annotations: Mapping[str, str] | None = None, **spec: Any
+) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name, "default", version, annotations=annotations or {}),
+        "spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP"}], **spec},
+    }
+
+
+def cloud_service(name: str = "lb", version: int = 0) -> Json:
+    """One that `discardcloudservice` hides."""
+    return service(name, version, type="LoadBalancer")
+
+
+def endpoint_slice(
+    name: str, nodes: Iterable[str], version: int = 0, service_name: str = "web", ready: bool = True
+) -> Json:
+    """One endpoint on each of these nodes."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata(name, "default", version, labels={"kubernetes.io/service-name": service_name}),
+        "addressType": "IPv4",
+        "endpoints": [
+            {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}, "nodeName": node}
+            for number, node in enumerate(nodes, 1)
+        ],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    }
+
+
+def node(name: str, version: int = 0, **labels: str) -> Json:
+    found = {key.replace("__", "/"): value for key, value in labels.items()}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata(name, "", version, labels=found)}
+
+
+def node_pool(name: str, nodes: Iterable[str], version: int = 0) -> Json:
+    return {
+        "apiVersion": "apps.openyurt.io/v1beta2",
+        "kind": "NodePool",
+        "metadata": metadata(name, "", version),
+        "status": {"nodes": list(nodes)},
+    }
+
+
+def config_map(data: Mapping[str, str], version: int = 0, name: str = "yurt-hub-cfg") -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(name, "kube-system", version),
+        "data": dict(data),
+    }
+
+
+def raw(value: Json) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def fill(
+    store: Store, values: Iterable[Json], version: int, *, kind: str = "", api_version: str = "v1"
+) -> None:
+    """Let a store take a whole list, as from the cloud in JSON."""
+    found = list(values)
+    kind, api_version = (found[0]["kind"], found[0]["apiVersion"]) if found else (kind, api_version)
+    store.replace(codec_for(Encoding.JSON), api_version, kind, version, map(raw, found))
+
+
+def request_context(
+    target: str = SERVICES,
+    *,
+    method: str = "GET",
+    component: str = "kube-proxy",
+    caller: Caller = HUB,
+    listener: Listener = Listener.PLAIN,
+    accept: str | None = "application/json",
+) -> RequestContext:
+    """A request as the first two addons leave it."""
+    return RequestContext(parse_request(method, target), component, listener, accept, caller)

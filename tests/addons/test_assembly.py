@@ -1,0 +1,295 @@
+"""The parts put together in a running mitmproxy, on a scriptable cloud; and taken apart with nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from mitmproxy.options import Options as MitmproxyOptions
+from mitmproxy.tools.dump import DumpMaster
+
+from addons import assembly
+from addons.assembly import Assembly
+from addons.command import QuietMaster
+from addons.connections import Connections
+from addons.egress import Egress
+from addons.identity import Identity
+from addons.options import OPTIONS, Options
+from addons.resolve import INTERNAL_HEADER, Resolve
+from addons.router import Router
+from addons.rules.table import OFF_IN_CLOUD_MODE
+from addons.settings import Settings, parse_settings
+from kube.http.client import Client
+from kube.http.http2 import Http2Session
+from kube.wire.encoding import Encoding
+from tests.addons.support.observed import STEP, ended, until
+from tests.addons.support.samples import SERVICES, cloud_service, config_map, service
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+from tests.cloud.ports import free_port
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Silence
+
+LOOPBACK = "127.0.0.1"
+
+
+pytestmark = pytest.mark.usefixtures("restored")
+
+
+def settings(**given: Any) -> Settings:
+    defaults = {name: default for name, _, default, _ in OPTIONS}
+    return parse_settings({**defaults, "server": "https://a:6443", **given})
+
+
+class Running:
+    """A hub in this process: the chain of `addons.hub`, made anew."""
+
+    def __init__(self, session: aiohttp.ClientSession, folder: Path, given: dict[str, Any]) -> None:
+        ports = {name: free_port() for name in ("port", "tls_port", "admin_port")}
+        self.given: dict[str, Any] = {"state_dir": str(folder / "state"), "peer_port": 0, **ports, **given}
+        self.url = f"http://{LOOPBACK}:{self.given['port']}"
+        self.tls_url = f"https://{LOOPBACK}:{self.given['tls_port']}"
+        self.admin = f"http://{LOOPBACK}:{self.given['admin_port']}"
+        self.session = session
+        self.resolve, self.egress = Resolve(), Egress(connections := Connections())
+        options = Options()
+        identity, router = Identity(options), Router(options, connections)
+        self.assembly = Assembly(options, self.resolve, identity, router, self.egress)
+        chain = [options, connections, self.resolve, identity, router, self.egress, self.assembly]
+        self.master: DumpMaster = QuietMaster(MitmproxyOptions())
+        self.master.addons.add(*chain)
+        self.master.options.update(
+            server=False, **{f"hub_{name}": value for name, value in self.given.items()}
+        )
+
+    async def get(self, url: str, **how: Any) -> tuple[int, Any]:
+        async with self.session.get(url, **how) as response:
+            text = await response.text()
+            return response.status, await response.json() if "json" in response.content_type else text
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    if (await self.get(f"{self.admin}/readyz"))[0] == 200:
+                        return
+                except aiohttp.ClientConnectionError:
+                    pass
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(folder: Path, **given: Any) -> AsyncIterator[Running]:
+    before = asyncio.all_tasks()
+    async with aiohttp.ClientSession() as session:
+        made = Running(session, folder, given)
+        task = asyncio.create_task(made.master.run())
+        try:
+            yield made
+        finally:
+            # mitmproxy leaves its listeners to the end of the process.
+            await made.master.addons.get("proxyserver").servers.update([])
+            made.master.shutdown()
+            await task
+    await ended(before)
+
+
+async def test_all_listeners_serve_and_the_rules_are_in_force(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    cloud.store.create(config_map({"filter_discardcloudservice": "chosen/services"}))
+    async with running(tmp_path, server=cloud.url, node="n1") as hub:
+        await hub.ready()
+        for component, names in (("chosen", ["web"]), ("kubectl", ["lb", "web"])):
+            code, found = await hub.get(hub.url + SERVICES, headers={"User-Agent": f"{component}/1"})
+            assert (code, [item["metadata"]["name"] for item in found["items"]]) == (200, names)
+        trusting = ssl.create_default_context(cafile=hub.given["state_dir"] + "/pki/ca.crt")
+        code, found = await hub.get(f"{hub.tls_url}/version", ssl=trusting)
+        assert (code, found["major"]) == (200, "1")
+
+
+async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        assert {each.user_agent for each in cloud.requests} == {"edgehub"}
+        session = Http2Session()
+        guess = Client(session, hub.assembly._internal, {INTERNAL_HEADER: "guess"})
+        assert (await guess.whole("GET", "/version", headers=(), body=b"")).status == 403
+        session.close()
+
+
+async def test_the_kubeconfig_says_where_the_cloud_is_and_who_the_hub_is(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    cloud.access.anonymous = False
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", cloud.url, token="hub")
+    async with running(tmp_path, kubeconfig=str(kubeconfig)) as hub:
+        await hub.ready()
+        assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
+        own = {"Authorization": "Bearer nobody"}
+        assert (await hub.get(f"{hub.url}/api/v1/nodes", headers=own))[0] == 401
+
+
+async def test_an_edit_of_the_rules_reaches_views(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    cloud.store.create(cloud_service("lb"))
+    cloud.store.create(config_map({"cache_agents": "cached"}))
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        headers = {"User-Agent": "cached/1"}
+        url = f"{hub.url}{SERVICES}?watch=true&resourceVersion=0"
+        async with hub.session.get(url, headers=headers) as watch:
+            assert b'"ADDED"' in await watch.content.readline()
+            edited = cloud.store.get("configmaps", "yurt-hub-cfg", "kube-system")
+            edited["data"]["filter_discardcloudservice"] = "cached/services"
+            cloud.store.update(edited)
+            async with asyncio.timeout(10):
+                assert b'"DELETED"' in await watch.content.readline()
+
+
+@pytest.mark.parametrize("off", ["port", "tls_port", "admin_port"])
+async def test_port_zero_switches_a_listener_off(tmp_path: Path, cloud: ScriptableCloud, off: str) -> None:
+    async with running(tmp_path, server=cloud.url, **{off: 0}) as hub:
+        open_ports = [hub.given[name] for name in ("port", "tls_port", "admin_port") if hub.given[name]]
+        for port in open_ports:
+            await opened(port)
+        await until(lambda: hub.egress.cloud.servers)  # the key is made before
+        assert (tmp_path / "state" / "pki").exists() is (off != "tls_port"), "no key is made for nobody"
+
+
+async def opened(port: int) -> None:
+    """Return once somebody listens there."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(LOOPBACK, port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(STEP)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return
+
+
+async def test_a_listener_that_cannot_be_opened_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = assembly_alone(monkeypatch, settings(state_dir=str(tmp_path)))
+    with pytest.raises(SystemExit) as caught:
+        await alone._open()
+    assert caught.value.code == 1
+    assert "a listener could not be opened" in caplog.text
+
+
+async def test_a_kubeconfig_that_cannot_be_used_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = assembly_alone(monkeypatch, settings(kubeconfig=str(tmp_path / "none")), opens=True)
+    with pytest.raises(SystemExit) as caught:
+        await alone._open()
+    assert caught.value.code == 1
+    assert str(tmp_path / "none") in caplog.text
+
+
+def assembly_alone(monkeypatch: pytest.MonkeyPatch, given: Settings, *, opens: bool = False) -> Assembly:
+    """One with nobody else there, and listeners that open or do not."""
+
+    class Servers:
+        async def update(self, _modes: object) -> bool:
+            return opens
+
+    options = Options()
+    options.settings = given
+    monkeypatch.setattr(assembly, "_proxyserver", lambda: type("Stub", (), {"servers": Servers()}))
+    monkeypatch.setattr(
+        assembly,
+        "ctx",
+        type("Ctx", (), {"options": type("O", (), {"update": staticmethod(lambda **_: None)})}),
+    )
+    none: Any = None
+    return Assembly(options, none, none, none, none)
+
+
+async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    silence = cloud.faults.add(Silence(), times=None)
+    async with running(tmp_path, server=cloud.url, wait=1) as hub:
+        await opened(hub.given["admin_port"])
+        assert (await hub.get(f"{hub.admin}/readyz"))[0] == 503
+        code, found = await hub.get(hub.url + SERVICES, headers={"User-Agent": "kubelet/1"})
+        assert (code, found["reason"]) == (503, "ServiceUnavailable")
+        silence.lift()
+
+
+# -- what is made of the settings ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "disabled"),
+    [
+        ({}, frozenset()),
+        ({"disabled_filters": "endpoints, masterservice"}, {"endpoints", "masterservice"}),
+        ({"mode": "cloud"}, OFF_IN_CLOUD_MODE),
+        ({"mode": "cloud", "disabled_filters": "endpoints"}, {*OFF_IN_CLOUD_MODE, "endpoints"}),
+    ],
+)
+def test_filters_that_are_off(given: dict[str, Any], disabled: set[str]) -> None:
+    assert assembly._disabled(settings(**given)) == disabled
+
+
+@pytest.mark.parametrize(("order", "said"), [("any", "any"), ("preferred", "preferred")])
+def test_what_several_topology_keys_mean(order: str, said: str) -> None:
+    (topology,) = [
+        each for each in assembly._filters(settings(topology_order=order)) if each.name == "servicetopology"
+    ]
+    assert said in repr(topology)
+
+
+def test_the_rules_are_one_config_map_and_no_more_is_asked_for() -> None:
+    list_watch = assembly._rules_list_watch(settings(namespace="ns", configmap="cm"))
+    assert list_watch.path == "/api/v1/namespaces/ns/configmaps"
+    assert (list_watch.field_selector, list_watch.encoding) == ("metadata.name=cm", Encoding.JSON)
+
+
+def test_the_tls_port_has_a_certificate_of_its_own(tmp_path: Path) -> None:
+    given = settings(state_dir=str(tmp_path), pod_address="169.254.2.1")
+    assembly._serving_certificate(given)
+    assert stat.S_IMODE((tmp_path / "pki" / "serving.key").stat().st_mode) == 0o600
+
+
+def test_or_the_operators(tmp_path: Path) -> None:
+    certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "mine")
+    given = settings(state_dir=str(tmp_path / "state"), tls_cert=str(certificate), tls_key=str(key))
+    assembly._serving_certificate(given)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_state_folder_that_cannot_be_written_does_not_stop_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "state").write_text("a file, where the folder should be")
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(made(tmp_path / prefix)))
+    found = assembly._serving_certificate(settings(state_dir=str(tmp_path / "state")))
+    assert found is not None
+    assert "cannot be written" in caplog.text
+    assert (tmp_path / "edgehub-pki-" / "ca.crt").exists()
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_done_before_the_start_does_no_harm() -> None:
+    none: Any = None
+    alone = Assembly(Options(), none, none, none, none)
+    alone.done()
+    alone.done()
+    assert alone._tasks == []

@@ -1,0 +1,72 @@
+"""What was there when the hub started is looked at by no collection, and free memory is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+
+import pytest
+
+from addons.memory import TRIM_INTERVAL, Memory
+from tests.addons.support.observed import ended
+
+
+class Cycle:
+    """Garbage that only a collection finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_lives_for_good_is_not_gone_through_again() -> None:
+    there, garbage = Cycle(), Cycle()
+    number = id(garbage)
+    del garbage
+    Memory().load(None)
+    try:
+        collected = gc.get_objects()
+        assert not any(each is there for each in collected)
+        # What was garbage already must not be kept for good.
+        gc.unfreeze()
+        assert not any(id(each) == number for each in gc.get_objects() if type(each) is Cycle)
+    finally:
+        gc.unfreeze()
+
+
+def resident() -> int:
+    """Kilobytes."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def test_what_a_burst_took_goes_back() -> None:
+    trim = Memory()._trim
+    if trim is None:
+        pytest.skip("this C library returns memory by itself")
+    burst = [bytes(100_000) for _ in range(1000)]
+    # What is kept between keeps the C library from returning the rest.
+    kept = burst[::50]
+    del burst
+    before = resident()
+    trim(0)
+    assert resident() < before - 60_000
+    assert len(kept) == 20
+
+
+@pytest.mark.looptime
+async def test_it_is_done_again_and_again() -> None:
+    before, trimmed, done = asyncio.all_tasks(), list[int](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def trim(pad: int) -> None:
+        trimmed.append(pad)
+        if len(trimmed) == 3:
+            loop.call_soon_threadsafe(done.set)
+
+    heap, began = Memory(trim), loop.time()
+    heap.running()
+    await done.wait()
+    assert loop.time() - began == pytest.approx(3 * TRIM_INTERVAL, abs=1)
+    heap.done()
+    await ended(before)

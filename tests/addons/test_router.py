@@ -1,0 +1,337 @@
+"""Each request on its way: to the origin with a ticket, to the cloud, or there and back through the filters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from mitmproxy import connection, http
+from mitmproxy import flow as mitmproxy_flow
+from mitmproxy.test import tflow
+
+from addons.filters.filter import Filter
+from addons.filters.inputs import Inputs
+from addons.filters.verdict import Note, Verdict, ignore_note
+from addons.options import Options
+from addons.requests.caller import Caller, Listener
+from addons.requests.request_context import TICKET_HEADER, context_of
+from addons.requests.route_decision import RouteKind
+from addons.router import Router
+from addons.rules.table import Rules, parse_rules
+from addons.telemetry import metrics
+from kube.json_type import Json
+from kube.wire.api_objects import ApiObject
+from tests.addons.support.cutting import Cut
+from tests.addons.support.hand_source import HandSource
+from tests.addons.support.observed import value_of
+from tests.addons.support.routed import Routed, flow_of
+from tests.addons.support.samples import (
+    HUB,
+    NOBODY,
+    SERVICES,
+    SLICES,
+    cloud_service,
+    endpoint_slice,
+    fill,
+    raw,
+    service,
+)
+
+ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
+ONE_SERVICE = "/api/v1/namespaces/default/services/web"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+
+
+@pytest.fixture
+async def routed() -> AsyncIterator[Routed]:
+    made = Routed()
+    yield made
+    made.inputs.close()
+
+
+def body(flow: http.HTTPFlow) -> Json:
+    assert flow.response is not None
+    found: Json = json.loads(flow.response.content or b"")
+    return found
+
+
+def code_of(flow: http.HTTPFlow) -> int:
+    return flow.response.status_code if flow.response is not None else 0
+
+
+def requests(component: str, verb: str, resource: str, route: str, code: int) -> float:
+    return value_of(metrics.REQUESTS.labels(component, verb, resource, route, code))
+
+
+# -- on the way out ------------------------------------------------------------------------------------------------
+
+
+async def test_a_view_is_redirected_to_the_origin_with_a_ticket_and_nothing_else(routed: Routed) -> None:
+    caller = Caller(HUB.lending, "")
+    flow = await routed.request(f"{SLICES}?watch=true", caller=caller, Cookie="secret", Connection="close")
+    assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", "127.0.0.1", 4000)
+    assert dict(flow.request.headers) == {"host": "origin", "connection": "close", TICKET_HEADER: "ticket-0"}
+    assert routed.door.tickets["ticket-0"] is context_of(flow)
+
+
+async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:
+    flow = await routed.request("/version", "kubectl")
+    assert (flow.request.host, flow.response) == ("address", None)
+    assert flow.request.headers["Accept-Encoding"] == "gzip"
+    found = context_of(flow)
+    assert found is not None
+    assert found.route is not None
+    assert found.route.kind is RouteKind.RELAY
+
+
+async def test_a_person_sees_why(routed: Routed) -> None:
+    flow = await routed.request(f"{SLICES}?watch=true")
+    assert flow.comment == "reader: view, filtered by servicetopology"
+
+
+@pytest.mark.parametrize(
+    ("accept", "asked"),
+    [
+        ("application/json", "application/json"),
+        (None, "application/json"),
+        (f"{PROTOBUF},application/json", f"{PROTOBUF},application/json"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json"),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/json"),
+    ],
+)
+async def test_an_object_that_is_to_be_filtered_is_asked_for_whole_and_unpacked(
+    routed: Routed, accept: str | None, asked: str
+) -> None:
+    flow = await routed.request(ONE_SLICE, accept=accept)
+    assert flow.request.headers["Accept"] == asked
+    assert "Accept-Encoding" not in flow.request.headers
+
+
+async def test_refusals_of_the_decision_are_the_answer(routed: Routed) -> None:
+    assert code_of(await routed.request(SLICES, caller=NOBODY)) == 401
+    assert code_of(await routed.request(SLICES, accept="text/html")) == 406
+    assert code_of(await routed.request(f"{SLICES}?watch=true", Upgrade="websocket")) == 400
+
+
+async def test_what_could_be_filtered_waits_for_the_rules(routed: Routed) -> None:
+    routed.known.is_known = False
+    flow = await routed.request(SLICES)
+    assert (code_of(flow), routed.known.waited) == (503, 1)
+    assert flow.response is not None
+    assert flow.response.headers["Retry-After"] == "1"
+    for target, listener in (("/version", Listener.PLAIN), (SLICES, Listener.INTERNAL)):
+        assert code_of(await routed.request(target, listener=listener)) == 0
+    assert routed.known.waited == 1
+
+
+async def test_before_the_start_the_answer_is_a_503() -> None:
+    router, flow = Router(cast(Options, None), Cut()), flow_of("/version")
+    await router.requestheaders(flow)
+    assert code_of(flow) == 503
+
+
+async def test_what_was_not_resolved_is_a_500(routed: Routed) -> None:
+    flow = tflow.tflow()
+    await routed.router.requestheaders(flow)
+    assert code_of(flow) == 500
+
+
+# -- on the way back -----------------------------------------------------------------------------------------------
+
+
+def topology(routed: Routed, annotations: dict[str, str] = TOPOLOGY) -> None:
+    """The hub knows the Service whose slices are asked for."""
+    fill(routed.sources.setdefault("services", HandSource()).store, [service("web", 5, annotations)], 7)
+
+
+async def test_a_single_object_is_filtered(routed: Routed) -> None:
+    topology(routed)
+    flow = await routed.request(ONE_SLICE)
+    await routed.answer(flow, endpoint_slice("web-1", ["n1", "n2"], 6))
+    assert code_of(flow) == 200
+    assert [each["nodeName"] for each in body(flow)["endpoints"]] == ["n1"]
+    assert flow.response is not None
+    assert flow.response.headers["Content-Length"] == str(len(flow.response.content or b""))
+
+
+async def test_what_the_filters_keep_is_byte_for_byte_the_clouds(routed: Routed) -> None:
+    topology(routed, {})
+    sent = raw(endpoint_slice("web-1", ["n1", "n2"], 6)) + b"\n"  # as a kube-apiserver ends a body
+    flow = await routed.answer(await routed.request(ONE_SLICE), sent)
+    assert flow.response is not None
+    assert flow.response.content == sent
+
+
+async def test_an_object_that_is_hidden_is_a_404(routed: Routed) -> None:
+    flow = await routed.answer(await routed.request(ONE_SERVICE), cloud_service("web", 6))
+    assert code_of(flow) == 404
+    assert body(flow)["details"] == {"name": "web", "kind": "services"}
+    assert "LoadBalancer" not in str(body(flow))
+
+
+async def test_metadata_alone_is_made_of_what_is_filtered(routed: Routed) -> None:
+    accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+    flow = await routed.answer(await routed.request(ONE_SERVICE, accept=accept), service("web", 6))
+    assert (body(flow)["kind"], body(flow)["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    assert "spec" not in body(flow)
+
+
+@pytest.mark.parametrize("code", [404, 403, 500])
+async def test_the_clouds_own_refusal_passes(routed: Routed, code: int) -> None:
+    flow = await routed.answer(await routed.request(ONE_SLICE), b"sorry", code, "text/plain")
+    assert flow.response is not None
+    assert (code_of(flow), flow.response.content) == (code, b"sorry")
+
+
+@pytest.mark.parametrize(
+    ("sent", "media_type"),
+    [
+        (b"{", "application/json"),
+        (b"", "application/json"),
+        (b"k8s\x00garbage", PROTOBUF),
+        (b"<html>", "text/html"),
+        (b"{}", ""),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_is_not_handed_out(
+    routed: Routed, sent: bytes, media_type: str
+) -> None:
+    topology(routed)
+    flow = await routed.answer(await routed.request(ONE_SLICE), sent, media_type=media_type)
+    assert code_of(flow) == 500
+    assert (body(flow)["kind"], body(flow)["code"]) == ("Status", 500)
+
+
+async def test_a_filter_that_fails_hands_nothing_out(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        name = "failing"
+
+        def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+            raise RuntimeError("broken")
+
+    monkeypatch.setattr(Rules, "chain", lambda *_: (cast(Filter, Failing()),))
+    flow = await routed.answer(await routed.request(ONE_SERVICE), service("web", 6))
+    assert code_of(flow) == 500
+    assert "ports" not in str(body(flow))
+
+
+async def test_an_input_that_is_not_known_is_waited_for(routed: Routed) -> None:
+    flow = await routed.request(ONE_SLICE)
+    answering = asyncio.create_task(routed.answer(flow, endpoint_slice("web-1", ["n1", "n2"], 6)))
+    await asyncio.sleep(0)
+    topology(routed)
+    await answering
+    assert [each["nodeName"] for each in body(flow)["endpoints"]] == ["n1"]
+
+
+async def test_an_input_that_stays_unknown_is_a_503(routed: Routed) -> None:
+    flow = await routed.answer(await routed.request(ONE_SLICE), endpoint_slice("web-1", ["n1"], 6))
+    assert code_of(flow) == 503
+    assert flow.response is not None
+    assert flow.response.headers["Retry-After"] == "1"
+
+
+async def test_a_view_is_streamed_and_an_object_to_be_filtered_is_not(routed: Routed) -> None:
+    for target, streamed in ((f"{SLICES}?watch=true", True), (ONE_SLICE, False)):
+        flow = await routed.request(target)
+        flow.response = http.Response.make(200)
+        routed.router.responseheaders(flow)
+        assert bool(flow.response.stream) is streamed
+
+
+# -- counting ------------------------------------------------------------------------------------------------------
+
+
+async def test_each_request_is_counted_once_with_its_code(routed: Routed) -> None:
+    named = ("counted", "list", "pods", "relay")
+    before = requests(*named, 200), requests(*named, 502)
+    flow = await routed.request("/api/v1/pods", "counted")
+    await routed.answer(flow, b"{}")
+    flow.error = mitmproxy_flow.Error("connection lost")
+    routed.router.error(flow)
+    assert (requests(*named, 200) - before[0], requests(*named, 502) - before[1]) == (1, 0)
+
+
+@pytest.mark.parametrize(("message", "code"), [("Client disconnected.", 499), ("connection refused", 502)])
+async def test_what_gets_no_answer_is_counted_too(routed: Routed, message: str, code: int) -> None:
+    named = ("counted", "list", "pods", "relay", code)
+    before = requests(*named)
+    flow = await routed.request("/api/v1/pods", "counted")
+    flow.error = mitmproxy_flow.Error(message)
+    routed.router.error(flow)
+    assert requests(*named) == before + 1
+
+
+async def test_a_filtered_object_that_is_hidden_is_counted_as_its_client_sees_it(routed: Routed) -> None:
+    seen = ("reader", "get", "services", "relay", 404)
+    before = requests(*seen)
+    await routed.answer(await routed.request(ONE_SERVICE), cloud_service("web", 6))
+    assert requests(*seen) == before + 1
+
+
+async def test_a_ticket_is_given_back_when_its_flow_fails(routed: Routed) -> None:
+    flow = await routed.request(f"{SLICES}?watch=true")
+    assert routed.door.tickets
+    flow.error = mitmproxy_flow.Error("Client disconnected.")
+    routed.router.error(flow)
+    assert not routed.door.tickets
+
+
+# -- a rule's edit -------------------------------------------------------------------------------------------------
+
+
+async def opened(routed: Routed, target: str, component: str, **how: Any) -> connection.Server:
+    flow = await routed.request(target, component, **how)
+    routed.connections.open.append(flow.server_conn)
+    return flow.server_conn
+
+
+BOUND = parse_rules({"filter_servicetopology": "later/endpointslices#watch"})
+
+
+async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others(routed: Routed) -> None:
+    ended = await opened(routed, f"{SLICES}?watch=true", "later")
+    await opened(routed, f"{SERVICES}?watch=true", "later")
+    await opened(routed, f"{SLICES}?watch=true", "other")
+    await opened(routed, f"{SLICES}?watch=true", "later", listener=Listener.INTERNAL)
+    await opened(routed, SLICES, "later")
+    routed.router.rules_changed(BOUND)
+    assert routed.connections.ended == [ended]
+
+
+async def test_a_watch_that_is_over_is_forgotten(routed: Routed) -> None:
+    for end in ("response", "error"):
+        flow = await routed.request(f"{SLICES}?watch=true", "later")
+        routed.connections.open.append(flow.server_conn)
+        if end == "response":
+            await routed.answer(flow, b"")
+        else:
+            flow.error = mitmproxy_flow.Error("lost")
+            routed.router.error(flow)
+    routed.router.rules_changed(BOUND)
+    assert routed.connections.ended == []
+    assert not routed.router._relayed
+
+
+async def test_a_watch_that_a_later_addon_answers_is_forgotten(routed: Routed) -> None:
+    """As when no server is up: mitmproxy calls `response` for it too."""
+    flow = await routed.request(f"{SLICES}?watch=true", "later")
+    flow.response = http.Response.make(503)
+    await routed.router.response(flow)
+    assert not routed.router._relayed
+
+
+async def test_a_watch_that_is_about_to_begin_when_the_rules_change_is_not_served_unfiltered(
+    routed: Routed,
+) -> None:
+    """Routed by the old rules, and not connected yet, so there is nothing to cut: the answer must not pass."""
+    flow = await routed.request(f"{SLICES}?watch=true", "later")
+    routed.known.rules = BOUND
+    routed.router.rules_changed(BOUND)
+    flow.response = http.Response.make(200)
+    routed.router.responseheaders(flow)
+    assert code_of(flow) >= 400

@@ -1,0 +1,171 @@
+"""Requests that the node can answer: to the cloud with a rescue, else to the origin; copied when they were answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+from mitmproxy import http
+
+from addons.offline.cached_relay import CachedRelay
+from addons.requests.caller import Caller
+from addons.requests.offline_policy import OfflinePolicy
+from addons.requests.request_context import TICKET_HEADER, RequestContext, context_of
+from addons.requests.route_decision import RouteKind
+from addons.rules.in_force import RulesInForce
+from addons.views.origin import Origin
+from kube.requests.request_info import RequestInfo
+from tests.addons.support.routed import Routed
+from tests.addons.support.samples import HUB, NOBODY, POD, raw, service
+
+NODE = "/api/v1/nodes/n1"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
+
+
+class Standing:
+    """What the router knows of the node's own answers."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self.owed = ""
+        """The path of an object that the cloud does not have all writes of."""
+        self.copied: list[tuple[str, int, bytes]] = []
+
+    @property
+    def offline_policy(self) -> OfflinePolicy:
+        return OfflinePolicy("n1", self.is_up)
+
+    def is_sent(self, info: RequestInfo) -> bool:
+        return self.is_up and info.path != self.owed
+
+    def passed(self, context: RequestContext, request: http.Request, response: http.Response) -> None:
+        self.copied.append((context.info.path, response.status_code, response.raw_content or b""))
+
+
+class World(Routed):
+    def __init__(self) -> None:
+        super().__init__()
+        self.standing = Standing()
+        self.router.start(
+            cast(Origin, self.door),
+            cast(RulesInForce, self.known),
+            self.inputs,
+            cast(CachedRelay, self.standing),
+        )
+
+
+@pytest.fixture
+async def routed() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    made.inputs.close()
+
+
+def exchange_in(flow: http.HTTPFlow) -> RequestContext:
+    found = context_of(flow)
+    assert found is not None
+    assert found.route is not None
+    return found
+
+
+def is_at_origin(routed: World, flow: http.HTTPFlow) -> bool:
+    at_origin = (flow.request.host, flow.request.port) == routed.door.address
+    ticket = flow.request.headers.get(TICKET_HEADER, "")
+    assert at_origin is bool(ticket)
+    assert not at_origin or routed.door.tickets[ticket] is context_of(flow)
+    return at_origin
+
+
+async def test_while_there_is_a_cloud_a_request_goes_there_and_can_be_rescued(routed: World) -> None:
+    flow = await routed.request(NODE, "cached")
+    assert exchange_in(flow).route.kind is RouteKind.CACHED_RELAY  # type: ignore[union-attr]  # exchange_in has looked
+    assert not is_at_origin(routed, flow)
+    assert exchange_in(flow).rescue is not None
+
+
+@pytest.mark.parametrize("why", ["no cloud", "an earlier write waits"])
+async def test_otherwise_it_goes_to_the_origin_as_it_is(routed: World, why: str) -> None:
+    target = f"{NODE}/status?fieldManager=k"
+    if why == "no cloud":
+        routed.standing.is_up = False
+    else:
+        routed.standing.owed = f"{NODE}/status"
+    flow = await routed.request(target, "cached", method="PATCH", Content_Type="x", Accept="y")
+    assert is_at_origin(routed, flow)
+    assert (flow.request.method, flow.request.path) == ("PATCH", target)
+    assert (flow.request.headers["Accept"], flow.request.headers["Accept-Encoding"]) == ("y", "gzip")
+    assert (exchange_in(flow).rescue, exchange_in(flow).was_sent) == (None, False)
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+async def test_the_lease_of_the_node_is_the_origins_at_all_times(routed: World, is_up: bool) -> None:
+    routed.standing.is_up = is_up
+    flow = await routed.request(LEASE, "cached", method="PUT")
+    assert is_at_origin(routed, flow)
+    assert exchange_in(flow).route.kind is RouteKind.LOCAL  # type: ignore[union-attr]  # exchange_in has looked
+
+
+@pytest.mark.parametrize(
+    ("target", "component", "caller"),
+    [(NODE, "stranger", HUB), (NODE, "cached", NOBODY), ("/metrics", "cached", HUB)],
+)
+async def test_what_the_node_cannot_answer_has_no_rescue(
+    routed: World, target: str, component: str, caller: Caller
+) -> None:
+    for routed.standing.is_up in (True, False):
+        flow = await routed.request(target, component, caller=caller)
+        assert not is_at_origin(routed, flow)
+        assert exchange_in(flow).rescue is None
+
+
+@pytest.mark.parametrize(("caller", "kept"), [(HUB, None), (POD, "Bearer pod")])
+async def test_a_rescued_request_is_turned_to_the_origin_and_carries_no_lent_token(
+    routed: World, caller: Caller, kept: str | None
+) -> None:
+    flow = await routed.request(NODE, "cached", caller=caller)
+    if caller is HUB:
+        flow.request.headers["Authorization"] = "Bearer hub"  # as egress does
+    rescue = exchange_in(flow).rescue
+    assert rescue is not None
+    rescue(flow)
+    assert is_at_origin(routed, flow)
+    assert exchange_in(flow).was_sent
+    assert flow.request.headers.get("Authorization") == kept
+
+
+async def test_what_the_cloud_answered_is_copied(routed: World) -> None:
+    flow = await routed.request(NODE, "cached")
+    await routed.answer(flow, b"{}")
+    await routed.answer(await routed.request(NODE, "cached"), b"no", 404)
+    assert routed.standing.copied == [(NODE, 200, b"{}"), (NODE, 404, b"no")]
+
+
+async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(routed: World) -> None:
+    target = "/api/v1/namespaces/default/services/lb"
+    flow = await routed.request(target, "reader")
+    exchange_in(flow).rescue = lambda _: None
+    sent = raw(service("lb", 6, type="LoadBalancer"))
+    await routed.answer(flow, sent)
+    assert flow.response is not None
+    assert flow.response.status_code == 404
+    assert routed.standing.copied == [(target, 200, sent)]
+
+
+async def test_what_the_node_answered_itself_is_not_copied_and_is_streamed(routed: World) -> None:
+    flow = await routed.request(NODE, "cached")
+    made = exchange_in(flow)
+    rescue, made.rescue = made.rescue, None
+    assert rescue is not None
+    rescue(flow)
+    await routed.answer(flow, b"{}")
+    assert flow.response is not None
+    assert flow.response.stream
+    assert not routed.standing.copied
+
+
+async def test_a_node_without_a_cloud_deletes_nothing(routed: World) -> None:
+    routed.standing.is_up = False
+    flow = await routed.request("/api/v1/namespaces/a/pods/p", "cached", method="DELETE")
+    assert flow.response is not None
+    assert flow.response.status_code == 403

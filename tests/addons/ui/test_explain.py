@@ -1,0 +1,138 @@
+"""Why a component sees an object so: the words that people get, from the live parts."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.filters.chain import FILTERS
+from addons.filters.verdict import Outcome
+from addons.ui.explain import Explanation, explain, judge
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.samples import cloud_service, endpoint_slice, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Silence
+from tests.cloud.scriptable.request_log import matching
+
+SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
+SERVICES = ResourceType("", "v1", "services")
+TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+
+
+async def read(parts: HubParts, kind: ResourceType) -> None:
+    """The hub reads a kind, as when a component has asked for it."""
+    await parts.sources.get("", ListWatch(kind, encoding=Encoding.JSON)).ready(2)
+
+
+def told(
+    parts: HubParts, component: str = "reader", resource: str = "endpointslices", **asked: str
+) -> Explanation:
+    given = {"namespace": "", "name": "", "verb": "list", **asked}
+    return explain(parts.rules, parts.sources, parts.inputs, component=component, resource=resource, **given)
+
+
+@pytest.fixture
+async def sliced(parts: HubParts, cloud: ScriptableCloud) -> HubParts:
+    """One slice, of a Service that stays on its node; the hub knows both."""
+    cloud.store.create(service("web", annotations=TOPOLOGY))
+    cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
+    await read(parts, SLICES)
+    parts.inputs.ask().service("default", "web")
+    await parts.inputs.learned.wait()
+    return parts
+
+
+async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubParts) -> None:
+    found = told(sliced)
+    assert (found.route, found.reason) == ("view", "filtered by servicetopology")
+    assert found.filters == ["servicetopology"]
+    assert any("filter_servicetopology" in rule for rule in found.rules)
+    assert found.text.splitlines()[0] == "reader list /apis/discovery.k8s.io/v1/endpointslices"
+    assert "route: view (filtered by servicetopology)" in found.text
+    assert found.notes == []
+
+
+async def test_each_decision_about_an_object(sliced: HubParts) -> None:
+    found = told(sliced, namespace="default", name="web-1")
+    assert (found.outcome, found.problem) == ("changed", "")
+    decisions = {note.subject: note.outcome for note in found.notes}
+    assert decisions == {"10.0.0.1": "kept", "10.0.0.2": "dropped", "object": "changed"}
+    assert "  servicetopology: 10.0.0.2 dropped: " in found.text
+    assert "object: changed" in found.text
+
+
+async def test_a_component_that_no_rule_names_sees_it_as_it_is(sliced: HubParts) -> None:
+    found = told(sliced, "cached", namespace="default", name="web-1")
+    assert (found.route, found.outcome, found.filters, found.notes) == ("view", "kept", [], [])
+
+
+async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
+    parts.set_rules({"filter_discardcloudservice": "chosen/services"})
+    cloud.store.create(cloud_service("lb"))
+    await read(parts, SERVICES)
+    found = told(parts, "chosen", "services", namespace="default", name="lb")
+    assert (found.outcome, {note.filter for note in found.notes}) == ("dropped", {"discardcloudservice"})
+    assert (found.notes[-1].subject, found.notes[-1].outcome) == ("object", "dropped")
+
+
+async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
+    assert told(sliced, "Reader/v1.2 (linux)").component == "reader"
+    assert told(sliced, "../x").text.startswith("(unnamed component) ")
+
+
+async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
+    assert "no copy of this object" in told(sliced, namespace="default", name="none").problem
+    assert "no copy of this object" in told(sliced, resource="pods", namespace="default", name="x").problem
+    assert "note: " in told(sliced, namespace="default", name="none").text
+
+
+async def test_an_input_that_is_not_known_yet(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
+    cloud.store.create(endpoint_slice("web-1", ["n1"]))
+    await read(parts, SLICES)
+    assert "not known yet" in told(parts, namespace="default", name="web-1").problem
+    cloud.faults.clear()
+
+
+@pytest.mark.parametrize("resource", ["endpointslices", "endpointslices.discovery.k8s.io"])
+async def test_a_group_may_be_given(sliced: HubParts, resource: str) -> None:
+    assert told(sliced, resource=resource).filters == ["servicetopology"]
+    assert told(sliced, resource="endpointslices.other.io").filters == []
+
+
+async def test_a_kind_with_its_group_that_nobody_has_asked_for_yet(parts: HubParts) -> None:
+    """The rules are known without a copy: the route must be that of the first request."""
+    found = told(parts, resource="endpointslices.discovery.k8s.io")
+    assert found.filters == ["servicetopology"]
+
+
+async def test_a_get_is_explained_as_a_get(sliced: HubParts) -> None:
+    """`reader` is filtered on list and watch alone: its single objects are relayed as they are."""
+    found = told(sliced, namespace="default", name="web-1", verb="get")
+    assert (found.route, found.filters, found.outcome) == ("relay", [], "kept")
+
+
+async def test_a_watch_is_explained_as_a_watch(parts: HubParts) -> None:
+    parts.set_rules({"filter_discardcloudservice": "chosen/services#watch"})
+    assert told(parts, "chosen", "services", verb="watch").filters == ["discardcloudservice"]
+    assert told(parts, "chosen", "services", verb="list").filters == []
+
+
+@pytest.mark.parametrize("resource", ["", "a b", "..", "%", "x\x00", "é"])
+async def test_nonsense_is_explained_too(parts: HubParts, resource: str) -> None:
+    found = told(parts, resource=resource, name="x")
+    assert found.problem
+    assert found.text.endswith("\n")
+
+
+async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
+    """Explaining filters one by one must come to what they make of the object together."""
+    (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
+    (item,) = list(source.store)
+    topology = tuple(each for each in FILTERS if each.name == "servicetopology")
+    outcome, notes, pending = judge(item, topology, sliced.inputs)
+    assert (outcome, pending) == (Outcome.CHANGED, False)
+    assert notes[-1].subject == "object"
+    assert judge(item, (), sliced.inputs) == (Outcome.KEPT, [], False)

@@ -1,0 +1,164 @@
+"""Recorded bodies as people see them: both encodings say the same, nothing is dropped silently, large ones end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
+from kube.errors import expired
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import raw, service
+from tests.kube.support import recorded
+
+JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("name", recorded.SINGLES)
+def test_an_object_is_one_document_that_says_what_it_is(name: str, encoding: Encoding) -> None:
+    api_version, kind, _ = recorded.single(name, encoding)
+    (shown,) = documents(readable_body(encoding, recorded.body(name, encoding)))
+    assert (shown["apiVersion"], shown["kind"]) == (api_version, kind)
+
+
+@pytest.mark.parametrize("name", recorded.OBJECTS)
+def test_both_encodings_show_the_same_metadata(name: str) -> None:
+    json, protobuf = (
+        documents(readable_body(encoding, recorded.body(name, encoding)))[0]["metadata"]
+        for encoding in Encoding
+    )
+    for field in ("name", "namespace", "uid", "resourceVersion", "labels", "annotations"):
+        assert protobuf.get(field) == json.get(field)
+
+
+def test_what_the_schema_does_not_name_is_told_by_number_and_size() -> None:
+    (shown,) = documents(readable_body(PROTOBUF, recorded.body("services.single", PROTOBUF)))
+    spec = shown["spec"]
+    assert spec["clusterIP"] == "10.96.113.236"
+    assert spec["ports"][0]["port"] == 80
+    assert spec["field 7"] == "(8 bytes)"  # sessionAffinity: ClientIP
+    assert spec["field 12"] == 31129  # healthCheckNodePort
+
+
+def test_no_byte_of_a_secret_is_shown_in_protobuf() -> None:
+    (shown,) = documents(readable_body(PROTOBUF, recorded.body("secrets.single", PROTOBUF)))
+    assert shown["field 2"] == "(2 times, 20 bytes)"
+
+
+def test_a_kind_that_the_schema_does_not_have_shows_its_metadata() -> None:
+    body = codec_for(PROTOBUF).encode_single(
+        "example.com/v1", "Odd", recorded.single("leases.single", PROTOBUF)[2]
+    )
+    (shown,) = documents(readable_body(PROTOBUF, body))
+    assert shown["kind"] == "Odd"
+    assert shown["metadata"]["name"] == "rich"
+    assert shown["field 2"].endswith("bytes)")
+
+
+@pytest.mark.parametrize("name", recorded.FAILURES)
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_status_says_its_reason(name: str, encoding: Encoding) -> None:
+    (shown,) = documents(readable_body(encoding, recorded.body(name, encoding)))
+    assert shown["status"] == "Failure"
+    assert shown["message"]
+    assert shown["code"] >= 400
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("name", recorded.LISTS)
+def test_a_list_is_a_head_and_a_document_for_each_item(name: str, encoding: Encoding) -> None:
+    page = codec_for(encoding).decode_list(recorded.body(name, encoding))
+    head, *items = documents(readable_body(encoding, recorded.body(name, encoding)))
+    assert head["kind"] == f"{page.kind}List"
+    assert head["resourceVersion"] == str(page.version)
+    assert head["items"] == len(items) == len(page.items)
+    assert head.get("continue", "") == page.continue_token
+    assert {item["kind"] for item in items} <= {page.kind}
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_large_list_is_a_line_for_each_item_and_those_have_an_end(encoding: Encoding) -> None:
+    _, _, item = recorded.single("services.single", encoding)
+    body = bytes(codec_for(encoding).encode_list("v1", "Service", 7, [item] * (LINES + 3)))
+    text = readable_body(encoding, body)
+    head, items = documents(text)
+    assert head["items"] == LINES + 3
+    assert items == ["fixtures/rich"] * LINES
+    assert text.endswith("# and 3 more\n")
+
+
+def test_a_large_object_is_shown_whole() -> None:
+    large = service("large") | {"data": {str(number): "x" * 100 for number in range(WHOLE // 100)}}
+    text = readable_body(JSON, raw(large))
+    assert orjson.loads(text) == large
+    assert text.count("\n") > WHOLE // 100
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"k8s\x00\xff", b"k8s", b'{"kind":"ServiceList","items":7}'])
+def test_what_is_no_object_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        readable_body(PROTOBUF if body.startswith(b"k8s") else JSON, body)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("name", recorded.STREAMS)
+def test_a_watch_is_a_document_for_each_event(name: str, encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    frames = codec.frames().feed(recorded.body(name, encoding))
+    shown = documents(readable_watch(encoding, recorded.body(name, encoding)))
+    assert [each["type"] for each in shown] == [frame.type for frame in frames]
+    for each, frame in zip(shown, frames, strict=True):
+        if frame.status is None:
+            peek = codec.peek(frame.raw)
+            assert each["kind"] == frame.kind
+            assert each["resourceVersion"] == str(peek.version)
+            assert each.get("object", "").rpartition("/")[2] == peek.name
+        else:
+            assert (each["code"], each["message"]) == (frame.status.code, frame.status.message)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_the_end_of_the_initial_events_is_told(encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark("v1", "Service", 6, True)
+    first, last = documents(readable_watch(encoding, body))
+    assert "initialEventsEnd" not in first
+    assert last["initialEventsEnd"] is True
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_torn_watch_shows_what_came_before(encoding: Encoding) -> None:
+    event = codec_for(encoding).encode_event("ADDED", *recorded.single("services.single", encoding))
+    text = readable_watch(encoding, event + event[:50])
+    assert [each["type"] for each in documents(text) if each] == ["ADDED"]
+    assert "the watch ended within an event, after 50 bytes of it" in text
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_malformed_event_does_not_hide_what_came_before(encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    event = codec.encode_event("ADDED", *recorded.single("services.single", encoding))
+    text = readable_watch(encoding, event * 9 + b"\xff" * 5_000)
+    assert 0 < len([each for each in documents(text) if each]) <= 9
+    assert text.splitlines()[-1].startswith("# ")
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_long_watch_tells_each_event_in_short_and_has_an_end(encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    event = codec.encode_event("MODIFIED", *recorded.single("services.single", encoding))
+    text = readable_watch(encoding, event * (LINES + 2) + codec.encode_error(expired("too old")))
+    *shown, nothing = documents(text)
+    assert nothing is None
+    assert len(shown) == LINES
+    assert set(shown[0]) == {"type", "kind", "apiVersion", "object", "resourceVersion", "bytes"}
+    assert "# and 3 more events" in text

@@ -1,0 +1,246 @@
+"""TLS to the cloud, against a real server on loopback: whom the hub believes, and what it shows of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from OpenSSL import SSL
+
+from addons.upstream.tls import UpstreamTls
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from tests.cloud.pki import Authority, Credential
+
+HTTP1 = [b"http/1.1"]
+BOTH = [b"h2", b"http/1.1"]
+
+
+def common_name(certificate: bytes | None) -> str:
+    """Of a client's certificate (DER); "" for none."""
+    if certificate is None:
+        return ""
+    names = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value)
+
+
+class TlsServer:
+    """Shakes hands with whoever comes; tells what it was shown. Takes no certificate but the authority's."""
+
+    def __init__(self, folder: Path, authority: Authority, server: Credential) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(*server.write(folder, "server"))
+        self.context.load_verify_locations(cadata=authority.certificate.decode())
+        self.context.verify_mode = ssl.CERT_OPTIONAL
+        self.context.set_alpn_protocols(["h2", "http/1.1"])
+        self.context.set_servername_callback(self._note_name)
+        self.names: list[str | None] = []
+        self.shown: list[str] = []
+        """The common name of each client's certificate, "" for none."""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(5)
+
+    def _note_name(
+        self, _conn: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLSocket
+    ) -> None:
+        self.names.append(name)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                plain, _ = self._socket.accept()
+            except OSError:
+                return
+            with plain:
+                plain.settimeout(5)
+                try:
+                    with self.context.wrap_socket(plain, server_side=True) as conn:
+                        self.shown.append(common_name(conn.getpeercert(binary_form=True)))
+                        conn.sendall(b"hello")
+                except OSError:
+                    continue
+
+
+@pytest.fixture
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def server(tmp_path: Path, authority: Authority) -> Iterator[TlsServer]:
+    credential = authority.issue_server(
+        "kube-apiserver", ["127.0.0.1", "kubernetes.default.svc", "*.example.com"]
+    )
+    made = TlsServer(tmp_path, authority, credential)
+    yield made
+    made.close()
+
+
+def credentials(
+    authority: bytes = b"", client: Credential | None = None, *, insecure: bool = False, server_name: str = ""
+) -> Credentials:
+    certificate, key = (Piece(client.certificate), Piece(client.key)) if client else (Piece(), Piece())
+    return Credentials("", server_name, insecure, Piece(authority), certificate, key, Piece())
+
+
+def greet(
+    tls: UpstreamTls,
+    server: TlsServer,
+    name: str = "127.0.0.1",
+    *,
+    lend: bool = True,
+    alpn: list[bytes] = HTTP1,
+) -> SSL.Connection:
+    """A handshake and the server's first words; OpenSSL.SSL.Error when either end refuses."""
+    ours = tls.connection(name, lend_certificate=lend, alpn=alpn)
+    with socket.create_connection(server.address, 5) as plain:
+        while True:
+            try:
+                ours.do_handshake()
+                if ours.recv(5) == b"hello":
+                    return ours
+            except SSL.WantReadError:
+                with contextlib.suppress(SSL.WantReadError):
+                    plain.sendall(ours.bio_read(1 << 16))
+                received = plain.recv(1 << 16)
+                if not received:
+                    raise SSL.Error("the server hung up") from None
+                ours.bio_write(received)
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "kubernetes.default.svc", "a.example.com"])
+def test_a_server_of_the_clusters_ca_is_believed_by_each_of_its_names(
+    server: TlsServer, authority: Authority, name: str
+) -> None:
+    greet(UpstreamTls(credentials(authority.certificate)), server, name)
+    assert server.names == [None if name == "127.0.0.1" else name], "an address is no server name indication"
+
+
+@pytest.mark.parametrize("name", ["127.0.0.2", "::1", "other.svc", "a.b.example.com", "kubernetes"])
+def test_a_server_that_cannot_prove_its_name_is_refused(
+    server: TlsServer, authority: Authority, name: str
+) -> None:
+    with pytest.raises(SSL.Error):
+        greet(UpstreamTls(credentials(authority.certificate)), server, name)
+    assert server.shown == [], "it never saw our certificate"
+
+
+def test_a_server_of_another_ca_is_refused(server: TlsServer) -> None:
+    with pytest.raises(SSL.Error):
+        greet(UpstreamTls(credentials(Authority().certificate)), server)
+
+
+def test_without_a_ca_the_machines_own_are_believed_and_no_others(server: TlsServer) -> None:
+    with pytest.raises(SSL.Error):
+        greet(UpstreamTls(credentials()), server)
+
+
+def test_an_insecure_kubeconfig_believes_anybody(server: TlsServer) -> None:
+    greet(UpstreamTls(credentials(Authority().certificate, insecure=True)), server, "other.svc")
+
+
+def test_two_cas_are_both_believed(server: TlsServer, authority: Authority) -> None:
+    """As while a cluster's CA is rotated."""
+    bundle = Authority().certificate + authority.certificate
+    greet(UpstreamTls(credentials(bundle)), server)
+
+
+def test_the_certificate_is_shown_only_where_it_is_lent(server: TlsServer, authority: Authority) -> None:
+    tls = UpstreamTls(credentials(authority.certificate, authority.issue_node("n1")))
+    greet(tls, server, lend=True)
+    greet(tls, server, lend=False)
+    greet(tls, server, lend=True)
+    assert server.shown == ["system:node:n1", "", "system:node:n1"]
+
+
+def test_without_a_certificate_nothing_is_shown(server: TlsServer, authority: Authority) -> None:
+    greet(UpstreamTls(credentials(authority.certificate)), server, lend=True)
+    assert server.shown == [""]
+
+
+@pytest.mark.parametrize(("offers", "chosen"), [(HTTP1, b"http/1.1"), (BOTH, b"h2")])
+def test_http_versions_are_those_that_are_offered(
+    server: TlsServer, authority: Authority, offers: list[bytes], chosen: bytes
+) -> None:
+    found = greet(UpstreamTls(credentials(authority.certificate)), server, alpn=offers)
+    assert found.get_alpn_proto_negotiated() == chosen
+
+
+def test_old_protocols_are_refused(server: TlsServer, authority: Authority) -> None:
+    with pytest.warns(DeprecationWarning, match="TLSv1"):
+        server.context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.warns(DeprecationWarning, match="TLSv1"):
+        server.context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.raises(SSL.Error):
+        greet(UpstreamTls(credentials(authority.certificate)), server)
+
+
+def test_rotated_files_are_used_by_the_next_connection(
+    tmp_path: Path, server: TlsServer, authority: Authority
+) -> None:
+    folder = tmp_path / "rotated"
+    folder.mkdir()
+    certificate, key = authority.issue_node("before").write(folder, "client")
+    ca = folder / "ca.crt"
+    ca.write_bytes(authority.certificate)
+    tls = UpstreamTls(
+        Credentials("", "", False, Piece(path=ca), Piece(path=certificate), Piece(path=key), Piece())
+    )
+    greet(tls, server)
+    renewed = authority.issue_node("after").write(tmp_path, "renewed")
+    renewed[0].replace(certificate)
+    renewed[1].replace(key)
+    greet(tls, server)
+    greet(tls, server)
+    assert server.shown == ["system:node:before", "system:node:after", "system:node:after"]
+    other = folder / "ca.new"
+    other.write_bytes(Authority().certificate)
+    other.replace(ca)
+    with pytest.raises(SSL.Error):
+        greet(tls, server)
+
+
+def test_contexts_are_kept_while_the_files_stay(authority: Authority) -> None:
+    tls = UpstreamTls(credentials(authority.certificate, authority.issue_node("n1")))
+    lent = [tls.connection("kubernetes", lend_certificate=True, alpn=HTTP1).get_context() for _ in range(2)]
+    own = tls.connection("kubernetes", lend_certificate=False, alpn=HTTP1).get_context()
+    assert lent[0] is lent[1]
+    assert own is not lent[0]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        credentials(b"-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n"),
+        Credentials("", "", False, Piece(), Piece(b"garbage"), Piece(b"garbage"), Piece()),
+        Credentials("", "", False, Piece(), Piece(Authority().issue_node("n").certificate), Piece(), Piece()),
+    ],
+)
+def test_credentials_that_cannot_be_used_are_an_error_and_no_connection(broken: Credentials) -> None:
+    with pytest.raises((ValueError, SSL.Error)):
+        UpstreamTls(broken).connection("kubernetes", lend_certificate=True, alpn=HTTP1)
+
+
+def test_a_key_of_another_certificate_is_an_error(authority: Authority) -> None:
+    one, other = authority.issue_node("one"), authority.issue_node("other")
+    mixed = credentials(authority.certificate, Credential(one.certificate, other.key))
+    with pytest.raises(SSL.Error):
+        UpstreamTls(mixed).connection("kubernetes", lend_certificate=True, alpn=HTTP1)
+
+
+def test_the_kubeconfigs_name_for_the_server_is_handed_on() -> None:
+    assert UpstreamTls(credentials(server_name="api.internal")).server_name == "api.internal"
+    assert UpstreamTls(NO_CREDENTIALS).server_name == ""

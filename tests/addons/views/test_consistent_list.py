@@ -1,0 +1,161 @@
+"""When the node's copy is as new as the cloud: each object that the cloud has now, and none that it has no more."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from addons.views.consistent_list import ACCEPT, wait_until_current
+from addons.views.sources import Source
+from kube.errors import StatusError, forbidden
+from kube.http.client import ApiResponse, Client, Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo, parse_request
+from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.view import Scope
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.hand_source import HandSource
+from tests.addons.support.samples import fill, raw, service
+
+ALL = parse_request("GET", "/api/v1/services")
+EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
+
+
+@dataclass
+class Cloud:
+    """Has these Services at this version now."""
+
+    services: list[Json] = field(default_factory=list)
+    version: int = 0
+    error: Exception | None = None
+    content_type: str = "application/json"
+    asked: list[tuple[str, str, dict[str, str], str]] = field(default_factory=list)
+
+    async def request(
+        self, method: str, path: str, *, query: dict[str, str], accept: str, timeout: float
+    ) -> ApiResponse:
+        self.asked.append((method, path, query, accept))
+        if self.error is not None:
+            raise self.error
+        codec = codec_for(Encoding.JSON)
+        body = bytes(codec.encode_list("v1", "Service", self.version, [raw(each) for each in self.services]))
+        return ApiResponse(self.content_type, body)
+
+
+def begin(
+    source: HandSource, cloud: Cloud, info: RequestInfo = ALL, scope: Scope = EVERYTHING, wait: float = 5.0
+) -> asyncio.Task[int]:
+    return asyncio.create_task(
+        wait_until_current(cast(Source, source), cast(Client, cloud), info, scope, wait)
+    )
+
+
+async def turns() -> None:
+    """Lets every task do what it can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def source() -> HandSource:
+    made = HandSource()
+    fill(made.store, [service("a", 5), service("b", 6)], 7)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("services", "version"),
+    [
+        ([service("a", 5), service("b", 6)], 7),
+        ([service("a", 5), service("b", 6)], 9),
+        ([service("a", 4), service("b", 6)], 9),
+        # Nothing that the cloud said then can matter: the copy is of a later version.
+        ([service("other", 1)], 7),
+    ],
+)
+async def test_a_copy_that_holds_all_is_new_enough(
+    source: HandSource, services: list[Json], version: int
+) -> None:
+    assert await begin(source, Cloud(services, version)) == version
+
+
+@pytest.mark.parametrize(
+    ("services", "event"),
+    [
+        ([service("a", 8), service("b", 6)], ("MODIFIED", service("a", 8))),
+        ([service("a", 8), service("b", 6)], ("MODIFIED", service("a", 9))),
+        ([service("a", 5), service("b", 6), service("c", 8)], ("ADDED", service("c", 8))),
+        ([service("a", 5)], ("DELETED", service("b", 8))),
+    ],
+)
+async def test_an_older_copy_is_waited_for(
+    source: HandSource, services: list[Json], event: tuple[str, Json]
+) -> None:
+    waiting = begin(source, Cloud(services, 9))
+    await turns()
+    assert not waiting.done()
+    source.store.apply(event[0], raw(event[1]))
+    assert await waiting == 9
+
+
+async def test_a_bookmark_past_the_version_is_enough(source: HandSource) -> None:
+    waiting = begin(source, Cloud([service("z", 8)], 9))
+    await turns()
+    source.store.advance(8)
+    await turns()
+    assert not waiting.done()
+    source.store.advance(9)
+    assert await waiting == 9
+
+
+async def test_an_object_that_is_younger_than_the_answer_is_no_left_over(source: HandSource) -> None:
+    source.store.apply("ADDED", raw(service("young", 12)))
+    assert await begin(source, Cloud([service("a", 5), service("b", 6)], 9)) == 9
+
+
+async def test_what_the_client_did_not_ask_for_does_not_count(source: HandSource) -> None:
+    source.store.apply("ADDED", raw(service("c", 8)))
+    scope = Scope("default", parse_label_selector(""), parse_field_selector("metadata.name=a"))
+    cloud = Cloud([service("a", 5)], 9)
+    info = parse_request("GET", "/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Da&limit=5")
+    assert await begin(source, cloud, info, scope) == 9
+    assert cloud.asked == [
+        ("GET", "/api/v1/namespaces/default/services", {"fieldSelector": "metadata.name=a"}, ACCEPT)
+    ]
+
+
+def test_only_names_and_versions_are_asked_for() -> None:
+    assert all("as=PartialObjectMetadataList" in each for each in ACCEPT.split(","))
+
+
+async def test_a_copy_that_does_not_catch_up_is_no_answer(source: HandSource) -> None:
+    with pytest.raises(StatusError) as caught:
+        await begin(source, Cloud([service("c", 8)], 9), wait=0.01)
+    assert caught.value.code == 504
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Unreachable("no route"), 503),
+        (forbidden("no"), 403),
+        (StatusError(429, "TooManyRequests", "slow"), 429),
+    ],
+)
+async def test_without_the_clouds_answer_there_is_none(
+    source: HandSource, error: Exception, code: int
+) -> None:
+    with pytest.raises(StatusError) as caught:
+        await begin(source, Cloud(error=error))
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "", "application/vnd.kubernetes.protobuf"])
+async def test_an_answer_that_cannot_be_read_is_none(source: HandSource, content_type: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        await begin(source, Cloud([service("a", 5)], 9, content_type=content_type))
+    assert caught.value.code == 503

@@ -1,0 +1,132 @@
+"""Lists go out in pieces of a bounded size, others have their turns between them, and nothing of the answer differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from addons.views.list_response import list_response
+from kube.store.view import Form, Listing
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import METADATA_KIND
+from tests.kube.support.toys import Toy, filled
+
+PIECE = 1024
+MANY = 500
+ADDRESS = "127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kube.wire.codec_base.PIECE", PIECE)
+    monkeypatch.setattr("addons.views.list_response.SLICE", 50)
+
+
+def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = False) -> Listing:
+    store = filled(
+        1000, *(Toy(f"s{number}", version=number + 1) for number in range(MANY)), encoding=encoding
+    )
+    form = Form(metadata_only=metadata_only)
+    return Listing(store.codec, *form.type_of("v1", "Service"), store.version, list(store), form)
+
+
+def whole(listed: Listing) -> bytes:
+    raws = [listed.form.raw(listed.codec, item) for item in listed.items]
+    return bytes(listed.codec.encode_list(listed.api_version, listed.kind, listed.version, raws))
+
+
+class Writer:
+    """Takes pieces as fast as they come, and never makes who writes wait."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    async def write(self, piece: bytes) -> None:
+        self.pieces.append(piece)
+
+
+async def turns(counted: list[int]) -> None:
+    """Somebody else, who wants a turn all the time."""
+    while True:
+        counted[0] += 1
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_pieces_are_bounded_and_others_have_their_turns_between_them(encoding: Encoding) -> None:
+    listed = listing(encoding)
+    largest = max(len(item.raw) for item in listed.items)
+    answer = await list_response(listed)
+    writer, counted = Writer(), [0]
+    other = asyncio.create_task(turns(counted))
+    assert isinstance(answer.body, aiohttp.payload.Payload)
+    await answer.body.write(writer)  # type: ignore[arg-type]  # all of one that is used
+    other.cancel()
+    assert b"".join(writer.pieces) == whole(listed)
+    assert answer.body.size == len(whole(listed))
+    assert max(map(len, writer.pieces)) < 2 * PIECE + largest
+    assert counted[0] >= len(writer.pieces) > 5
+
+
+async def test_others_have_their_turns_while_metadata_is_made() -> None:
+    counted = [0]
+    other = asyncio.create_task(turns(counted))
+    await list_response(listing(metadata_only=True))
+    other.cancel()
+    assert counted[0] >= MANY // 50 - 1
+
+
+async def test_a_client_has_the_list_of_when_it_asked() -> None:
+    listed = listing()
+    before = whole(listed)
+    answer = await list_response(listed)
+    store = listed.items[0].store
+    store.replace(store.codec, "v1", "Service", 2000, [])
+    writer = Writer()
+    assert isinstance(answer.body, aiohttp.payload.Payload)
+    await answer.body.write(writer)  # type: ignore[arg-type]  # all of one that is used
+    assert b"".join(writer.pieces) == before
+    assert answer.body.decode(errors="replace") == before.decode(errors="replace")
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """A server that answers with the list, and with an object that is none where metadata alone is asked for."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        listed = listing(Encoding.JSON, metadata_only=request.path == f"/{METADATA_KIND}")
+        if listed.form.metadata_only:
+            listed.items[-1].raw = b"garbage"
+        return await list_response(listed)
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    site = web.TCPSite(runner, ADDRESS, 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    yield f"http://{host}:{port}"
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_headers_are_those_of_a_whole_body(url: str, method: str) -> None:
+    wanted = whole(listing(Encoding.JSON))
+    async with aiohttp.ClientSession() as session:
+        for _ in range(2):  # the connection is good for another one
+            async with session.request(method, url) as answer:
+                got = await answer.read()
+            assert got == (wanted if method == "GET" else b"")
+            assert answer.status == 200
+            assert answer.headers["Content-Length"] == str(len(wanted))
+            assert answer.headers["Content-Type"] == "application/json"
+            assert answer.headers["Cache-Control"] == "no-cache, private"
+            assert "Transfer-Encoding" not in answer.headers
+
+
+async def test_what_cannot_be_written_is_no_torn_list(url: str) -> None:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/{METADATA_KIND}") as answer:
+        assert answer.status == 500

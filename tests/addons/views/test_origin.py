@@ -1,0 +1,124 @@
+"""The origin's door: one request for each ticket, and nobody without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.requests.route_decision import Route, RouteKind
+from addons.views.origin import Origin
+from kube.errors import forbidden, unavailable
+from tests.addons.support import samples
+
+
+def context(component: str = "someone") -> RequestContext:
+    """One that the router has redirected."""
+    made = samples.request_context(component=component)
+    made.route = Route(RouteKind.VIEW, "test")
+    return made
+
+
+class StubServing:
+    """Answers with the component that asks, or raises."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.asked: list[RequestContext] = []
+
+    async def answer(self, context: RequestContext, _request: web.BaseRequest) -> web.StreamResponse:
+        self.asked.append(context)
+        if self.error is not None:
+            raise self.error
+        return web.Response(text=context.component)
+
+
+class Door:
+    """An origin that serves, and a client of it."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.serving = StubServing()
+        self.origin = Origin({RouteKind.VIEW: self.serving})
+        self._session = session
+
+    async def knock(self, ticket: str | None) -> tuple[int, str, Any]:
+        headers = {} if ticket is None else {TICKET_HEADER: ticket}
+        host, port = self.origin.address
+        async with self._session.get(f"http://{host}:{port}/any", headers=headers) as response:
+            return response.status, await response.text(), response.headers
+
+
+@pytest.fixture
+async def door() -> AsyncIterator[Door]:
+    async with aiohttp.ClientSession() as session:
+        made = Door(session)
+        await made.origin.start()
+        yield made
+    runner = made.origin._runner  # the process' end closes it elsewhere
+    assert runner is not None
+    await runner.cleanup()
+    made.origin.close()
+
+
+async def test_a_ticket_lets_its_exchange_in(door: Door) -> None:
+    one, other = context(component="one"), context(component="other")
+    tickets = door.origin.ticket(one), door.origin.ticket(other)
+    assert (await door.knock(tickets[1]))[:2] == (200, "other")
+    assert (await door.knock(tickets[0]))[:2] == (200, "one")
+    assert door.serving.asked == [other, one]
+
+
+async def test_each_ticket_is_good_once(door: Door) -> None:
+    ticket = door.origin.ticket(context())
+    assert (await door.knock(ticket))[0] == 200
+    assert (await door.knock(ticket))[0] == 403
+
+
+async def test_a_ticket_that_is_given_back_is_good_no_more(door: Door) -> None:
+    ticket = door.origin.ticket(context())
+    door.origin.void(ticket)
+    door.origin.void(ticket)
+    assert (await door.knock(ticket))[0] == 403
+    assert not door.serving.asked
+
+
+@pytest.mark.parametrize("ticket", [None, "", "guess", "-0", "0"])
+async def test_nobody_else_is_let_in(door: Door, ticket: str | None) -> None:
+    door.origin.ticket(context())
+    assert (await door.knock(ticket))[0] == 403
+    assert not door.serving.asked
+
+
+async def test_a_ticket_cannot_be_made_from_another(door: Door) -> None:
+    known = door.origin.ticket(context())
+    secret, _, number = known.rpartition("-")
+    assert len(secret) >= 32
+    assert (await door.knock(f"{secret}-{int(number) + 1}"))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "delay"),
+    [
+        (forbidden("not you"), 403, None),
+        (unavailable("later", retry_after=3), 503, "3"),
+        (unavailable("no"), 503, None),
+        (RuntimeError("the secret reason"), 500, None),
+    ],
+)
+async def test_errors_are_statuses(door: Door, error: Exception, code: int, delay: str | None) -> None:
+    door.serving.error = error
+    found, text, headers = await door.knock(door.origin.ticket(context()))
+    assert found == code
+    assert headers["Content-Type"].startswith("application/json")
+    assert headers.get("Retry-After") == delay
+    assert json.loads(text)["code"] == code
+    assert "secret" not in text
+
+
+async def test_it_is_on_loopback_alone(door: Door) -> None:
+    assert door.origin.address[0] == "127.0.0.1"

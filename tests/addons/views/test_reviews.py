@@ -1,0 +1,231 @@
+"""Whose a token is and what it may read: asked with the token itself, remembered for a while and while offline."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from addons.views.reviews import ACCESS_PATH, MAX_ANSWERS, REMEMBER, USER_PATH, Reviews
+from kube.errors import StatusError, unauthorized
+from kube.http.client import ApiResponse, Client, Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo, parse_request
+
+TOKEN = "Bearer secret-token"
+LIST = parse_request("GET", "/api/v1/namespaces/shop/services?resourceVersion=0")
+WATCH = parse_request("GET", "/api/v1/namespaces/shop/services?watch=true")
+ALL_SLICES = parse_request("GET", "/apis/discovery.k8s.io/v1/endpointslices")
+
+
+class Cloud:
+    """Answers reviews; `error` is raised instead while it is set."""
+
+    def __init__(self) -> None:
+        self.allowed: object = True
+        self.user: Json = {"username": "system:serviceaccount:shop:web", "groups": ["b", "a"]}
+        self.error: Exception | None = None
+        self.body: bytes | None = None
+        self.asked: list[tuple[str, str, Json]] = []
+
+    def client_of(self, authorization: str) -> Client:
+        return cast(Client, StubClient(self, authorization))
+
+    def answer(self, authorization: str, path: str, review: Json) -> bytes:
+        self.asked.append((authorization, path, review))
+        if self.error is not None:
+            raise self.error
+        status = {"userInfo": self.user} if path == USER_PATH else {"allowed": self.allowed}
+        return self.body if self.body is not None else json.dumps({**review, "status": status}).encode()
+
+
+class StubClient:
+    """A client of that cloud with one Authorization header."""
+
+    def __init__(self, cloud: Cloud, authorization: str) -> None:
+        self._cloud = cloud
+        self._authorization = authorization
+
+    async def request(self, method: str, path: str, *, body: bytes) -> ApiResponse:
+        assert method == "POST"
+        return ApiResponse(
+            "application/json", self._cloud.answer(self._authorization, path, json.loads(body))
+        )
+
+
+class Clock:
+    """Moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reviews(cloud: Cloud, clock: Clock) -> Reviews:
+    return Reviews(cloud.client_of, clock)
+
+
+async def code_of(ask: Callable[[], Any]) -> int:
+    with pytest.raises(StatusError) as caught:
+        await ask()
+    return caught.value.code
+
+
+async def test_a_user_is_who_the_cloud_says(reviews: Reviews, cloud: Cloud) -> None:
+    found = await reviews.user(TOKEN)
+    assert json.loads(found) == ["system:serviceaccount:shop:web", ["a", "b"]]
+    ((authorization, path, review),) = cloud.asked
+    assert (authorization, path, review["kind"]) == (TOKEN, USER_PATH, "SelfSubjectReview")
+
+
+async def test_two_tokens_of_one_user_are_one_identity(reviews: Reviews, cloud: Cloud) -> None:
+    first = await reviews.user(TOKEN)
+    cloud.user = {"username": cloud.user["username"], "groups": ["a", "b"]}
+    assert await reviews.user("Bearer rotated") == first
+
+
+async def test_an_identity_is_never_that_of_the_hub(reviews: Reviews, cloud: Cloud) -> None:
+    cloud.user = {}
+    assert await reviews.user(TOKEN) != "", "the empty identity is the hub's own"
+
+
+async def test_the_cloud_is_asked_what_the_client_asked(reviews: Reviews, cloud: Cloud) -> None:
+    await reviews.may_read(TOKEN, WATCH)
+    ((authorization, path, review),) = cloud.asked
+    assert (authorization, path, review["kind"]) == (TOKEN, ACCESS_PATH, "SelfSubjectAccessReview")
+    attributes = review["spec"]["resourceAttributes"]
+    assert attributes == {
+        "verb": "watch",
+        "group": "",
+        "version": "v1",
+        "resource": "services",
+        "namespace": "shop",
+        "name": "",
+    }
+
+
+@pytest.mark.parametrize("allowed", [False, None, "true", 1, {}])
+async def test_only_a_clear_yes_is_a_yes(reviews: Reviews, cloud: Cloud, allowed: object) -> None:
+    cloud.allowed = allowed
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
+
+
+@pytest.mark.parametrize(
+    ("info", "where"),
+    [(LIST, 'services is forbidden: cannot list resource "services" in API group "" in the namespace "shop"'),
+     (ALL_SLICES, "endpointslices.discovery.k8s.io is forbidden: cannot list resource")],
+)  # fmt: skip
+async def test_a_no_says_what_is_missing(
+    reviews: Reviews, cloud: Cloud, info: RequestInfo, where: str
+) -> None:
+    cloud.allowed = False
+    with pytest.raises(StatusError) as caught:
+        await reviews.may_read(TOKEN, info)
+    assert caught.value.message.startswith(where)
+    assert "secret-token" not in caught.value.message
+
+
+async def test_an_answer_is_remembered_for_a_while(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
+    await reviews.may_read(TOKEN, LIST)
+    clock.now += REMEMBER - 1
+    await reviews.may_read(TOKEN, LIST)
+    assert len(cloud.asked) == 1
+    clock.now += 1
+    cloud.allowed = False
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
+
+
+async def test_answers_are_for_one_token_and_one_question(reviews: Reviews, cloud: Cloud) -> None:
+    await reviews.may_read(TOKEN, LIST)
+    cloud.allowed = False
+    for token, info in (("Bearer other", LIST), (TOKEN, WATCH), (TOKEN, ALL_SLICES)):
+        assert await code_of(functools.partial(reviews.may_read, token, info)) == 403
+    await reviews.may_read(TOKEN, LIST)
+
+
+@pytest.mark.parametrize("error", [Unreachable("no route"), StatusError(503, "ServiceUnavailable", "later")])
+async def test_what_is_known_holds_as_long_as_the_cloud_is_away(
+    reviews: Reviews, cloud: Cloud, clock: Clock, error: Exception
+) -> None:
+    known = await reviews.user(TOKEN)
+    await reviews.may_read(TOKEN, LIST)
+    cloud.error = error
+    clock.now += 100 * REMEMBER
+    assert await reviews.user(TOKEN) == known
+    await reviews.may_read(TOKEN, LIST)
+
+
+async def test_a_no_holds_while_the_cloud_is_away_too(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
+    cloud.allowed = False
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
+    cloud.error = Unreachable("no route")
+    clock.now += 100 * REMEMBER
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
+
+
+async def test_a_stranger_is_not_let_in_while_the_cloud_is_away(reviews: Reviews, cloud: Cloud) -> None:
+    cloud.error = Unreachable("no route")
+    assert await code_of(lambda: reviews.user(TOKEN)) == 503
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
+
+
+async def test_a_token_that_the_cloud_does_not_know_gets_its_401(reviews: Reviews, cloud: Cloud) -> None:
+    cloud.error = unauthorized("Unauthorized")
+    assert await code_of(lambda: reviews.user(TOKEN)) == 401
+    cloud.error = None
+    assert await reviews.user(TOKEN), (
+        "a 401 is not remembered: the token may be younger than the cloud's cache"
+    )
+
+
+async def test_a_token_that_the_cloud_has_refused_is_not_trusted_again_offline(
+    reviews: Reviews, cloud: Cloud, clock: Clock
+) -> None:
+    """Revoked while the link was up; a link that then goes down must not bring it back to life."""
+    await reviews.may_read(TOKEN, LIST)
+    clock.now += REMEMBER
+    cloud.error = unauthorized("Unauthorized")
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 401
+    cloud.error = Unreachable("no route")
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
+
+
+@pytest.mark.parametrize(("body", "code"), [(b"<html>", 503), (b"[]", 403), (b"{}", 403)])
+async def test_an_answer_that_is_none_lets_nobody_in(
+    reviews: Reviews, cloud: Cloud, body: bytes, code: int
+) -> None:
+    cloud.body = body
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == code
+
+
+async def test_answers_are_bounded_and_the_oldest_goes_first(reviews: Reviews, cloud: Cloud) -> None:
+    for number in range(MAX_ANSWERS + 1):
+        await reviews.user(f"Bearer {number}")
+    assert len(reviews._answers) == MAX_ANSWERS
+    asked = len(cloud.asked)
+    await reviews.user(f"Bearer {MAX_ANSWERS}")
+    assert len(cloud.asked) == asked, "the newest is still known"
+    await reviews.user("Bearer 0")
+    assert len(cloud.asked) == asked + 1
+
+
+async def test_no_token_is_kept(reviews: Reviews) -> None:
+    await reviews.user(TOKEN)
+    await reviews.may_read(TOKEN, LIST)
+    assert "secret-token" not in repr(reviews._answers)

@@ -1,0 +1,280 @@
+"""Lists as the origin serves them, on a scriptable cloud: what, to whom, and in which form."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from addons.requests.caller import Caller, Lending
+from addons.rules.table import parse_rules
+from addons.views.serving import verb_of_view
+from kube.requests.request_info import ResourceType
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.samples import POD, SERVICES, cloud_service, node, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.scriptable.request_log import matching
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+ZERO = f"{SERVICES}?resourceVersion=0"
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+WEB = "system:serviceaccount:shop:web"
+
+
+def user(cloud: ScriptableCloud, token: str, name: str) -> None:
+    cloud.access.tokens[token] = User(name)
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_list_comes_from_the_nodes_copy(parts: HubParts, cloud: ScriptableCloud) -> None:
+    for _ in range(3):
+        code, found = await parts.ask(ZERO)
+        assert (code, found["kind"], found["apiVersion"]) == (200, "ServiceList", "v1")
+        assert found["metadata"]["resourceVersion"] == str(cloud.store.version)
+        assert [item["metadata"]["name"] for item in found["items"]] == ["lb", "web"]
+    assert cloud.requests.count(verb="list", resource="services") == 1
+
+
+async def test_a_known_empty_list_is_a_200(parts: HubParts) -> None:
+    assert await parts.names(ZERO) == []
+
+
+@pytest.mark.usefixtures("web")
+async def test_two_components_see_two_views_of_one_copy(parts: HubParts, cloud: ScriptableCloud) -> None:
+    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "chosen/services"})
+    assert await parts.names(ZERO, "chosen") == ["web"]
+    assert await parts.names(ZERO, "cached") == ["lb", "web"]
+    assert cloud.requests.count(verb="list", resource="services") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("labelSelector=app%3Dweb", ["web"]),
+        ("labelSelector=%21app", ["db", "lb"]),
+        ("fieldSelector=metadata.name%3Dlb", ["lb"]),
+        ("fieldSelector=spec.clusterIP%21%3DNone", ["lb", "web"]),
+        ("fieldSelector=spec.type%3DLoadBalancer", ["lb"]),
+        ("fieldSelector=spec.type%3DLoadBalancer&labelSelector=app%3Dweb", []),
+    ],
+)
+async def test_selectors_of_shared_kinds_are_the_hubs(
+    parts: HubParts, cloud: ScriptableCloud, query: str, names: list[str]
+) -> None:
+    labelled = service("web")
+    labelled["metadata"]["labels"] = {"app": "web"}
+    for value in (labelled, cloud_service("lb"), service("db", clusterIP="None")):
+        cloud.store.create(value)
+    assert await parts.names(f"{ZERO}&{query}") == names
+    assert [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))] == [
+        "limit=500"
+    ]
+
+
+async def test_a_namespace_of_a_shared_kind_is_a_part_of_the_one_copy(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    other = service("other")
+    other["metadata"]["namespace"] = "kube-system"
+    cloud.store.create(other)
+    cloud.store.create(service("web"))
+    assert await parts.names("/api/v1/namespaces/kube-system/services?resourceVersion=0") == ["other"]
+    assert cloud.requests.where(matching(path="/api/v1/namespaces/kube-system/services")) == []
+
+
+async def test_selectors_of_other_kinds_are_the_clouds(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(node("n1"))
+    cloud.store.create(node("n2"))
+    target = "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&resourceVersion=0"
+    assert await parts.names(target) == ["n1"]
+    (asked,) = cloud.requests.where(matching(verb="list", resource="nodes"))
+    assert "metadata.name" in asked.query, "a node may be allowed to read itself alone"
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_field_that_the_hub_does_not_know_is_the_clouds_to_select_by(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.faults.add(
+        Refuse(400, message="field label not supported"), times=None, when=matching(resource="services")
+    )
+    code, found = await parts.ask(f"{ZERO}&fieldSelector=spec.unknown%3Da")
+    assert (code, found["message"]) == (400, "field label not supported")
+    (asked,) = {each.query for each in cloud.requests.where(matching(resource="services"))}
+    assert "spec.unknown" in asked
+
+
+# -- versions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    parts.set_rules({"filter_discardcloudservice": "chosen/services"})
+    assert await parts.names(SERVICES, "chosen") == ["web"]
+    for number in range(3):
+        cloud.store.create(service(f"new-{number}"))
+        code, found = await parts.ask(SERVICES, "chosen")
+        assert code == 200
+        assert f"new-{number}" in [item["metadata"]["name"] for item in found["items"]]
+        assert int(found["metadata"]["resourceVersion"]) >= cloud.store.version
+    wholes = [
+        each for each in cloud.requests.where(matching(verb="list")) if "PartialObject" not in each.accept
+    ]
+    assert len(wholes) == 1, "the objects crossed the link once"
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: ScriptableCloud) -> None:
+    await parts.names(ZERO)
+    asked = asyncio.create_task(parts.names(f"{SERVICES}?resourceVersion={cloud.store.version + 1}"))
+    await asyncio.sleep(0)
+    cloud.store.create(service("late"))
+    assert "late" in await asked
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_version_that_never_comes_is_a_504_that_reflectors_know(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.views.serving.FUTURE_WAIT", 0.05)
+    code, found = await parts.ask(f"{SERVICES}?resourceVersion={cloud.store.version + 1000}")
+    assert code == 504
+    assert found["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.usefixtures("web")
+async def test_an_exact_version_is_that_one_or_gone(parts: HubParts, cloud: ScriptableCloud) -> None:
+    parts.set_rules({"filter_discardcloudservice": "chosen/services"})
+    exact = f"{SERVICES}?resourceVersionMatch=Exact&resourceVersion="
+    assert await parts.names(f"{exact}{cloud.store.version}", "chosen") == ["web"]
+    old = cloud.store.version
+    cloud.store.create(service("new"))
+    await parts.names(f"{SERVICES}?resourceVersion={cloud.store.version}", "chosen")
+    assert (await parts.ask(f"{exact}{old}", "chosen"))[0] == 410
+
+
+# -- forms ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("web")
+async def test_each_encoding_has_its_copy(parts: HubParts, cloud: ScriptableCloud) -> None:
+    async with parts.open(parts.context(ZERO, accept=PROTOBUF)) as response:
+        assert response.content_type == PROTOBUF
+        assert (await response.read()).startswith(b"k8s\x00")
+    assert await parts.names(ZERO) == ["lb", "web"]
+    assert cloud.requests.count(verb="list", resource="services") == 2
+
+
+@pytest.mark.usefixtures("web")
+async def test_metadata_alone(parts: HubParts) -> None:
+    code, found = await parts.ask(ZERO, accept=METADATA)
+    assert (code, found["kind"], found["apiVersion"]) == (200, "PartialObjectMetadataList", "meta.k8s.io/v1")
+    assert "spec" not in found["items"][0]
+
+
+async def test_a_kind_without_protobuf_comes_as_json_to_who_takes_it(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    pools = "/apis/apps.openyurt.io/v1beta2/nodepools?resourceVersion=0"
+    async with parts.open(parts.context(pools, accept=f"{PROTOBUF},application/json")) as response:
+        assert (response.status, response.content_type) == (200, "application/json")
+    async with parts.open(parts.context(pools, accept=PROTOBUF)) as response:
+        assert response.status == 406
+
+
+# -- who ask -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_pod_reads_the_shared_copy_once_the_cloud_said_that_it_may(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    user(cloud, "pod", WEB)
+    for _ in range(2):
+        assert await parts.names(ZERO, caller=POD) == ["lb", "web"]
+    assert cloud.requests.count(resource="selfsubjectaccessreviews") == 1
+    assert {each.user for each in cloud.requests.where(matching(verb="list"))} == {"system:node:n1"}
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_pod_that_may_not_read_gets_a_403(parts: HubParts, cloud: ScriptableCloud) -> None:
+    user(cloud, "pod", WEB)
+    cloud.access.allowed["system:serviceaccount:shop:web"] = lambda info: (
+        info.type is None or (info.type.group == "authorization.k8s.io")
+    )
+    code, found = await parts.ask(ZERO, caller=POD)
+    assert (code, found["reason"]) == (403, "Forbidden")
+    assert (await parts.ask(f"{SERVICES}?watch=true&resourceVersion=0", caller=POD))[0] == 403
+
+
+async def test_a_token_that_nobody_knows_gets_a_401(parts: HubParts) -> None:
+    assert (await parts.ask(ZERO, caller=POD))[0] == 401
+    assert (await parts.ask(f"{SECRETS}?resourceVersion=0", caller=POD))[0] == 401
+
+
+async def test_what_is_not_shared_is_read_with_the_callers_own_token(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    user(cloud, "pod", WEB)
+    target = f"{SECRETS}?resourceVersion=0"
+    assert await parts.names(target) == []
+    assert await parts.names(target, caller=POD) == []
+    found = [each.user for each in cloud.requests.where(matching(verb="list", resource="secrets"))]
+    assert found == ["system:node:n1", "system:serviceaccount:shop:web"]
+
+
+async def test_one_pods_copy_is_not_another_ones(parts: HubParts, cloud: ScriptableCloud) -> None:
+    user(cloud, "pod", WEB)
+    user(cloud, "other", "system:serviceaccount:other:sa")
+    cloud.access.allowed["system:serviceaccount:other:sa"] = lambda info: (
+        info.type is None or info.type.resource != "secrets"
+    )
+    target = f"{SECRETS}?resourceVersion=0"
+    assert await parts.names(target, caller=POD) == []
+    assert (await parts.ask(target, caller=Caller(Lending.OWN, "Bearer other")))[0] == 403
+
+
+@pytest.mark.parametrize("target", [ZERO, f"{SECRETS}?resourceVersion=0"])
+@pytest.mark.usefixtures("web")
+async def test_a_caller_with_a_credential_that_the_hub_cannot_show_is_never_answered_as_the_hub(
+    parts: HubParts, cloud: ScriptableCloud, target: str
+) -> None:
+    """A token in Sec-WebSocket-Protocol makes a caller its own; the hub has no header to ask the cloud with."""
+    asked = parts.context(target)
+    asked.caller = Caller(Lending.OWN, "")
+    async with parts.open(asked) as response:
+        assert response.status in (401, 403), await response.text()
+    assert cloud.requests.where(matching(user="system:node:n1", verb="list")) == []
+
+
+# -- views ---------------------------------------------------------------------------------------------------------
+
+
+def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> None:
+    slices = ResourceType("discovery.k8s.io", "v1", "endpointslices")
+    same = parse_rules({"filter_servicetopology": "reader/endpointslices"})
+    apart = parse_rules({"filter_servicetopology": "reader/endpointslices#watch"})
+    assert {verb_of_view(same, "reader", slices, verb) for verb in ("list", "watch")} == {"watch"}
+    assert [verb_of_view(apart, "reader", slices, verb) for verb in ("list", "watch")] == ["list", "watch"]
+
+
+async def test_a_rule_for_watches_alone_leaves_lists_as_they_are(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.store.create(cloud_service("lb"))
+    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services#watch"})
+    assert await parts.names(ZERO) == ["lb"]
+    cloud.store.create(service("web"))
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+        assert await watch.event() == ("ADDED", "web")

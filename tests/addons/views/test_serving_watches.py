@@ -1,0 +1,166 @@
+"""Watches as the origin serves them: what comes first, what follows, and how they end; and what works offline."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from addons.telemetry import metrics
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.observed import until, value_of
+from tests.addons.support.samples import SERVICES, SLICES, endpoint_slice, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse, Silence
+from tests.cloud.scriptable.request_log import matching
+
+WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+ZERO = f"{SERVICES}?resourceVersion=0"
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_watch_from_zero_begins_with_the_state(parts: HubParts, cloud: ScriptableCloud) -> None:
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+        assert sorted([await watch.event(), await watch.event()]) == [("ADDED", "lb"), ("ADDED", "web")]
+        cloud.store.create(service("new"))
+        assert await watch.event() == ("ADDED", "new")
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_watch_from_a_version_has_what_came_after_it(parts: HubParts, cloud: ScriptableCloud) -> None:
+    _, found = await parts.ask(ZERO)
+    version = found["metadata"]["resourceVersion"]
+    cloud.store.create(service("new"))
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={version}") as watch:
+        assert await watch.event() == ("ADDED", "new")
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubParts, cloud: ScriptableCloud) -> None:
+    async with parts.watch(f"{SERVICES}?{WATCH_LIST}") as watch:
+        assert sorted([await watch.event(), await watch.event()]) == [("ADDED", "lb"), ("ADDED", "web")]
+        frame = await watch.next()
+        metadata = json.loads(frame.raw)["metadata"]
+        assert frame.type == "BOOKMARK"
+        assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert metadata["resourceVersion"] == str(cloud.store.version)
+
+
+@pytest.mark.parametrize("version", ["", "&resourceVersion=0"])
+@pytest.mark.usefixtures("web")
+async def test_a_watch_that_wants_no_initial_events_gets_none(
+    parts: HubParts, cloud: ScriptableCloud, version: str
+) -> None:
+    """`sendInitialEvents=false` begins at the current state, whatever the version says (KEP-3157)."""
+    await parts.names(ZERO)
+    query = f"watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan{version}"
+    async with parts.watch(f"{SERVICES}?{query}") as watch:
+        cloud.store.create(service("new"))
+        assert await watch.event() == ("ADDED", "new")
+
+
+@pytest.mark.usefixtures("web")
+async def test_headers_come_before_the_first_event(parts: HubParts, cloud: ScriptableCloud) -> None:
+    await parts.names(ZERO)
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={cloud.store.version}") as watch:
+        assert watch.response.headers["Transfer-Encoding"] == "chunked"
+        assert watch.response.headers["Cache-Control"] == "no-cache, private"
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_version_that_is_too_old_is_one_error_event(parts: HubParts, cloud: ScriptableCloud) -> None:
+    await parts.names(ZERO)
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=1&allowWatchBookmarks=true") as watch:
+        (frame,) = await watch.until_end()
+        assert frame.status is not None
+        assert (frame.type, frame.status.code) == ("ERROR", 410)
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    query = "watch=true&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true"
+    async with parts.watch(f"{SERVICES}?{query}") as watch:
+        found = await watch.until_end()
+    assert [frame.type for frame in found] == ["ADDED", "ADDED", "BOOKMARK", "BOOKMARK"]
+    assert json.loads(found[-1].raw)["metadata"]["resourceVersion"] == str(cloud.store.version)
+
+
+@pytest.mark.usefixtures("web")
+async def test_an_error_is_the_last_event_of_a_watch(parts: HubParts, cloud: ScriptableCloud) -> None:
+    """A kube-apiserver sends nothing after it: what follows would tell a client whose watch failed that it goes on."""
+    query = "watch=true&resourceVersion=0&allowWatchBookmarks=true"
+    async with parts.watch(f"{SERVICES}?{query}") as watch:
+        assert [frame.type for frame in [await watch.next() for _ in range(3)]] == [
+            "ADDED",
+            "ADDED",
+            "BOOKMARK",
+        ]
+        cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
+        await cloud.stop()
+        await cloud.start()
+        found = await watch.until_end()
+    assert found[0].status is not None
+    assert [(frame.type, frame.status and frame.status.code) for frame in found] == [("ERROR", 403)]
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_rules_edit_reaches_an_open_watch(parts: HubParts) -> None:
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+        await watch.event()
+        await watch.event()
+        parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
+        assert await watch.event() == ("DELETED", "lb")
+        parts.set_rules({"cache_agents": "cached"})
+        assert await watch.event() == ("ADDED", "lb")
+
+
+async def test_filters_use_the_newest_input(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web", annotations={"openyurt.io/topologyKeys": "kubernetes.io/hostname"}))
+    cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
+    async with parts.watch(f"{SLICES}?watch=true&resourceVersion=0", "reader") as watch:
+        first = json.loads((await watch.next()).raw)
+        assert [each["nodeName"] for each in first["endpoints"]] == ["n1"]
+        cloud.store.create(endpoint_slice("web-2", ["n2", "n3"]))
+        second = json.loads((await watch.next()).raw)
+        assert not second.get("endpoints"), "an emptied slice is sent all the same"
+
+
+@pytest.mark.usefixtures("web")
+async def test_open_watches_are_counted(parts: HubParts) -> None:
+    gauge = metrics.WATCHERS.labels("services")
+    before = value_of(gauge)
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+        await watch.event()
+        assert value_of(gauge) == before + 1
+    await until(lambda: value_of(gauge) == before)
+
+
+# -- when the cloud is away ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("web")
+async def test_what_is_known_is_served_while_the_cloud_is_away(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    await parts.names(ZERO)
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+        await watch.event()
+        await watch.event()
+        await cloud.stop()
+        assert await parts.names(ZERO) == ["lb", "web"]
+        with pytest.raises(TimeoutError):
+            await watch.next(0.1)
+        await cloud.start()
+        cloud.store.create(service("new"))
+        assert await watch.event() == ("ADDED", "new")
+
+
+async def test_what_was_never_read_is_a_503(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts.serving, "_wait", 0.05)
+    cloud.faults.add(Silence(), times=None)
+    assert (await parts.ask(ZERO))[0] == 503
+    cloud.faults.clear()

@@ -1,0 +1,100 @@
+"""NodePools as they are read, whatever is in them, and conditions as they are written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.cluster.node_pools import SHARED_BY_DEFAULT, Leader, Shared, read_pool, with_condition
+from kube.json_type import Json
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = [
+    "interConnectivity",
+    "leaderNodeLabelSelector",
+    "leaderReplicas",
+    "poolScopeMetadata",
+    "labels",
+    "annotations",
+    "taints",
+    "nodes",
+    "leaderEndpoints",
+    "conditions",
+    "leaderNum",
+]
+
+
+def test_a_pool() -> None:
+    pool = read_pool(
+        {
+            "metadata": {"name": "p", "uid": "u", "generation": 3, "resourceVersion": "7"},
+            "spec": {
+                "interConnectivity": True,
+                "leaderElectionStrategy": "mark",
+                "leaderNodeLabelSelector": {"big": "yes"},
+                "leaderReplicas": 2,
+                "poolScopeMetadata": [{"group": "", "version": "v1", "resource": "nodes"}],
+            },
+            "status": {
+                "nodes": ["a", "b"],
+                "readyNodeNum": 1,
+                "unreadyNodeNum": 1,
+                "leaderEndpoints": [{"nodeName": "a", "address": "10.0.0.1"}],
+                "leaderNum": 1,
+            },
+        }
+    )
+    assert pool.elects
+    assert (pool.strategy, pool.selector, pool.replicas) == ("mark", {"big": "yes"}, 2)
+    assert pool.shared == (Shared("", "v1", "nodes"),)
+    assert (pool.nodes, pool.ready, pool.unready) == (("a", "b"), 1, 1)
+    assert pool.leaders == (Leader("a", "10.0.0.1"),)
+    assert pool.owner["uid"] == pool.about.uid == "u"
+
+
+def test_an_empty_pool_has_the_defaults() -> None:
+    pool = read_pool({"metadata": {"name": "p"}})
+    assert (pool.elects, pool.strategy, pool.replicas, pool.shared) == (False, "random", 1, SHARED_BY_DEFAULT)
+    assert pool.ready == -1
+
+
+def test_what_would_open_too_much_is_not_shared() -> None:
+    entries = [
+        {"group": "", "version": "v1", "resource": "secrets"},
+        {"group": "", "version": "v1", "resource": "*"},
+        {"group": "*", "version": "v1", "resource": "pods"},
+        {"group": "", "version": "v1", "resource": "pods/exec"},
+        {"group": "", "version": "", "resource": "pods"},
+        {"group": "", "version": "v1", "resource": "pods"},
+        "garbage",
+    ]
+    pool = read_pool({"spec": {"poolScopeMetadata": entries}})
+    assert pool.shared == (Shared("", "v1", "pods"),)
+
+
+@given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.dictionaries(st.sampled_from(FIELDS), JSON))
+def test_garbage_is_read_as_absent(spec: Json, status: Json) -> None:
+    pool = read_pool({"metadata": {"name": "p"}, "spec": spec, "status": status})
+    assert pool.name == "p"
+    assert pool.replicas >= 1
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    other = {"type": "Other", "status": "True"}
+    ready = {"status": "True", "reason": "A", "message": ""}
+    first = with_condition((other,), "Ready", ready, NOW)
+    assert first[0] == other
+    assert first[1]["lastTransitionTime"] == "2026-11-21T00:00:00Z"
+    later = datetime(2027, 1, 1, tzinfo=UTC)
+    again = with_condition(tuple(first), "Ready", {**ready, "reason": "B"}, later)
+    assert again[1] == {**first[1], "reason": "B"}
+    changed = with_condition(tuple(again), "Ready", {**ready, "status": "False"}, later)
+    assert changed[1]["lastTransitionTime"] == "2027-01-01T00:00:00Z"
+    assert with_condition(tuple(changed), "Ready", None, later) == [other]

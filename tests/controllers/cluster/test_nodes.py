@@ -1,0 +1,69 @@
+"""Nodes as they are read, whole and trimmed."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from controllers.cluster.nodes import NODES, read_node
+from kube.json_type import Json
+
+NODE: Json = {
+    "metadata": {
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"apps.openyurt.io/nodepool": "p"},
+        "annotations": {"x": "y"},
+        "managedFields": [{"manager": "kubelet"}],
+    },
+    "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
+    "status": {
+        "addresses": [
+            {"type": "Hostname", "address": "a"},
+            {"type": "InternalIP", "address": "10.0.0.1"},
+            {"type": "InternalIP", "address": "fd00::1"},
+        ],
+        "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+        "images": [{"names": ["large"]}],
+    },
+}
+
+
+def test_a_node() -> None:
+    node = read_node(NODE)
+    assert (node.name, node.pool, node.ready, node.address) == ("a", "p", True, "10.0.0.1")
+    assert (node.annotations, node.version, node.deleting) == ({"x": "y"}, "7", False)
+    assert node.taints == ({"key": "t", "effect": "NoSchedule"},)
+    assert list(NODES.indexes["pool"](node)) == ["p"]
+
+
+def test_what_is_kept_reads_the_same() -> None:
+    kept = NODES.trim(copy.deepcopy(NODE))
+    assert read_node(kept) == read_node(NODE)
+    assert "images" not in kept["status"]
+    assert "managedFields" not in kept["metadata"]
+
+
+def test_a_heartbeat_is_no_difference() -> None:
+    beaten = copy.deepcopy(NODE)
+    beaten["metadata"]["resourceVersion"] = "8"
+    beaten["status"]["conditions"][1]["lastHeartbeatTime"] = "2030-01-01T00:00:00Z"
+    assert read_node(beaten) == read_node(NODE)
+    assert read_node(beaten).version == "8"
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        {},
+        {"metadata": None, "status": []},
+        {"status": {"conditions": [None, {"type": "Ready"}], "addresses": "x"}},
+    ],
+)
+def test_garbage_is_a_node_that_is_not_ready(obj: Json) -> None:
+    node = read_node(obj)
+    assert (node.ready, node.address, node.pool) == (False, "", "")
+    assert list(NODES.indexes["pool"](node)) == []
+    assert read_node(NODES.trim(obj)) == node

@@ -1,0 +1,153 @@
+"""The Service of a grid: made once, and changed only where it differs from what the grid says."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.cluster.service_grids import Grid
+from controllers.grids.grid_service import APPLIED, GRID_KEY, key_label, new_service, service_patch
+from kube.json_type import Json
+
+GRID = Grid(
+    "ns",
+    "web",
+    uid="u",
+    labels={"team": "a"},
+    key="zone1",
+    template={"selector": {"app": "web"}, "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]},
+)
+
+
+def served(grid: Grid, **spec: Any) -> Json:
+    """The grid's Service as a server answers it, with its defaults."""
+    service = copy.deepcopy(new_service(grid))
+    service["metadata"]["resourceVersion"] = "7"
+    for port in service["spec"].get("ports", []):
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port["port"])
+    defaults = {
+        "clusterIP": "10.96.0.9",
+        "clusterIPs": ["10.96.0.9"],
+        "ipFamilies": ["IPv4"],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "internalTrafficPolicy": "Cluster",
+    }
+    service["spec"] = {**defaults, **service["spec"], **spec}
+    return service
+
+
+def with_template(**changes: Any) -> Grid:
+    return replace(GRID, template={**GRID.template, **changes})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {},
+        {"ports": [{"port": 80}, {"port": 81, "name": "x"}]},
+        {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 5}}},
+        {"publishNotReadyAddresses": False, "externalName": "", "externalIPs": []},
+        {"topologyKeys": ["zone1"], "ipFamily": "IPv4"},
+        {"selector": None},
+        {"ports": None},
+    ],
+)
+def test_nothing_differs_from_what_the_server_made_of_it(template: dict[str, Any]) -> None:
+    grid = with_template(**template)
+    assert service_patch(grid, served(grid)) == {}
+
+
+def test_a_list_that_the_server_extended_is_no_difference() -> None:
+    grid = with_template(ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv4"])
+    assert service_patch(grid, served(grid, ipFamilies=["IPv4", "IPv6"])) == {}
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ({"selector": {"app": "v2"}}, {"selector": {"app": "v2"}}),
+        ({"selector": {"tier": "x"}}, {"selector": {"app": None, "tier": "x"}}),
+        ({"selector": None}, {"selector": None}),
+        ({"ports": [{"port": 81}]}, {"ports": [{"port": 81}]}),
+        ({"ports": [{"port": 80, "protocol": "TCP"}]}, {"ports": [{"port": 80, "protocol": "TCP"}]}),
+        ({"type": "NodePort"}, {"type": "NodePort"}),
+        ({"sessionAffinity": "ClientIP"}, {"sessionAffinity": "ClientIP"}),
+        ({"externalIPs": ["192.0.2.1"]}, {"externalIPs": ["192.0.2.1"]}),
+    ],
+)
+def test_a_template_that_changed(new: dict[str, Any], expected: Json) -> None:
+    patch = service_patch(with_template(**new), served(GRID))
+    assert patch["spec"] == expected
+    assert patch["metadata"]["resourceVersion"] == "7"
+
+
+def test_a_field_that_the_template_drops_goes_back_to_the_default() -> None:
+    before = with_template(sessionAffinity="ClientIP")
+    patch = service_patch(GRID, served(before))
+    assert patch["spec"] == {"sessionAffinity": None}
+    # A field that the cluster set was never the template's.
+    assert "clusterIP" not in patch["spec"]
+
+
+def test_node_ports_stay_with_their_ports() -> None:
+    grid = with_template(type="NodePort")
+    live = served(grid)
+    live["spec"]["ports"][0]["nodePort"] = 30080
+    assert service_patch(grid, live) == {}
+    both = with_template(type="NodePort", ports=[*GRID.template["ports"], {"port": 81}])
+    assert service_patch(both, live)["spec"]["ports"] == [
+        {"port": 80, "protocol": "TCP", "targetPort": 8080, "nodePort": 30080},
+        {"port": 81},
+    ]
+
+
+def test_labels_and_key_follow_and_foreign_ones_stay() -> None:
+    live = served(GRID)
+    live["metadata"]["labels"]["foreign"] = "x"
+    live["metadata"]["annotations"]["foreign"] = "x"
+    changed = replace(GRID, labels={"unit": "b"}, key="zone2")
+    patch = service_patch(changed, live)
+    assert patch["metadata"]["labels"] == {"team": None, "unit": "b", GRID_KEY: "zone2"}
+    assert patch["metadata"]["annotations"]["topologyKeys"] == '["zone2"]'
+    assert "spec" not in patch
+
+
+def test_an_orphan_gets_its_owner_and_keeps_others() -> None:
+    live = served(GRID)
+    live["metadata"]["ownerReferences"] = [{"kind": "Other", "name": "o", "uid": "x"}]
+    owners = service_patch(GRID, live)["metadata"]["ownerReferences"]
+    assert [each["uid"] for each in owners] == ["x", "u"]
+
+
+def test_the_grid_is_not_changed_by_what_is_made_of_it() -> None:
+    labels, template = dict(GRID.labels), copy.deepcopy(GRID.template)
+    new_service(GRID)
+    service_patch(GRID, {"metadata": {}, "spec": {}})
+    assert (GRID.labels, GRID.template) == (labels, template)
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"labels":"team","spec":[1]}'])
+def test_garbage_in_the_note_takes_nothing_away(note: str) -> None:
+    live = served(GRID)
+    live["metadata"]["annotations"][APPLIED] = note
+    patch = service_patch(GRID, live)
+    assert set(patch["metadata"]["annotations"]) == {APPLIED}
+    assert "spec" not in patch
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("zone1", "zone1"),
+        ("topology.kubernetes.io/zone", "topology.kubernetes.io_zone"),
+        ("-bad", None),
+        ("x" * 64, None),
+    ],
+)
+def test_a_key_as_a_label(key: str, label: str | None) -> None:
+    assert key_label(key) == label

@@ -1,0 +1,56 @@
+"""The ConfigMap of a pool tells hubs who leads, on the real API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from controllers.leaders.hubleaderconfig import pool_of
+from tests.controllers.support.scene import CONFIG_MAPS, NODES, POOLS, Scene
+
+pytestmark = [pytest.mark.real]
+
+
+def test_it_follows_leaders_and_shared_resources(scene: Scene, manager: object) -> None:
+    pool = scene.pool(interConnectivity=True)
+    node = scene.node(pool, address="10.0.3.1")
+    name = f"leader-hub-{pool}"
+    published = scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == f"{node}/10.0.3.1")
+    assert published["data"] == {
+        "leaders": f"{node}/10.0.3.1",
+        "pool-scoped-metadata": "/v1/services,discovery.k8s.io/v1/endpointslices",
+        "interconnectivity": "true",
+        "enable-leader-election": "true",
+    }
+    assert published["metadata"]["labels"] == {"openyurt.io/configmap-name": name}
+    assert published["metadata"]["ownerReferences"][0]["name"] == pool
+
+    shared = [{"group": "", "version": "v1", "resource": "nodes"}]
+    scene.admin.patch(f"{POOLS}/{pool}", {"spec": {"poolScopeMetadata": shared}})
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["pool-scoped-metadata"] == "/v1/nodes")
+
+
+def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager: object) -> None:
+    pool = scene.pool(interConnectivity=True)
+    name = f"leader-hub-{pool}"
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
+    scene.admin.patch(f"{CONFIG_MAPS}/{name}", {"data": {"leaders": "liar/10.0.0.1"}})
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
+    scene.admin.delete(f"{CONFIG_MAPS}/{name}")
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
+
+    mark = scene.cloud.audit_mark()
+    # A node that cannot lead changes the pool's status, and nothing that is published.
+    node = scene.node(pool, ready=False)
+    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
+    scene.admin.delete(f"{NODES}/{node}")
+    scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [])
+    assert [each.uri for each in scene.writes(mark) if name in each.uri] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [("leader-hub-hangzhou", [("", "hangzhou")]), ("another", [])],
+)
+def test_a_config_map_names_its_pool(name: str, keys: list[tuple[str, str]]) -> None:
+    assert pool_of(("kube-system", name), None, {"metadata": {}}) == keys
+    assert pool_of(("kube-system", name), {}, {}) == []

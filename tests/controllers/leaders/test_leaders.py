@@ -1,0 +1,138 @@
+"""The choice of leaders, as a table and as properties."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.cluster.node_pools import Leader, Pool
+from controllers.cluster.nodes import Node
+from controllers.leaders.leaders import elect, fit_leaders, leader_status
+
+NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+POOL = Pool("p", interconnected=True, generation=3)
+
+
+def node(name: str, **fields: object) -> Node:
+    return replace(Node(name, pool="p", ready=True, address=f"ip-{name}"), **fields)  # type: ignore[arg-type]  # checked by the dataclass
+
+
+def first(candidates: list[Leader], count: int) -> list[Leader]:
+    return candidates[:count]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fit"),
+    [
+        ({}, True),
+        ({"ready": False}, False),
+        ({"address": ""}, False),
+        ({"deleting": True}, False),
+    ],
+)
+def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
+    assert bool(fit_leaders(POOL, [node("a", **changed)])) is fit
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "fit"),
+    [
+        ({"big": "yes"}, {"big": "yes", "more": "x"}, True),
+        ({"big": "yes"}, {"big": "no"}, False),
+        ({"big": "yes", "fast": "yes"}, {"big": "yes"}, False),
+        ({}, {"big": "yes"}, False),
+    ],
+)
+def test_who_is_marked(selector: dict[str, str], labels: dict[str, str], fit: bool) -> None:
+    pool = replace(POOL, strategy="mark", selector=selector)
+    assert bool(fit_leaders(pool, [node("a", labels=labels)])) is fit
+
+
+@pytest.mark.parametrize(
+    ("leaders", "nodes", "expected"),
+    [
+        ([], ["a", "b"], ["a"]),
+        (["b"], ["a", "b"], ["b"]),
+        (["c"], ["a", "b"], ["a"]),
+        (["a", "b"], ["a", "b"], ["a"]),
+        (["a"], [], []),
+    ],
+)
+def test_a_fit_leader_stays(leaders: list[str], nodes: list[str], expected: list[str]) -> None:
+    pool = replace(POOL, leaders=tuple(Leader(each, f"ip-{each}") for each in leaders))
+    elected = elect(pool, [node(each) for each in nodes], first)
+    assert [each.node for each in elected] == expected
+
+
+def test_a_leader_at_another_address_is_another() -> None:
+    pool = replace(POOL, leaders=(Leader("a", "old"),))
+    assert elect(pool, [node("a")], first) == (Leader("a", "ip-a"),)
+
+
+def test_without_an_election_nobody_leads() -> None:
+    pool = Pool("p", leaders=(Leader("a", "ip-a"),))
+    assert elect(pool, [node("a")], first) == ()
+
+
+NAMES = st.sampled_from("abcdef")
+
+
+@given(st.sets(NAMES), st.sets(NAMES), st.lists(NAMES, unique=True), st.integers(1, 4), st.randoms())
+def test_any_world(
+    present: set[str], ready: set[str], leading: list[str], replicas: int, chance: random.Random
+) -> None:
+    pool = replace(POOL, replicas=replicas, leaders=tuple(Leader(each, f"ip-{each}") for each in leading))
+    nodes = [node(each, ready=each in ready) for each in sorted(present)]
+    elected = elect(pool, nodes, chance.sample)
+    names = [each.node for each in elected]
+    fit = present & ready
+    assert len(names) == len(set(names)) == min(replicas, len(fit))
+    assert set(names) <= fit
+    stayed = [each for each in leading if each in fit][:replicas]
+    assert names[: len(stayed)] == stayed
+    # Elected once, they stay: nothing flaps.
+    assert elect(replace(pool, leaders=elected), nodes, chance.sample) == elected
+
+
+def test_the_status_is_written_once() -> None:
+    elected = (Leader("a", "ip-a"),)
+    status = leader_status(POOL, elected, NOW)
+    assert status == {
+        "leaderEndpoints": [{"nodeName": "a", "address": "ip-a"}],
+        "leaderLastElectedTime": "2026-11-21T10:00:00Z",
+        "leaderNum": 1,
+        "conditions": [
+            {
+                "type": "LeaderReady",
+                "status": "True",
+                "observedGeneration": 3,
+                "reason": "LeaderElected",
+                "message": "1 of 1 leaders elected",
+                "lastTransitionTime": "2026-11-21T10:00:00Z",
+            }
+        ],
+    }
+    written = replace(POOL, leaders=elected, leader_count=1, conditions=tuple(status["conditions"]))
+    assert leader_status(written, elected, datetime(2027, 1, 1, tzinfo=UTC)) == {}
+
+
+def test_without_candidates_the_condition_says_why() -> None:
+    [random_condition] = leader_status(POOL, (), NOW)["conditions"]
+    [mark_condition] = leader_status(replace(POOL, strategy="mark"), (), NOW)["conditions"]
+    assert random_condition["reason"] == mark_condition["reason"] == "NoCandidate"
+    assert "leaderNodeLabelSelector" in mark_condition["message"]
+    assert "leaderNodeLabelSelector" not in random_condition["message"]
+
+
+def test_switched_off_nothing_is_left_and_other_conditions_stay() -> None:
+    other = {"type": "Other", "status": "True"}
+    ready = {"type": "LeaderReady", "status": "True"}
+    pool = Pool("p", leaders=(Leader("a", "x"),), leader_count=1, conditions=(other, ready))
+    status = leader_status(pool, (), NOW)
+    assert (status["leaderEndpoints"], status["leaderNum"], status["conditions"]) == (None, 0, [other])
+    assert leader_status(Pool("p"), (), NOW) == {}

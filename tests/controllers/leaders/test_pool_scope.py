@@ -1,0 +1,97 @@
+"""The ConfigMap and the roles of hubs, rendered, and when a live one differs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from controllers.cluster.node_pools import Leader, Pool, Shared
+from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role, pool_scope_role
+
+POOL = Pool(
+    "hangzhou",
+    uid="u",
+    interconnected=True,
+    leaders=(Leader("b", "10.0.0.2"), Leader("a", "fd00::1")),
+    shared=(Shared("discovery.k8s.io", "v1", "endpointslices"), Shared("", "v1", "services")),
+)
+
+
+def test_the_config_map_is_openyurts() -> None:
+    config = leader_config(POOL, "kube-system")
+    assert config["metadata"]["name"] == "leader-hub-hangzhou"
+    assert config["metadata"]["labels"] == {"openyurt.io/configmap-name": "leader-hub-hangzhou"}
+    assert config["data"] == {
+        "leaders": "a/fd00::1,b/10.0.0.2",
+        "pool-scoped-metadata": "/v1/services,discovery.k8s.io/v1/endpointslices",
+        "interconnectivity": "true",
+        "enable-leader-election": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    ("pool", "interconnectivity", "election"),
+    [
+        (Pool("p"), "false", "false"),
+        (Pool("p", election=True), "false", "true"),
+        (Pool("p", interconnected=True), "true", "true"),
+    ],
+)
+def test_what_a_pool_says_of_itself(pool: Pool, interconnectivity: str, election: str) -> None:
+    data = leader_config(pool, "ns")["data"]
+    assert (data["interconnectivity"], data["enable-leader-election"]) == (interconnectivity, election)
+    assert data["leaders"] == ""
+
+
+def test_a_name_too_long_for_a_label_is_left_out() -> None:
+    assert leader_config(Pool("p" * 63), "ns")["metadata"]["labels"] == {}
+    assert leader_config(Pool("p" * 52), "ns")["metadata"]["labels"] != {}
+
+
+def test_the_cluster_role_is_the_union() -> None:
+    other = Pool("q", shared=(Shared("", "v1", "nodes"), Shared("", "v1", "services")))
+    assert pool_scope_role([POOL, other])["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ]
+
+
+def test_without_pools_nothing_is_granted() -> None:
+    # A rule about ConfigMaps without names would be one about all of them.
+    assert leader_hubs_role([], "ns")["rules"] == []
+    assert pool_scope_role([])["rules"] == []
+
+
+def test_the_role_names_each_config_map() -> None:
+    [rule] = leader_hubs_role([Pool("b"), Pool("a")], "ns")["rules"]
+    assert rule["resourceNames"] == ["leader-hub-a", "leader-hub-b"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "different"),
+    [
+        (("metadata", "labels", "other"), "x", False),
+        (("metadata", "resourceVersion"), "9", False),
+        (("data", "leaders"), "", True),
+        (("data", "more"), "x", True),
+        (("data",), None, True),
+        (("metadata", "labels"), None, True),
+        (("metadata", "ownerReferences"), [{"uid": "other"}], True),
+    ],
+)
+def test_what_is_a_difference(path: tuple[str, ...], value: Any, different: bool) -> None:
+    intended = leader_config(POOL, "ns")
+    live = copy.deepcopy(intended)
+    *parents, last = path
+    part = live
+    for each in parents:
+        part = part[each]
+    part[last] = value
+    assert differs(live, intended) is different
+
+
+def test_what_is_not_there_differs() -> None:
+    assert differs(None, leader_hubs_role([], "ns"))
+    assert not differs({"metadata": {}, "rules": None}, leader_hubs_role([], "ns"))

@@ -1,0 +1,93 @@
+"""Requests as the API server sees them, and the gate before them; over the scriptable cloud."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controllers.runtime.api import Api, NotLeading, only_while
+from controllers.runtime.connection import connect, open_session
+from controllers.runtime.events import About, EventRecorder
+from kube.errors import StatusError
+from kube.http.client import Client
+from kube.http.kubeconfig import Credentials, Piece
+from kube.requests.request_info import ResourceType
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
+
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
+OBJECT = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"namespace": "default", "name": "a"},
+    "data": {"x": "1"},
+}
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as started:
+        yield started
+
+
+@pytest.fixture
+async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
+    async with new_session() as session:
+        yield Client(session, cloud.url, {})
+
+
+@pytest.fixture
+def api(client: Client) -> Api:
+    return Api(client, lambda: 10.0)
+
+
+async def test_create_change_and_delete(api: Api) -> None:
+    made = await api.create(CONFIG_MAPS, OBJECT)
+    with pytest.raises(StatusError) as taken:
+        await api.create(CONFIG_MAPS, OBJECT)
+    assert taken.value.code == 409
+    changed = await api.merge(CONFIG_MAPS, "default", "a", {"data": {"x": None, "y": "2"}})
+    assert changed["data"] == {"y": "2"}
+    stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"z": "3"}}
+    with pytest.raises(StatusError) as conflict:
+        await api.merge(CONFIG_MAPS, "default", "a", stale)
+    assert conflict.value.code == 409
+    await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
+    # Gone is gone, whoever did it.
+    await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
+
+
+async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sent(
+    cloud: ScriptableCloud,
+) -> None:
+    none = Piece()
+    credentials = Credentials(cloud.url, "", False, none, none, none, none)
+    left = iter([5.0, 0.0, 5.0, 5.0])
+
+    def gate() -> float:
+        return next(left)
+
+    async with open_session(credentials, only_while(gate)) as session:
+        api = Api(connect(session, credentials, "me"), gate)
+        with pytest.raises(NotLeading):
+            await api.create(CONFIG_MAPS, OBJECT)
+        # Nothing came of the first: the name is free.
+        made = await api.create(CONFIG_MAPS, OBJECT)
+    assert made["data"] == {"x": "1"}
+
+
+async def test_who_does_not_lead_writes_nothing(client: Client) -> None:
+    api = Api(client, lambda: 0.0)
+    for write in (
+        api.create(CONFIG_MAPS, OBJECT),
+        api.apply(CONFIG_MAPS, OBJECT),
+        api.merge(CONFIG_MAPS, "default", "a", {}),
+        api.delete(CONFIG_MAPS, "default", "a", "u"),
+    ):
+        with pytest.raises(NotLeading):
+            await write
+    await EventRecorder(api, "test").warning(About("v1", "Node", "", "n", "n"), "Reason", "message")
+    with pytest.raises(StatusError) as missing:
+        await Api(client, lambda: 1.0).merge(CONFIG_MAPS, "default", "a", {"data": {}})
+    assert missing.value.code == 404

@@ -1,0 +1,79 @@
+"""The kinds that the manager makes where they are missing: once, and never over another's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controllers.cluster.node_pools import NODEPOOLS
+from controllers.cluster.nodes import NODES
+from controllers.cluster.service_grids import SERVICEGRIDS
+from controllers.runtime.api import Api
+from controllers.runtime.crds import CRDS, make_missing_kinds, manifest
+from controllers.runtime.informer import Informers
+from kube.errors import forbidden
+from kube.http.client import Client
+from kube.requests.request_info import ResourceType
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.resources import RESOURCES
+from tests.cloud.sessions import new_session
+
+PATIENCE = 30.0
+"""Seconds for an answer on loopback."""
+
+
+class Created(Api):
+    """An API that notes what is created, and may refuse it."""
+
+    def __init__(self, *, refuse: bool = False) -> None:
+        self.names: list[str] = []
+        self._refuse = refuse
+
+    async def create(self, resource: ResourceType, obj: dict[str, Any]) -> dict[str, Any]:
+        assert resource == CRDS
+        self.names.append(obj["metadata"]["name"])
+        if self._refuse:
+            raise forbidden("no")
+        return obj
+
+
+@asynccontextmanager
+async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
+    """Informers of three kinds, each of which has had its answer."""
+    async with new_session() as session:
+        informers = Informers(Client(session, cloud.url, {}))
+        made = [informers.of(NODES), informers.of(NODEPOOLS), informers.of(SERVICEGRIDS)]
+        tasks = [asyncio.ensure_future(informer.run()) for informer in made]
+        async with asyncio.timeout(PATIENCE):
+            for informer in made:
+                await informer.answered()
+        yield informers
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+async def test_missing_kinds_are_made_once(refuse: bool) -> None:
+    plain = [each for each in RESOURCES if each.group not in ("apps.openyurt.io", "superedge.io")]
+    async with ScriptableCloud(resources=plain) as cloud, following(cloud) as informers:
+        api, tried = Created(refuse=refuse), set[str]()
+        for _ in range(3):
+            await make_missing_kinds(api, informers, tried)
+    assert sorted(api.names) == ["nodepools.apps.openyurt.io", "servicegrids.superedge.io"]
+
+
+@pytest.mark.parametrize("name", ["nodepools.apps.openyurt.io", "servicegrids.superedge.io"])
+def test_the_manifests_of_our_kinds_are_found(name: str) -> None:
+    crd = manifest(name)
+    assert crd is not None
+    assert crd["metadata"]["name"] == name
+
+
+def test_other_kinds_are_not_ours() -> None:
+    assert manifest("nodes") is None
+    assert manifest("endpointslices.discovery.k8s.io") is None

@@ -1,0 +1,193 @@
+"""Election by a Lease on a virtual clock, against a small server of one Lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import orjson
+import pytest
+
+from controllers.runtime.election import Elector
+from kube.errors import conflict, not_found
+from kube.http.client import ApiResponse, Client, Unreachable
+from kube.http.session import Session
+from kube.json_type import Json
+
+pytestmark = pytest.mark.looptime
+
+
+class LeaseServer:
+    """Keeps one Lease with optimistic locking; `down` refuses everybody."""
+
+    def __init__(self) -> None:
+        self.lease: Json = {}
+        self.version = 0
+        self.down: set[str] = set()
+        self.writes: list[tuple[float, str]] = []
+
+    def answer(self, who: str, method: str, body: bytes | None) -> bytes:
+        if who in self.down:
+            raise Unreachable("no route")
+        if method != "GET":
+            given = orjson.loads(body or b"{}")
+            version = given["metadata"].get("resourceVersion")
+            if (method == "POST") == bool(self.lease) or (method == "PUT" and version != str(self.version)):
+                raise conflict("somebody else was first")
+            self.version += 1
+            given["metadata"]["resourceVersion"] = str(self.version)
+            self.lease = given
+            self.writes.append((asyncio.get_running_loop().time(), given["spec"]["holderIdentity"]))
+        elif not self.lease:
+            raise not_found("leases.coordination.k8s.io", "manager")
+        return orjson.dumps(self.lease)
+
+
+class LeaseClient(Client):
+    """What an elector calls, answered by the server without a network."""
+
+    def __init__(self, server: LeaseServer, who: str) -> None:
+        super().__init__(cast(Session, None), "", {})
+        self._server, self._who = server, who
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = "",
+        body: bytes | None = None,
+        content_type: str = "",
+        timeout: float = 0,
+    ) -> ApiResponse:
+        try:
+            return ApiResponse("application/json", self._server.answer(self._who, method, body))
+        except Unreachable:
+            await asyncio.sleep(timeout)
+            raise
+
+
+class Candidate:
+    """A process: its elector, and when it worked."""
+
+    def __init__(self, server: LeaseServer, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.elector = Elector(LeaseClient(server, name), "ns", "manager", name, clock=loop.time)
+        self.terms: list[list[float]] = []
+        self.task = asyncio.ensure_future(self.elector.run(self._lead))
+
+    async def _lead(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.terms.append([loop.time()])
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.terms[-1].append(loop.time())
+
+    @property
+    def leads(self) -> bool:
+        return self.elector.left() > 0
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+async def test_one_leads_and_gives_the_lease_back() -> None:
+    server = LeaseServer()
+    first = Candidate(server, "first")
+    await asyncio.sleep(0.5)
+    second = Candidate(server, "second")
+    await asyncio.sleep(30)
+    assert (first.leads, second.leads) == (True, False)
+    await first.end()
+    assert not first.leads
+    assert server.lease["spec"]["holderIdentity"] == ""
+    await asyncio.sleep(1.5)
+    assert second.leads
+    assert server.lease["spec"]["leaseTransitions"] == 1
+    await second.end()
+    assert first.terms[0][1] <= second.terms[0][0] <= first.terms[0][1] + 1.5
+
+
+async def test_after_a_crash_another_follows_in_time_and_never_before() -> None:
+    server = LeaseServer()
+    first = Candidate(server, "first")
+    second = Candidate(server, "second")
+    await asyncio.sleep(20)
+    leader, other = (first, second) if first.leads else (second, first)
+    server.down.add("first" if leader is first else "second")
+    cut = asyncio.get_running_loop().time()
+    await asyncio.sleep(15)
+    assert other.leads
+    [stopped], [began] = [leader.terms[0][1:], other.terms[0][:1]]
+    # Its own deadline ends the work of the one that cannot renew before anybody else may begin.
+    assert stopped < began <= cut + 12.5
+    await leader.end()
+    await other.end()
+
+
+async def test_a_short_outage_is_survived() -> None:
+    server = LeaseServer()
+    only = Candidate(server, "first")
+    await asyncio.sleep(10)
+    server.down.add("first")
+    await asyncio.sleep(3)
+    server.down.clear()
+    await asyncio.sleep(30)
+    assert only.leads
+    assert len(only.terms) == 1
+    await only.end()
+
+
+async def test_a_long_outage_ends_the_term_and_another_begins() -> None:
+    server = LeaseServer()
+    only = Candidate(server, "first")
+    await asyncio.sleep(10)
+    server.down.add("first")
+    await asyncio.sleep(30)
+    assert not only.leads
+    server.down.clear()
+    await asyncio.sleep(15)
+    assert only.leads
+    assert len(only.terms) == 2
+    await only.end()
+
+
+async def test_one_whose_lease_was_taken_stops_at_once() -> None:
+    server = LeaseServer()
+    only = Candidate(server, "first")
+    await asyncio.sleep(3)
+    server.version += 1
+    server.lease["metadata"]["resourceVersion"] = str(server.version)
+    server.lease["spec"]["holderIdentity"] = "thief"
+    await asyncio.sleep(2.5)
+    assert not only.leads
+    await only.end()
+    assert server.lease["spec"]["holderIdentity"] == "thief"
+
+
+async def test_work_that_ends_by_itself_is_a_fault_and_frees_the_lease() -> None:
+    server = LeaseServer()
+
+    async def work() -> None:
+        raise ValueError("broken")
+
+    elector = Elector(LeaseClient(server, "a"), "ns", "manager", "a", clock=asyncio.get_running_loop().time)
+    with pytest.raises(ValueError, match="broken"):
+        await elector.run(work)
+    assert server.lease["spec"]["holderIdentity"] == ""
+
+
+async def test_garbage_in_the_lease_is_waited_out() -> None:
+    server = LeaseServer()
+    server.lease = {
+        "metadata": {"resourceVersion": "0"},
+        "spec": {"holderIdentity": 5, "leaseDurationSeconds": "x"},
+    }
+    only = Candidate(server, "first")
+    await asyncio.sleep(12)
+    assert only.leads
+    await only.end()

@@ -1,0 +1,147 @@
+"""One copy of a kind: facts, indexes, handlers, and what garbage does to them; over the scriptable cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controllers.runtime.informer import Informer, Informers, ResourceKind, without_managed_fields
+from controllers.runtime.reading import metadata, texts
+from kube.http.client import Client
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+from kube.store.store import Key
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.sessions import new_session
+
+PATIENCE = 30.0
+"""Seconds for an event on loopback."""
+
+
+def read(obj: Json) -> str:
+    """The label `value`; an object labelled `broken` cannot be read."""
+    labels = texts(metadata(obj).get("labels"))
+    if "broken" in labels:
+        raise ValueError("broken")
+    return labels.get("value", "")
+
+
+KIND = ResourceKind(
+    ResourceType("", "v1", "configmaps"), read, indexes={"value": lambda value: [value]}, namespace="default"
+)
+
+
+class Follower:
+    """An informer that runs, and what its handler was told."""
+
+    def __init__(self, informer: Informer[str]) -> None:
+        self.informer = informer
+        self.told: list[tuple[str, str | None, str | None, bool]] = []
+        self._told = asyncio.Event()
+        informer.handle(self._handle)
+
+    def _handle(self, key: Key, old: str | None, new: str | None, first: bool) -> None:
+        self.told.append((key[1], old, new, first))
+        self._told.set()
+
+    async def hears(self, count: int) -> list[tuple[str, str | None, str | None, bool]]:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.told) < count:
+                self._told.clear()
+                await self._told.wait()
+        return self.told
+
+
+def config_map(name: str, **labels: str) -> Json:
+    meta = {"namespace": "default", "name": name, "labels": labels, "managedFields": []}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "b"}}
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as started:
+        yield started
+
+
+@pytest.fixture
+async def follower(cloud: ScriptableCloud) -> AsyncIterator[Follower]:
+    cloud.store.create(config_map("first", value="x"))
+    cloud.store.create(config_map("bad", broken="yes"))
+    async with new_session() as session:
+        informer = Informers(Client(session, cloud.url, {})).of(KIND)
+        following = Follower(informer)
+        task = asyncio.ensure_future(informer.run())
+        async with asyncio.timeout(PATIENCE):
+            await informer.synced.wait()
+        yield following
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_it_tells_what_was_there_and_what_changes(cloud: ScriptableCloud, follower: Follower) -> None:
+    assert follower.told == [("bad", None, None, True), ("first", None, "x", True)] or follower.told == [
+        ("first", None, "x", True),
+        ("bad", None, None, True),
+    ]
+    cloud.store.create(config_map("second", value="y"))
+    cloud.store.delete("configmaps", "first", "default")
+    told = await follower.hears(4)
+    assert told[2:] == [("second", None, "y", False), ("first", "x", None, False)]
+    assert dict(follower.informer.each()) == {("default", "second"): "y"}
+
+
+async def test_indexes_follow(cloud: ScriptableCloud, follower: Follower) -> None:
+    informer = follower.informer
+    assert informer.find("value", "x") == [(("default", "first"), "x")]
+    cloud.store.update(config_map("first", value="z"))
+    await follower.hears(3)
+    assert informer.find("value", "x") == []
+    assert informer.find("value", "z") == [(("default", "first"), "z")]
+
+
+async def test_an_object_is_a_fresh_copy_of_what_is_kept(follower: Follower) -> None:
+    key = ("default", "first")
+    first, second = follower.informer.object(key), follower.informer.object(key)
+    assert first is not None
+    assert second is not None
+    first["data"]["a"] = "changed"
+    assert second["data"] == {"a": "b"}
+    assert "managedFields" not in second["metadata"]
+    assert follower.informer.object(("default", "none")) is None
+
+
+async def test_catching_up_waits_for_the_version(cloud: ScriptableCloud, follower: Follower) -> None:
+    written = cloud.store.create(config_map("second", value="y"))
+    await follower.informer.catch_up(written)
+    assert follower.informer.get(("default", "second")) == "y"
+    await follower.informer.catch_up({})
+
+
+async def test_one_copy_for_all(cloud: ScriptableCloud) -> None:
+    async with new_session() as session:
+        informers = Informers(Client(session, cloud.url, {}))
+        assert informers.of(KIND) is informers.of(KIND)
+        assert len(list(informers)) == 1
+
+
+async def test_an_unknown_kind_is_refused_and_said(cloud: ScriptableCloud) -> None:
+    async with new_session() as session:
+        kind = ResourceKind(ResourceType("none.example.com", "v1", "things"), read)
+        informer = Informers(Client(session, cloud.url, {})).of(kind)
+        assert informer.trouble == "not listed yet"
+        task = asyncio.ensure_future(informer.run())
+        async with asyncio.timeout(PATIENCE):
+            await informer.answered()
+        assert informer.refused
+        assert informer.trouble
+        assert not informer.synced.is_set()
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_managed_fields_go() -> None:
+    assert without_managed_fields({"metadata": {"managedFields": [1], "name": "a"}}) == {
+        "metadata": {"name": "a"}
+    }

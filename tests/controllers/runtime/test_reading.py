@@ -1,0 +1,22 @@
+"""Garbage is absent."""
+
+from __future__ import annotations
+
+import pytest
+
+from controllers.runtime.reading import mapping, metadata, number, objects, text, texts
+
+
+@pytest.mark.parametrize("garbage", [None, 5, "x", [1], True])
+def test_what_is_no_mapping_is_an_empty_one(garbage: object) -> None:
+    assert mapping(garbage) == {}
+    assert texts(garbage) == {}
+    assert metadata({"metadata": garbage}) == {}
+
+
+def test_what_is_right_is_kept() -> None:
+    assert texts({"a": "b", "c": 1, "d": None}) == {"a": "b"}
+    assert objects([{"a": 1}, None, "x"]) == [{"a": 1}]
+    assert objects({"a": 1}) == []
+    assert (text("a"), text(None), text(5)) == ("a", "", "")
+    assert (number(5), number(True), number("5"), number(None, 7)) == (5, 0, 0, 7)

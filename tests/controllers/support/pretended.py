@@ -1,0 +1,91 @@
+"""A cluster that answers informers and takes patches in no time and without a network: for a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
+
+import orjson
+
+from kube.http.client import ApiResponse, Client, Stream
+from kube.http.session import Session
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+
+
+class PretendedCluster(Client):
+    """`patches` are (seconds of the loop's clock, path) of all that was written."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Session, None), "", {})
+        self.patches: list[tuple[float, str]] = []
+        self._version = 1
+        self._objects: dict[str, dict[str, Json]] = {}
+        self._watches: dict[str, list[asyncio.Queue[bytes]]] = {}
+        self._collections: dict[str, str] = {}
+
+    def put(self, resource: ResourceType, obj: Json) -> None:
+        """Make or replace an object."""
+        meta = obj["metadata"]
+        collection, path = resource.path(), resource.path(meta.get("namespace", ""), meta["name"])
+        known = path in self._objects.setdefault(collection, {})
+        self._collections[path] = collection
+        full = {"apiVersion": resource.api_version, "kind": "Thing", **obj}
+        self._commit(path, "MODIFIED" if known else "ADDED", full)
+
+    def delete(self, resource: ResourceType, name: str) -> None:
+        """Of a kind without namespaces."""
+        path = resource.path("", name)
+        self._commit(path, "DELETED", self._objects[self._collections[path]][path])
+        del self._objects[self._collections[path]][path]
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = "",
+        body: bytes | None = None,
+        content_type: str = "",
+        timeout: float = 0,
+    ) -> ApiResponse:
+        if method == "PATCH":
+            answer = self._patch(path, orjson.loads(body or b"{}"))
+        else:
+            items = list(self._objects.get(path, {}).values())
+            meta = {"resourceVersion": str(self._version)}
+            answer = {"apiVersion": "v1", "kind": "ThingList", "metadata": meta, "items": items}
+        return ApiResponse("application/json", orjson.dumps(answer))
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float
+    ) -> AsyncIterator[Stream]:
+        events: asyncio.Queue[bytes] = asyncio.Queue()
+        self._watches.setdefault(path, []).append(events)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            while True:
+                yield await events.get()
+
+        yield Stream("application/json", chunks())
+
+    def _patch(self, path: str, patch: Json) -> Json:
+        """Of annotations: nothing else is patched here."""
+        self.patches.append((asyncio.get_running_loop().time(), path))
+        old = self._objects[self._collections[path]][path]
+        annotations = {**old["metadata"].get("annotations", {}), **patch["metadata"]["annotations"]}
+        new = {**old, "metadata": {**old["metadata"], "annotations": annotations}}
+        self._commit(path, "MODIFIED", new)
+        return new
+
+    def _commit(self, path: str, event: str, obj: Json) -> None:
+        self._version += 1
+        obj["metadata"]["resourceVersion"] = str(self._version)
+        collection = self._collections[path]
+        self._objects[collection][path] = obj
+        for events in self._watches.get(collection, []):
+            events.put_nowait(orjson.dumps({"type": event, "object": obj}) + b"\n")

@@ -1,0 +1,90 @@
+"""A manager in its own process, as `scripts/manager` starts it, and what tests ask it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import urllib3
+
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.processes import Process
+
+START_TIMEOUT = 60.0
+"""Seconds to readiness; 2 on idle cores."""
+ROOT = Path(__file__).parents[3]
+
+
+class ManagerProcess:
+    """One run of the manager; a context manager, in which it is ready."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, *flags: str, name: str = "manager") -> None:
+        self.name = name
+        self._folder = folder
+        self._port = free_port()
+        self._command = [
+            *(sys.executable, "-m", "controllers.manager", "--kubeconfig", str(kubeconfig)),
+            *("--listen", LOOPBACK, "--admin-port", str(self._port), *flags),
+        ]
+        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+        self.process = self._start()
+
+    def __enter__(self) -> Self:
+        self.wait_until(lambda: self.status("/readyz") == 200, "ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.running:
+            self.process.stop()
+
+    def status(self, path: str) -> int:
+        """Of a GET on the admin port; 0 while nobody listens."""
+        try:
+            return self._http.request("GET", f"http://{LOOPBACK}:{self._port}{path}").status
+        except urllib3.exceptions.HTTPError:
+            return 0
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry these labels; 0 when there is none."""
+        page = self._http.request("GET", f"http://{LOOPBACK}:{self._port}/metrics").data.decode()
+        total = 0.0
+        for line in page.splitlines():
+            match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? ([^ ]+)", line)
+            if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
+                total += float(match[2])
+        return total
+
+    @property
+    def identity(self) -> str:
+        """The name under which it holds the Lease and writes; waits until it leads for the first time."""
+        line = self.process.wait_for_line(r" leads$", START_TIMEOUT)
+        return line.removesuffix(" leads").rpartition(" ")[2]
+
+    def leads(self) -> bool:
+        return self.process.running and self.metric("edgehub_manager_leader") == 1
+
+    @property
+    def resident(self) -> float:
+        """Memory in MB."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    def wait_until_leading(self) -> None:
+        self.wait_until(self.leads, "leading")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Ask until a condition, a function of nothing, holds."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while not condition():
+            if not self.process.running or time.monotonic() > deadline:
+                raise self.process.failure(f"is not {what}")
+            time.sleep(0.02)
+
+    def _start(self) -> Process:
+        return Process(self.name, self._command, self._folder, {"PYTHONPATH": str(ROOT)})

@@ -1,0 +1,44 @@
+"""Document 000's rules as tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from controllers.cluster.node_pools import Pool
+from controllers.cluster.services import Service
+from controllers.triggers.annotations import affected_nodes, topology_changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        (Service("n", "s"), Service("n", "s", topology="x"), True),
+        (Service("n", "s", topology="x"), Service("n", "s", topology="y"), True),
+        (Service("n", "s", topology="x"), Service("n", "s"), True),
+        (Service("n", "s", topology=""), Service("n", "s"), True),
+        (Service("n", "s", topology="x", version="1"), Service("n", "s", topology="x", version="2"), False),
+        (None, Service("n", "s", topology="x"), False),
+        (Service("n", "s", topology="x"), None, False),
+    ],
+)
+def test_a_topology_changed(old: Service | None, new: Service | None, changed: bool) -> None:
+    assert topology_changed(old, new) is changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "nodes"),
+    [
+        (Pool("p", nodes=("a", "b")), None, {"a", "b"}),
+        (Pool("p", nodes=("a", "b")), Pool("p", nodes=("a",)), {"a", "b"}),
+        (Pool("p", nodes=("a",)), Pool("p", nodes=("a", "b")), {"a", "b"}),
+        (Pool("p", nodes=("a",)), Pool("p", nodes=("b",)), {"a", "b"}),
+        (None, Pool("p", nodes=("a",)), {"a"}),
+        (Pool("p"), Pool("p", nodes=("a",), ready=1), {"a"}),
+        (Pool("p"), Pool("p", ready=0), set()),
+        (Pool("p", nodes=("a", "b")), Pool("p", nodes=("b", "a")), set()),
+        (Pool("p", nodes=("a",), ready=1), Pool("p", nodes=("a",), ready=0), set()),
+        (Pool("p"), None, set()),
+    ],
+)
+def test_the_nodes_of_a_change(old: Pool | None, new: Pool | None, nodes: set[str]) -> None:
+    assert affected_nodes(old, new) == nodes

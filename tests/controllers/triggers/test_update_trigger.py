@@ -1,0 +1,240 @@
+"""The trigger controllers: how the writes are spread, on a virtual clock; and on the real API server against an oracle,
+that after each random change exactly the right slices were touched."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from controllers.cluster.node_pools import NODEPOOL_TYPE
+from controllers.cluster.services import SERVICES
+from controllers.runtime.api import Api
+from controllers.runtime.controller import Context
+from controllers.runtime.events import EventRecorder
+from controllers.runtime.informer import Informers
+from controllers.settings import Settings
+from controllers.triggers.backends import triggered_at
+from controllers.triggers.endpointslices import EndpointSlicesTriggerController
+from controllers.triggers.update_trigger import BURST, RATE, is_met, trigger_value
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+from tests.controllers.support.pretended import PretendedCluster
+from tests.controllers.support.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes
+
+POOL_TOPOLOGIES = ["openyurt.io/nodepool", "kubernetes.io/zone"]
+TOPOLOGIES = [*POOL_TOPOLOGIES, "kubernetes.io/hostname", "garbage", None]
+
+
+class World:
+    """Some pools, nodes and services as the test made them: what the oracle knows."""
+
+    def __init__(self, scene: Scene, chance: random.Random) -> None:
+        self._scene, self._chance = scene, chance
+        self.pools = [scene.pool() for _ in range(2)]
+        self.pool_of: dict[str, str | None] = {scene.node(): None for _ in range(5)}
+        self.topology: dict[str, str | None] = {}
+        self.slices: dict[str, tuple[str, list[str]]] = {}
+        for _ in range(4):
+            topology = chance.choice(TOPOLOGIES)
+            service = scene.service(topology)
+            self.topology[service] = topology
+            for _ in range(2):
+                nodes = chance.sample(sorted(self.pool_of), chance.randint(0, 2))
+                self.slices[scene.slice(service, *nodes)] = (service, nodes)
+
+    def change(self) -> set[str]:
+        """One change; the slices that it concerns by document 000."""
+        return self._retopologise() if self._chance.random() < 0.4 else self._move()
+
+    def _retopologise(self) -> set[str]:
+        service = self._chance.choice(sorted(self.topology))
+        before, after = self.topology[service], self._chance.choice(TOPOLOGIES)
+        self.topology[service] = after
+        annotations = {TOPOLOGY: after, "other": str(self._chance.random())}
+        self._scene.admin.patch(
+            f"{self._scene.services}/{service}", {"metadata": {"annotations": annotations}}
+        )
+        return {name for name, (of, _) in self.slices.items() if of == service and before != after}
+
+    def _move(self) -> set[str]:
+        node = self._chance.choice(sorted(self.pool_of))
+        before, after = self.pool_of[node], self._chance.choice([*self.pools, None])
+        if before == after:
+            return set()
+        members = {each for each, pool in self.pool_of.items() if pool in {before, after} - {None}} | {node}
+        self.pool_of[node] = after
+        self._scene.relabel(node, after)
+        for pool in {before, after} - {None}:
+            assert pool is not None
+            wanted = sorted(each for each, of in self.pool_of.items() if of == pool)
+            self._scene.sees(POOLS, pool, has_nodes(wanted))
+        return {
+            name
+            for name, (service, nodes) in self.slices.items()
+            if self.topology[service] in POOL_TOPOLOGIES and members & set(nodes)
+        }
+
+
+SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
+MANY = 1000
+
+
+def service(name: str, topology: str) -> Json:
+    return {"metadata": {"namespace": "ns", "name": name, "annotations": {TOPOLOGY: topology}}}
+
+
+def endpoint_slice(name: str, service: str, *nodes: str) -> Json:
+    labels = {"kubernetes.io/service-name": service}
+    return {
+        "metadata": {"namespace": "ns", "name": name, "labels": labels},
+        "endpoints": [{"nodeName": node} for node in nodes],
+    }
+
+
+def pool(name: str, *nodes: str) -> Json:
+    """Counted; `uncounted` has no status."""
+    return {"metadata": {"name": name}, "status": {"nodes": list(nodes)}}
+
+
+def uncounted(name: str) -> Json:
+    return {"metadata": {"name": name}, "spec": {}}
+
+
+@asynccontextmanager
+async def triggering(cluster: PretendedCluster) -> AsyncIterator[EndpointSlicesTriggerController]:
+    """The controller of slices at work, its copies complete."""
+    api, informers = Api(cluster, lambda: 1.0), Informers(cluster)
+    controller = EndpointSlicesTriggerController(
+        Context(api, informers, EventRecorder(api, "test"), Settings())
+    )
+    tasks = [asyncio.ensure_future(each.run()) for each in informers]
+    # Of the virtual clock, which runs on while nothing happens.
+    async with asyncio.timeout(60):
+        for informer in informers:
+            await informer.synced.wait()
+    tasks.append(asyncio.ensure_future(controller.run()))
+    yield controller
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    controller.queue.close()
+
+
+def many() -> PretendedCluster:
+    """A Service with many slices."""
+    cluster = PretendedCluster()
+    cluster.put(SERVICES.type, service("web", "a"))
+    for number in range(MANY):
+        cluster.put(SLICES, endpoint_slice(f"web-{number}", "web", "n"))
+    return cluster
+
+
+@pytest.mark.looptime
+async def test_the_slices_of_one_event_are_spread_evenly() -> None:
+    cluster = many()
+    async with triggering(cluster):
+        cluster.put(SERVICES.type, service("web", "b"))
+        await asyncio.sleep(MANY / RATE + 1)
+    times = [at for at, _ in cluster.patches]
+    assert len({path for _, path in cluster.patches}) == len(times) == MANY
+    assert times[-1] - times[0] == pytest.approx((MANY - BURST) / RATE, abs=0.01)
+    # In no second more than the rate and, once, the burst.
+    assert all(times[n + int(RATE) + BURST] - times[n] >= 1 - 1e-6 for n in range(MANY - int(RATE) - BURST))
+
+
+@pytest.mark.looptime
+async def test_a_second_event_while_queued_costs_no_second_write() -> None:
+    cluster = many()
+    async with triggering(cluster) as controller:
+        cluster.put(SERVICES.type, service("web", "b"))
+        cluster.put(SERVICES.type, service("web", "c"))
+        await asyncio.sleep(MANY / 2 / RATE)
+        early = len(cluster.patches)
+        assert MANY * 0.4 < early < MANY * 0.6
+        cluster.put(SERVICES.type, service("web", "d"))
+        await asyncio.sleep(2 * MANY / RATE)
+        assert not controller.busy()
+    writes = Counter(path for _, path in cluster.patches)
+    # Those touched before the last event are touched again after it, the others only once.
+    first = [path for _, path in cluster.patches[:early]]
+    assert {path for path in writes if writes[path] == 2} == set(first)
+    assert len(writes) == MANY
+    assert max(writes.values()) == 2
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("before", "after", "touched"),
+    [
+        (uncounted("p"), pool("p", "a", "b"), {"on-a", "on-b"}),
+        (uncounted("p"), pool("p"), set()),
+        (pool("p"), pool("p", "a"), {"on-a"}),
+        (pool("p", "a"), pool("p", "a", "b"), {"on-a", "on-b"}),
+        (pool("p", "a", "b"), pool("p", "b"), {"on-a", "on-b"}),
+        (pool("p", "a"), pool("p", "a"), set()),
+        (pool("p", "a"), None, {"on-a"}),
+    ],
+    ids=["first count", "first count of none", "first node", "joins", "leaves", "same", "deleted"],
+)
+async def test_what_a_pool_s_change_touches(before: Json, after: Json | None, touched: set[str]) -> None:
+    cluster = PretendedCluster()
+    cluster.put(SERVICES.type, service("pooled", POOL_TOPOLOGY))
+    cluster.put(SERVICES.type, service("other", "kubernetes.io/hostname"))
+    for node in "abc":
+        cluster.put(SLICES, endpoint_slice(f"on-{node}", "pooled", node))
+        cluster.put(SLICES, endpoint_slice(f"other-{node}", "other", node))
+    cluster.put(NODEPOOL_TYPE, before)
+    async with triggering(cluster) as controller:
+        await asyncio.sleep(5)
+        assert cluster.patches == []
+        if after is None:
+            cluster.delete(NODEPOOL_TYPE, "p")
+        else:
+            cluster.put(NODEPOOL_TYPE, after)
+        await asyncio.sleep(5)
+        assert not controller.busy()
+    assert sorted(path.rpartition("/")[2] for _, path in cluster.patches) == sorted(touched)
+
+
+def newer_than(scene: Scene, stamp: str) -> Callable[[Json], bool]:
+    return lambda obj: scene.stamp(obj) > stamp
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("manager")
+@pytest.mark.parametrize("seed", range(3))
+def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
+    world = World(scene, random.Random(seed))
+    scene.barrier()
+    stamps = dict.fromkeys(world.slices, "")
+    touched = 0
+    for _ in range(10):
+        expected = world.change()
+        for name in sorted(expected):
+            before = stamps[name]
+            scene.sees(scene.slices, name, newer_than(scene, before))
+        scene.barrier()
+        now = {name: scene.trigger(scene.slices, name) for name in world.slices}
+        assert {name for name in now if now[name] != stamps[name]} == expected
+        stamps = now
+        touched += len(expected)
+    assert touched > 0
+
+
+def test_a_value_is_a_time_to_the_microsecond() -> None:
+    moment = datetime(2026, 11, 21, 10, 0, 0, 42, tzinfo=UTC)
+    assert trigger_value(moment) == "2026-11-21T10:00:00.000042Z"
+    assert triggered_at(trigger_value(moment)) == moment.timestamp()
+
+
+@pytest.mark.parametrize(("age", "met"), [(20.0, False), (5.0, True), (-5.0, True), (-1e9, False)])
+def test_a_demand_is_met_by_a_later_touch(age: float, met: bool) -> None:
+    now = time.time()
+    assert is_met(now - 10, now - age) is met

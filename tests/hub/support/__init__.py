@@ -1,0 +1,1 @@
+"""Helpers of the tests of a whole hub: its process, raw clients, outages."""

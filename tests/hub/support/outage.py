@@ -1,0 +1,87 @@
+"""A hub behind a link to the cloud that a test can take away, and requests as a node's component makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from tests.cloud.link import Link
+from tests.hub.support.process import Hub
+
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+NOTICE = 6.0
+"""Seconds in which DESIGN wants a black hole noticed."""
+STARTED = 60.0
+"""Seconds that components may take on loaded cores; they need two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client gets."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """The hub and its link."""
+
+    hub: Hub
+    link: Link
+
+    def leave(self) -> None:
+        """Refuse connections, and return when the hub has noticed."""
+        self.link.refuse()
+        self.hub.wait_for_metric("edgehub_server_up", 0, 20)
+
+    def come_back(self) -> None:
+        self.link.carry()
+        self.hub.wait_for_metric("edgehub_server_up", 1, 20)
+
+    async def begin(self) -> None:
+        await asyncio.to_thread(self.leave)
+
+    async def end(self) -> None:
+        await asyncio.to_thread(self.come_back)
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """The cloud is away within this block."""
+        await self.begin()
+        try:
+            yield
+        finally:
+            await self.end()
+
+    async def ask(
+        self,
+        path: str,
+        accept: str = JSON,
+        component: str = "kubelet",
+        *,
+        method: str = "GET",
+        body: Any = None,
+        content_type: str = JSON,
+    ) -> Answer:
+        """The answer to one request; a body that is not bytes is sent as JSON."""
+        headers = {"Accept": accept, "User-Agent": f"{component}/v1", "Accept-Encoding": "gzip"}
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = content_type
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, self.hub.url + path, headers=headers, data=data) as answer,
+        ):
+            return Answer(answer.status, dict(answer.headers), await answer.read())

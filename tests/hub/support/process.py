@@ -1,0 +1,158 @@
+"""A hub in its own process, as `scripts/hub` starts it, on free loopback ports."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+import urllib3
+
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.processes import Process, ProcessFailedError
+
+START_TIMEOUT = 30.0
+"""Seconds to readiness; 1.5 on idle cores."""
+SLACK = 4.0
+"""Seconds that a busy machine may add to what is to happen at once. What goes wrong takes ten, or never happens."""
+ROOT = Path(__file__).parents[3]
+
+
+class Hub:
+    """One run of the hub. A context manager; `restart` keeps ports and state."""
+
+    def __init__(
+        self,
+        folder: Path,
+        server: str,
+        *,
+        node: str = "node-1",
+        kubeconfig: Path | None = None,
+        flags: tuple[str, ...] = (),
+        program: tuple[str, ...] = (),
+        inside: tuple[str, ...] = (),
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`program` is a module, with arguments, to run in place of `scripts/hub`; `inside` is what the command begins
+        with, to run it on a disk of its own; `env` is added to the environment.
+        """
+        self.folder = folder
+        self.node = node
+        self.port, self.tls_port, self.admin_port = free_port(), free_port(), free_port()
+        self.url = f"http://{LOOPBACK}:{self.port}"
+        self.tls_url = f"https://{LOOPBACK}:{self.tls_port}"
+        self.admin_url = f"http://{LOOPBACK}:{self.admin_port}"
+        self.state = folder / "state"
+        self._flags = (
+            *("--server", server, "--node", node, "--state-dir", str(self.state), "--peer-port", "0"),
+            *(
+                "--port",
+                str(self.port),
+                "--tls-port",
+                str(self.tls_port),
+                "--admin-port",
+                str(self.admin_port),
+            ),
+            *(("--kubeconfig", str(kubeconfig)) if kubeconfig else ()),
+            *flags,
+        )
+        self._program = program
+        self._inside = inside
+        self._env = env
+        self._process: Process | None = None
+        self._http = urllib3.PoolManager(retries=False, timeout=10.0)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def process(self) -> Process:
+        if self._process is None:
+            raise RuntimeError("the hub is not running")
+        return self._process
+
+    @property
+    def authority(self) -> Path:
+        """The CA of the TLS port."""
+        return self.state / "pki" / "ca.crt"
+
+    def start(self, *, ready: bool = True) -> None:
+        """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
+        command = [*self._inside, *started, *self._flags]
+        self._process = Process("hub", command, self.folder, {"PYTHONPATH": str(ROOT), **self._env})
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._answers("/readyz" if ready else "/healthz"):
+            if not self.process.running or time.monotonic() > deadline:
+                raise self.process.failure("did not become ready")
+            time.sleep(0.02)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        process, self._process = self._process, None
+        return process.stop() if process is not None else 0
+
+    def kill(self) -> None:
+        """As a crash."""
+        self.process.kill()
+        self._process = None
+
+    def admin(self, path: str) -> str:
+        """What the admin port says to a GET."""
+        return self._http.request("GET", self.admin_url + path).data.decode()
+
+    def debug(self, page: str) -> object:
+        return self._http.request(
+            "GET", f"{self.admin_url}/debug/{page}", headers={"Accept": "application/json"}
+        ).json()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry these labels; 0 when there is none."""
+        total = 0.0
+        for line in self.admin("/metrics").splitlines():
+            match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? ([^ ]+)", line)
+            if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
+                total += float(match[2])
+        return total
+
+    def wait_for_metric(self, name: str, wanted: float, timeout: float, **labels: str) -> None:
+        """Return when a metric has a value; another process cannot tell when it has."""
+        deadline = time.monotonic() + timeout
+        while (found := self.metric(name, **labels)) != wanted:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} is {found:g} after {timeout:g} s, not {wanted:g}")
+            time.sleep(0.05)
+
+    def wait_until_kept(self, text: str, count: int, timeout: float = 10.0) -> None:
+        """Return when so many values on the disk hold this text; another process cannot tell when they do."""
+        deadline = time.monotonic() + timeout
+        while (found := self._kept(text)) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{found} values hold {text} after {timeout:g} s, not {count}")
+            time.sleep(0.02)
+
+    def _kept(self, text: str) -> int:
+        database = (self.state / "cache" / "cache.db").as_uri()
+        with contextlib.closing(sqlite3.connect(f"{database}?mode=ro", uri=True)) as disk:
+            values = disk.execute("SELECT count(*) FROM Cache WHERE instr(value, ?)", (text.encode(),))
+            return int(values.fetchone()[0])
+
+    def _answers(self, path: str) -> bool:
+        try:
+            return self._http.request("GET", self.admin_url + path).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+
+__all__ = ["Hub", "ProcessFailedError"]

@@ -1,0 +1,28 @@
+"""Delays double to a limit, carry jitter, and begin anew after a good while."""
+
+from kube.concurrency.backoff import FORGET_AFTER, Backoff
+
+
+def test_delays_double_up_to_the_last() -> None:
+    backoff = Backoff(first=1.0, last=5.0, clock=lambda: 0.0, jitter=lambda: 0.0)
+    assert [backoff.next() for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def test_jitter_stretches_a_delay_by_up_to_its_own_length() -> None:
+    backoff = Backoff(first=1.0, last=5.0, clock=lambda: 0.0, jitter=lambda: 0.5)
+    assert backoff.next() == 1.5
+
+
+def test_a_good_while_without_failures_is_forgiven() -> None:
+    now = 0.0
+    backoff = Backoff(first=1.0, last=5.0, clock=lambda: now, jitter=lambda: 0.0)
+    assert [backoff.next(), backoff.next()] == [1.0, 2.0]
+    now += FORGET_AFTER + 1
+    assert backoff.next() == 1.0
+
+
+def test_what_is_forgotten_counts_no_more() -> None:
+    backoff = Backoff(first=1.0, last=5.0, clock=lambda: 0.0, jitter=lambda: 0.0)
+    assert [backoff.next(), backoff.next()] == [1.0, 2.0]
+    backoff.forget()
+    assert [backoff.next(), backoff.next()] == [1.0, 2.0]

@@ -1,0 +1,47 @@
+"""A beat wakes those who wait, and only those."""
+
+import asyncio
+
+import pytest
+
+from kube.concurrency.pulse import Pulse
+
+
+async def test_a_beat_wakes_all_who_wait_now() -> None:
+    pulse = Pulse()
+    waiting = [pulse.wait() for _ in range(3)]
+    await asyncio.sleep(0)
+    pulse.beat()
+    await asyncio.wait_for(asyncio.gather(*waiting), 1)
+    late = pulse.wait()
+    await asyncio.sleep(0)
+    assert not late.done()
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+
+
+async def test_a_beat_in_the_same_turn_is_not_missed() -> None:
+    """Who waits for several things makes a future of each, and awaits them a turn later."""
+    pulse = Pulse()
+    waiting = asyncio.ensure_future(pulse.wait())
+    pulse.beat()
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_who_has_left_is_forgotten() -> None:
+    pulse = Pulse()
+    pulse.wait().cancel()
+    await asyncio.sleep(0)
+    assert not pulse._waiters
+
+
+async def test_one_who_gives_up_does_not_disturb_the_others() -> None:
+    pulse = Pulse()
+    patient, hasty = pulse.wait(), pulse.wait()
+    await asyncio.sleep(0)
+    hasty.cancel()
+    await asyncio.sleep(0)
+    pulse.beat()
+    await asyncio.wait_for(patient, 1)
+    assert hasty.cancelled()

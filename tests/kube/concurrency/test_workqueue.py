@@ -1,0 +1,159 @@
+"""The work queue: once, never twice at a time, again later; against a model and on a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.concurrency.workqueue import Bucket, Queue
+
+
+async def taken(queue: Queue[str]) -> list[str]:
+    """All keys that are ready now."""
+    keys = []
+    while len(queue):
+        try:
+            async with asyncio.timeout(0.0001):
+                keys.append(await queue.get())
+        except TimeoutError:
+            break
+    return keys
+
+
+@pytest.mark.looptime
+async def test_a_key_waits_once_in_the_order_of_coming() -> None:
+    queue: Queue[str] = Queue()
+    for key in "abab":
+        queue.add(key)
+    assert len(queue) == 2
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+@pytest.mark.looptime
+async def test_a_key_that_is_worked_on_comes_again_after() -> None:
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+    assert await taken(queue) == []
+    queue.done("a")
+    assert await taken(queue) == ["a"]
+    queue.done("a")
+    assert queue.idle
+
+
+@pytest.mark.looptime
+async def test_who_waits_is_woken() -> None:
+    queue: Queue[str] = Queue()
+    waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    queue.add("b")
+    done, rest = await asyncio.wait(waiting, timeout=1)
+    assert {each.result() for each in done} == {"a", "b"}
+    for each in rest:
+        each.cancel()
+    await asyncio.wait(rest)
+
+
+@pytest.mark.looptime
+async def test_a_worker_that_is_cancelled_takes_no_key_with_it() -> None:
+    queue: Queue[str] = Queue()
+    waiting = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    queue.add("a")
+    assert await taken(queue) == ["a"]
+
+
+@pytest.mark.looptime
+async def test_of_two_delays_the_shorter_counts() -> None:
+    loop = asyncio.get_running_loop()
+    queue: Queue[str] = Queue()
+    queue.add_after("a", 10)
+    queue.add_after("a", 3)
+    queue.add_after("a", 7)
+    assert (len(queue), queue.delayed) == (0, 1)
+    assert await queue.get() == "a"
+    assert loop.time() == pytest.approx(3)
+    assert queue.delayed == 0
+
+
+@pytest.mark.looptime
+async def test_an_addition_ends_a_delay() -> None:
+    queue: Queue[str] = Queue()
+    queue.add_after("a", 10)
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.done("a")
+    queue.add("b")
+    queue.add_after("b", 1)
+    assert queue.delayed == 0
+    await asyncio.sleep(20)
+    assert await taken(queue) == ["b"]
+
+
+@pytest.mark.looptime
+async def test_retries_wait_longer_each_time_until_forgotten() -> None:
+    queue: Queue[str] = Queue(first=1, last=10)
+    delays = []
+    for _ in range(6):
+        delays.append(queue.retry("a"))
+        await queue.get()
+        queue.done("a")
+    assert delays == [1, 2, 4, 8, 10, 10]
+    assert (queue.retries("a"), queue.retries("b")) == (6, 0)
+    queue.forget("a")
+    assert queue.retry("a") == 1
+    queue.close()
+
+
+@pytest.mark.looptime
+async def test_a_thousand_failures_are_no_trouble() -> None:
+    queue: Queue[str] = Queue()
+    for _ in range(2000):
+        queue.retry("a")
+    assert queue.delayed == 1
+    queue.close()
+    assert queue.delayed == 0
+
+
+@pytest.mark.looptime
+async def test_a_bucket_spreads_what_exceeds_the_burst() -> None:
+    bucket = Bucket(rate=10, burst=2)
+    assert [round(bucket.reserve(), 6) for _ in range(4)] == [0, 0, 0.1, 0.2]
+    await asyncio.sleep(1)
+    assert [round(bucket.reserve(), 6) for _ in range(3)] == [0, 0, 0.1]
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "get", "done"]), st.sampled_from("abc")), max_size=60)
+
+
+@given(STEPS)
+def test_no_key_is_lost_or_worked_on_twice_at_once(steps: list[tuple[str, str]]) -> None:
+    async def run() -> None:
+        queue: Queue[str] = Queue()
+        wanted: set[str] = set()
+        working: set[str] = set()
+        for step, key in steps:
+            if step == "add":
+                queue.add(key)
+                wanted.add(key)
+            elif step == "done" and key in working:
+                queue.done(key)
+                working.discard(key)
+            elif step == "get" and wanted - working:
+                got = await queue.get()
+                assert got in wanted
+                assert got not in working
+                wanted.discard(got)
+                working.add(got)
+            assert len(queue) == len(wanted)
+
+    asyncio.run(run())

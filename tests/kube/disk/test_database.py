@@ -1,0 +1,311 @@
+"""The store: what is written is read, after a crash, on a full disk, and when the file is garbage."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import diskcache
+import pytest
+
+from kube.disk.database import Batch, Disk, DiskError, Meta, NotKept, SetAside, open_cache
+
+STORM = """
+import sys
+from pathlib import Path
+from kube.disk.database import Batch, Disk
+disk = Disk(Path(sys.argv[1]))
+disk.open()
+version = max([meta["version"] for meta in disk.metas.values()], default=0)
+print("open", flush=True)
+while True:
+    version += 1
+    # Each version has its number as every object's content and as the number of objects, so a torn copy shows.
+    puts = {("ns", f"n{each}"): str(version).encode() * 400 for each in range(version % 20)}
+    disk.write(Batch("s", {"version": version}, puts, whole=True))
+"""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "cache")
+    made.open()
+    yield made
+    made.close()
+
+
+def raws(disk: Disk, source: str = "s") -> list[bytes]:
+    read = disk.read(source)
+    assert read is not None
+    return sorted(read[1])
+
+
+def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}, whole=True))
+    disk.write(Batch("s", {"version": 2}, {("", "3"): b"z"}, [("a", "1")]))
+    disk.close()
+    disk.open()
+    read = disk.read("s")
+    assert read is not None
+    assert read[0] == {"version": 2}
+    assert raws(disk) == [b"y", b"z"]
+
+
+def test_an_empty_list_is_known_and_another_source_is_not(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {}, whole=True))
+    assert disk.read("s") == ({"version": 1}, [])
+    assert disk.read("other") is None
+
+
+def test_a_change_without_a_base_is_refused(disk: Disk) -> None:
+    with pytest.raises(NotKept):
+        disk.write(Batch("s", {"version": 2}, {("a", "1"): b"x"}))
+    assert disk.read("s") is None
+
+
+def test_a_source_is_dropped(disk: Disk) -> None:
+    for name in ("s", "t"):
+        disk.write(Batch(name, {"version": 1}, {("a", "1"): name.encode()}, whole=True))
+    disk.drop("s")
+    disk.close()
+    disk.open()
+    assert disk.read("s") is None
+    assert raws(disk, "t") == [b"t"]
+
+
+def test_named_values(disk: Disk) -> None:
+    disk.put("table", {"a": b"1", "b": b"2"})
+    disk.put("tab", {"c": b"3"})
+    disk.put("table", {"a": None})
+    assert disk.values("table") == {"b": b"2"}
+    assert (disk.value("table", "b"), disk.value("table", "a")) == (b"2", None)
+
+
+def test_only_the_owner_may_read(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"secret"}, whole=True))
+    assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in disk.folder.iterdir()}
+    assert set(modes.values()) == {0o600}, modes
+
+
+@pytest.mark.parametrize("garbage", [b"no database at all" * 500, b"SQLite format 3\x00" + b"\xff" * 5000])
+def test_a_corrupt_file_is_set_aside(disk: Disk, garbage: bytes) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+    disk.close()
+    for path in disk.folder.iterdir():
+        path.write_bytes(garbage)
+    disk.open()
+    assert disk.read("s") is None
+    disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}, whole=True))
+    assert raws(disk) == [b"y"]
+    assert (disk.folder.parent / "cache.unreadable" / "cache.db").exists()
+
+
+def test_a_store_of_another_format_is_set_aside(disk: Disk) -> None:
+    disk.close()
+    with open_cache(disk.folder) as cache:
+        cache.set("format", b"1")
+    disk.open()
+    assert not disk.metas
+    assert (disk.folder.parent / "cache.unreadable").exists()
+
+
+class FullDisk:
+    """A diskcache whose disk is full as long as `full`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cache = open_cache(folder)
+        self.full = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._cache, name)
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def set(self, key: str, value: bytes) -> None:
+        if self.full:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        self._cache.set(key, value)
+
+
+def test_a_full_disk_leaves_the_last_good_copy_and_is_used_again_when_there_is_space(tmp_path: Path) -> None:
+    made: list[FullDisk] = []
+
+    def opener(folder: Path) -> diskcache.Cache:
+        made.append(FullDisk(folder))
+        return made[-1]
+
+    disk = Disk(tmp_path / "cache", opener)
+    disk.open()
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"old", ("a", "2"): b"old"}, whole=True))
+    made[0].full = True
+    with pytest.raises(DiskError, match="full"):
+        disk.write(Batch("s", {"version": 2}, {("a", "1"): b"new"}, [("a", "2")]))
+    assert raws(disk) == [b"old", b"old"]
+    made[0].full = False
+    disk.write(Batch("s", {"version": 3}, {("a", "1"): b"new"}, whole=True))
+    assert raws(disk) == [b"new"]
+    disk.close()
+
+
+def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: Path) -> None:
+    broken = [True]
+
+    def opener(folder: Path) -> diskcache.Cache:
+        if broken[0]:
+            raise OSError(30, "Read-only file system")
+        return open_cache(folder)
+
+    disk = Disk(tmp_path / "cache", opener)
+    with pytest.raises(DiskError, match="Read-only"):
+        disk.open()
+    broken[0] = False
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+    assert raws(disk) == [b"x"]
+    disk.close()
+
+
+@pytest.mark.timeout(180)
+def test_killed_at_random_moments_of_a_write_storm_every_copy_is_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    last = 0
+    for number in range(50):
+        with subprocess.Popen([sys.executable, "-c", STORM, str(folder)], stdout=subprocess.PIPE) as storm:
+            assert storm.stdout is not None
+            assert storm.stdout.readline() == b"open\n"
+            time.sleep((number * 7 % 40) / 1000)
+            storm.send_signal(signal.SIGKILL)
+        disk = Disk(folder)
+        disk.open()
+        read = disk.read("s")
+        if read is not None:
+            version = read[0]["version"]
+            assert version >= last
+            last = version
+            assert sorted(read[1]) == [str(version).encode() * 400] * (version % 20)
+        disk.close()
+    assert last > 50
+    assert not (tmp_path / "cache.unreadable").exists()
+
+
+@pytest.mark.timeout(120)
+def test_fifty_thousand_objects(disk: Disk) -> None:
+    puts = {("ns", f"n{each}"): b"x" * 1000 for each in range(50_000)}
+    disk.write(Batch("s", {"version": 1}, puts, whole=True))
+    disk.close()
+    disk.open()
+    assert len(raws(disk)) == 50_000
+
+
+def object_key(source: str, name: str) -> str:
+    """The key of object a/name in diskcache."""
+    return "\x00".join(("o", source, "a", name))
+
+
+def test_what_another_row_shows_is_not_shown(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}, whole=True))
+    disk.write(Batch("t", {"version": 1}, {("a", "1"): b"z"}, whole=True))
+    disk.close()
+    with open_cache(disk.folder) as cache:
+        cache.set(object_key("s", "1"), cache.get(object_key("s", "2")))
+    assert disk.read("s") is None
+    assert raws(disk, "t") == [b"z"]
+
+
+def test_a_row_that_is_gone_makes_no_smaller_copy(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}, whole=True))
+    disk.close()
+    with open_cache(disk.folder) as cache:
+        assert cache.delete(object_key("s", "1"))
+    assert disk.read("s") is None
+
+
+def damage(folder: Path, random: Random) -> None:
+    """What a bad disk, or a bad shutdown, does to one of the files."""
+    path = random.choice([each for each in folder.iterdir() if each.stat().st_size])
+    content = bytearray(path.read_bytes())
+    page = random.randrange(0, len(content), 4096)
+    match random.choice(["page", "zeros", "bits", "short", "header", "swap"]):
+        case "page":
+            content[page : page + 4096] = random.randbytes(len(content[page : page + 4096]))
+        case "zeros":
+            content[page : page + 4096] = bytes(len(content[page : page + 4096]))
+        case "bits":
+            for _ in range(20):
+                content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        case "short":
+            del content[random.randrange(len(content)) :]
+        case "header":
+            content[:100] = random.randbytes(100)
+        case "swap":
+            other = random.randrange(0, len(content), 4096)
+            content[page : page + 4096], content[other : other + 4096] = (
+                content[other : other + 4096],
+                content[page : page + 4096],
+            )
+    path.write_bytes(content)
+
+
+@pytest.mark.timeout(120)
+def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+    kept: dict[str, tuple[Meta, list[bytes]]] = {}
+    original = Disk(tmp_path / "cache")
+    for source in ("s", "t", "u"):
+        puts = {("ns", f"n{each}"): f"{source}{each}".encode() * 200 for each in range(60)}
+        original.write(Batch(source, {"version": 7}, puts, whole=True))
+        kept[source] = ({"version": 7}, sorted(puts.values()))
+    log = (tmp_path / "cache" / "cache.db-wal").read_bytes()
+    original.close()
+    shown = 0
+    for seed in range(200):
+        random = Random(seed)
+        shutil.copytree(tmp_path / "cache", tmp_path / "damaged", dirs_exist_ok=True)
+        if seed % 2:
+            (tmp_path / "damaged" / "cache.db-wal").write_bytes(log)
+        damage(tmp_path / "damaged", random)
+        disk = Disk(tmp_path / "damaged")
+        for source, whole in kept.items():
+            read = disk.read(source)
+            if read is not None:
+                shown += 1
+                assert (read[0], sorted(read[1])) == whole, f"seed {seed}"
+        disk.values("table")
+        # Damage may show at the write: then there is a new store, and the next one works.
+        with contextlib.suppress(SetAside):
+            disk.write(Batch("new", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+        disk.write(Batch("new", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+        assert raws(disk, "new") == [b"x"]
+        disk.close()
+        shutil.rmtree(tmp_path / "damaged")
+    assert shown > 100
+
+
+def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+    other = sqlite3.connect(disk.folder / "cache.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(DiskError, match="locked"):
+        disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}))
+    # What is there is read meanwhile, by a hub that starts as well.
+    started = Disk(disk.folder)
+    for each in (disk, started):
+        assert raws(each) == [b"x"]
+    with pytest.raises(DiskError, match="locked"):
+        started.write(Batch("s", {"version": 2}, {("a", "1"): b"z"}))
+    started.close()
+    other.execute("ROLLBACK")
+    other.close()
+    disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}))
+    assert raws(disk) == [b"y"]

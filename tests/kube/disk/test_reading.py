@@ -1,0 +1,202 @@
+"""A store on a disk that is really full or read-only: read as it is, and used as usual when it can be written again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from tests.cloud.small_disk import SmallDisk
+
+ROOT = Path(__file__).parents[3]
+USER = """
+import json, sys
+from pathlib import Path
+from kube.disk.database import Batch, Disk, DiskError
+disk = Disk(Path(sys.argv[1]))
+
+def do(word, number):
+    match word:
+        case "write":
+            puts = {("ns", f"n{each}"): str(number).encode() * 400 for each in range(number)}
+            disk.write(Batch("s", {"version": number}, puts, whole=True))
+            disk.put("table", {"name": str(number).encode()})
+        case "open":
+            disk.open()
+        case "close":
+            disk.close()
+            return None
+    read = disk.read("s")
+    values = disk.values("table")
+    assert disk.value("table", "name") == values.get("name")
+    return read and [read[0]["version"], len(read[1]), len(set(read[1])), values["name"].decode()], disk.lost
+
+for line in sys.stdin:
+    word, number = line.split()
+    try:
+        print(json.dumps(do(word, int(number))), flush=True)
+    except DiskError as error:
+        print(json.dumps(str(error)), flush=True)
+"""
+"""Does to a store what it is told, and tells what it reads then: version, objects, kinds of objects, a value."""
+
+
+class User:
+    """A process on the small disk with the store open."""
+
+    def __init__(self, disk: SmallDisk) -> None:
+        command = (*disk.inside, sys.executable, "-c", USER, str(disk.folder / "cache"))
+        self._process = subprocess.Popen(
+            command,
+            env={"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def told(self, word: str, number: int = 0) -> Any:
+        """What it says; a text is a DiskError."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{word} {number}\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
+def of(version: int) -> object:
+    """What is told of a whole copy: that many objects, all alike, and nothing lost."""
+    return [[version, version, 1, str(version)], 0]
+
+
+type Fault = tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None], str]
+FAULTS: dict[str, Fault] = {
+    "full": (SmallDisk.fill, SmallDisk.make_room, "full|disk I/O error|No space"),
+    "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable, "Read-only|readonly"),
+}
+"""What makes a disk so, what mends it, and what is said of it."""
+
+
+@pytest.fixture(params=FAULTS)
+def fault(request: pytest.FixtureRequest) -> Fault:
+    found: Fault = FAULTS[request.param]
+    return found
+
+
+def keep(disk: SmallDisk, version: int, *, closed: bool) -> None:
+    """Leave a copy by a process that ends, or is killed."""
+    with User(disk) as user:
+        assert user.told("write", version) == of(version)
+        if closed:
+            user.told("close")
+    assert (log_size(disk) == 0) == closed
+
+
+def log_size(disk: SmallDisk) -> int:
+    log = disk.seen / "cache" / "cache.db-wal"
+    return log.stat().st_size if log.exists() else 0
+
+
+def overwrite(path: Path, old: bytes, new: bytes) -> None:
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_is_there_is_read_and_writing_goes_on_when_it_can(
+    small_disk: SmallDisk, fault: Fault, closed: bool
+) -> None:
+    breaks, mends, said = fault
+    keep(small_disk, 7, closed=closed)
+    breaks(small_disk)
+    with User(small_disk) as user:
+        assert user.told("open") == of(7)
+        for _ in range(2):
+            assert re.search(said, user.told("write", 8))
+            assert user.told("read") == of(7)
+        mends(small_disk)
+        assert user.told("read") == of(7)
+        assert user.told("write", 9) == of(9)
+    with User(small_disk) as user:
+        assert user.told("open") == of(9)
+
+
+def test_a_disk_that_becomes_full_is_read_on(small_disk: SmallDisk) -> None:
+    with User(small_disk) as user:
+        assert user.told("write", 7) == of(7)
+        small_disk.fill()
+        assert re.search("full|I/O", user.told("write", 5000))
+        assert user.told("read") == of(7)
+        small_disk.make_room()
+        assert user.told("write", 8) == of(8)
+
+
+def test_a_store_that_nobody_understands_stays_where_it_is(small_disk: SmallDisk, fault: Fault) -> None:
+    breaks, mends, _ = fault
+    keep(small_disk, 7, closed=True)
+    overwrite(small_disk.seen / "cache" / "cache.db", b"SQLite format 3", b"no such format.")
+    breaks(small_disk)
+    with User(small_disk) as user:
+        for word in ("open", "write"):
+            assert isinstance(user.told(word), str)
+        assert not (small_disk.seen / "cache.unreadable").exists()
+        mends(small_disk)
+        assert user.told("open") == [None, 1]
+        assert (small_disk.seen / "cache.unreadable" / "cache.db").exists()
+        assert user.told("write", 8)[0] == [8, 8, 1, "8"]
+
+
+def test_what_the_log_may_have_changed_is_not_read_without_it(small_disk: SmallDisk) -> None:
+    keep(small_disk, 7, closed=True)
+    keep(small_disk, 8, closed=False)
+    # Nothing of SQLite's leaves a log alone; without its index it cannot be read where none can be made.
+    (small_disk.seen / "cache" / "cache.db-shm").unlink()
+    small_disk.make_read_only()
+    with User(small_disk) as user:
+        assert isinstance(user.told("open"), str)
+        small_disk.make_writable()
+        assert user.told("open") == of(8)
+
+
+def test_an_index_that_a_power_cut_left_empty_needs_no_room(small_disk: SmallDisk, fault: Fault) -> None:
+    breaks, _, _ = fault
+    keep(small_disk, 7, closed=False)
+    os.truncate(small_disk.seen / "cache" / "cache.db-shm", 0)
+    breaks(small_disk)
+    with User(small_disk) as user:
+        assert user.told("open") == of(7)
+
+
+def test_a_damaged_value_is_not_shown(small_disk: SmallDisk) -> None:
+    keep(small_disk, 7, closed=True)
+    overwrite(small_disk.seen / "cache" / "cache.db", b"7" * 400, b"7" * 399 + b"8")
+    small_disk.make_read_only()
+    with User(small_disk) as user:
+        assert user.told("open") == [None, 0]
+
+
+def test_where_nothing_was_kept_there_is_nothing(small_disk: SmallDisk, fault: Fault) -> None:
+    breaks, mends, said = fault
+    breaks(small_disk)
+    with User(small_disk) as user:
+        assert re.search(said, user.told("open"))
+        mends(small_disk)
+        assert user.told("write", 8) == of(8)

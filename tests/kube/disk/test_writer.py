@@ -1,0 +1,56 @@
+"""The thread of the disk: results come back in order, and nobody waits for a disk that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kube.disk.database import DiskError
+from kube.disk.writer import MAX_WAITING, DiskBusy, DiskWriter
+
+
+@pytest.fixture
+def writer() -> Iterator[DiskWriter]:
+    made = DiskWriter()
+    yield made
+    made.close(lambda: None)
+
+
+async def test_results_and_errors_come_back(writer: DiskWriter) -> None:
+    def fail() -> None:
+        raise DiskError("full")
+
+    assert await writer.do(lambda: 1) == 1
+    with pytest.raises(DiskError, match="full"):
+        await writer.do(fail)
+    assert await writer.do(lambda: 2) == 2
+
+
+async def test_work_is_done_in_its_order(writer: DiskWriter) -> None:
+    done: list[int] = []
+    await asyncio.gather(*(writer.do(functools.partial(done.append, each)) for each in range(50)))
+    assert done == list(range(50))
+
+
+async def test_a_disk_that_stands_still_refuses_at_once() -> None:
+    writer, released = DiskWriter(), threading.Event()
+    waiting = [asyncio.create_task(writer.do(released.wait)) for _ in range(MAX_WAITING + 1)]
+    await asyncio.sleep(0)
+    while writer.waiting < MAX_WAITING:
+        waiting.append(asyncio.create_task(writer.do(released.wait)))
+        await asyncio.sleep(0)
+    with pytest.raises(DiskBusy):
+        await writer.do(lambda: None)
+    released.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    writer.close(lambda: None)
+
+
+async def test_the_last_work_is_done_at_the_end() -> None:
+    writer, done = DiskWriter(), threading.Event()
+    writer.close(done.set)
+    assert done.is_set()

@@ -1,0 +1,393 @@
+"""The client: what it sends, how it unpacks, and whose fault it takes a failure for."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from kube.errors import StatusError, forbidden
+from kube.http.client import THREAD_THRESHOLD, Client, Unreachable
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.sessions import new_session
+
+type Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+type Serve = Callable[[Handler], Awaitable[Client]]
+
+GZIP = {"Content-Encoding": "gzip"}
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Answers all requests by a handler; what is returned is a client of that server."""
+    session = new_session()
+    runners: list[web.ServerRunner] = []
+
+    async def start(handler: Handler) -> Client:
+        runner = web.ServerRunner(
+            web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=0.01
+        )
+        runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return Client(session, f"http://127.0.0.1:{runner.addresses[0][1]}/", {"X-Own": "1"})
+
+    yield start
+    await session.close()
+    for runner in runners:
+        await runner.cleanup()
+
+
+def answering(
+    body: bytes, status: int = 200, content_type: str = "application/json", **headers: str
+) -> Handler:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=body, status=status, headers={"Content-Type": content_type, **named})
+
+    return handler
+
+
+def streaming(*parts: bytes | None, **headers: str) -> Handler:
+    """A watch in these parts; None loses the connection."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json;stream=watch", **named})
+        await response.prepare(request)
+        for part in parts:
+            if part is not None:
+                await response.write(part)
+            elif request.transport is not None:
+                request.transport.close()
+        return response
+
+    return handler
+
+
+async def watched(client: Client, timeout: float = 10.0) -> bytes:
+    got = b""
+    async with client.watch("/w", query={}, accept="application/json", timeout=timeout) as stream:
+        async for chunk in stream.chunks:
+            got += chunk
+    return got
+
+
+# -- requests ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_carries_what_it_was_given(serve: Serve) -> None:
+    seen: dict[str, object] = {}
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        seen.update(method=request.method, path=request.raw_path, query=dict(request.query))
+        seen.update(
+            {name: request.headers.get(name) for name in ("Accept", "Accept-Encoding", "X-Own", "X-More")}
+        )
+        seen.update(type=request.headers["Content-Type"], body=await request.read())
+        return web.Response(body=b"made", content_type="text/plain", status=201)
+
+    client = (await serve(handler)).with_headers({"X-More": "2"})
+    query = {"labelSelector": "!a,b in (c,d)", "fieldSelector": "x!=1+1"}
+    answer = await client.request(
+        "POST",
+        "/api/v1/namespaces/a%2Fb/services",
+        query=query,
+        accept="text/plain",
+        body=b"{}",
+        content_type="application/merge-patch+json",
+    )
+    assert (answer.content_type, answer.body) == ("text/plain", b"made")
+    path = str(seen.pop("path"))
+    assert path.partition("?")[0] == "/api/v1/namespaces/a%2Fb/services"
+    assert seen == {
+        "method": "POST",
+        "query": query,
+        "Accept": "text/plain",
+        "Accept-Encoding": "gzip",
+        "X-Own": "1",
+        "X-More": "2",
+        "type": "application/merge-patch+json",
+        "body": b"{}",
+    }
+
+
+async def test_more_headers_make_another_client(serve: Serve) -> None:
+    seen: list[str | None] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(request.headers.get("Authorization"))
+        return web.Response()
+
+    client = await serve(handler)
+    await client.with_headers({"Authorization": "Bearer t"}).request("GET", "/")
+    await client.request("GET", "/")
+    assert seen == ["Bearer t", None]
+
+
+async def test_parameters_of_a_media_type_are_left_out(serve: Serve) -> None:
+    client = await serve(answering(b"{}", content_type="application/json; charset=utf-8"))
+    assert (await client.request("GET", "/")).content_type == "application/json"
+
+
+@pytest.mark.parametrize("size", [10, THREAD_THRESHOLD // 8 + 1, THREAD_THRESHOLD * 4])
+async def test_a_packed_body_is_unpacked(serve: Serve, size: int) -> None:
+    text = bytes(index % 251 for index in range(size))
+    client = await serve(answering(gzip.compress(text), Content_Encoding="gzip"))
+    assert (await client.request("GET", "/")).body == text
+
+
+async def test_a_body_packed_in_several_members_is_unpacked_whole(serve: Serve) -> None:
+    """RFC 1952 allows it, and Go reads it."""
+    packed = gzip.compress(b"one ") + gzip.compress(b"two")
+    client = await serve(answering(packed, Content_Encoding="gzip"))
+    assert (await client.request("GET", "/")).body == b"one two"
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"x" * 1000)[:-9], b"no gzip", b""])
+async def test_a_packed_body_that_breaks_off_is_no_answer(serve: Serve, packed: bytes) -> None:
+    client = await serve(answering(packed, Content_Encoding="gzip"))
+    with pytest.raises(Unreachable):
+        await client.request("GET", "/")
+
+
+async def test_a_body_that_breaks_off_is_no_answer(serve: Serve) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.content_length = 100
+        await response.prepare(request)
+        await response.write(b"half")
+        assert request.transport is not None
+        request.transport.close()
+        return response
+
+    client = await serve(handler)
+    with pytest.raises(Unreachable, match="GET /x: "):
+        await client.request("GET", "/x")
+
+
+async def test_a_server_that_is_not_there_is_unreachable(serve: Serve) -> None:
+    session = new_session()
+    client = Client(session, "http://127.0.0.1:1", {})
+    with pytest.raises(Unreachable):
+        await client.request("GET", "/")
+    with pytest.raises(Unreachable):
+        await watched(client)
+    await session.close()
+
+
+async def silent(_: web.BaseRequest) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_server_that_says_nothing_in_time_is_unreachable(serve: Serve) -> None:
+    client = await serve(silent)
+    with pytest.raises(Unreachable, match="TimeoutError"):
+        await client.request("GET", "/", timeout=0.05)
+    with pytest.raises(Unreachable):
+        await watched(client, timeout=0.05)
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+REFUSAL = forbidden('services is forbidden: User "node" cannot list resource "services"')
+
+
+async def refused(client: Client, *, watch: bool) -> StatusError:
+    asked = watched(client) if watch else client.request("GET", "/")
+    with pytest.raises(StatusError) as raised:
+        await asked
+    return raised.value
+
+
+@pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_the_clouds_refusal_is_taken_over(
+    serve: Serve, encoding: Encoding, packed: bool, watch: bool
+) -> None:
+    """Who asks for protobuf is refused in protobuf."""
+    codec = codec_for(encoding)
+    body = codec.encode_status(REFUSAL)
+    headers = GZIP if packed else {}
+
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        text = gzip.compress(body) if packed else body
+        return web.Response(body=text, status=403, headers={"Content-Type": codec.content_type, **headers})
+
+    error = await refused(await serve(handler), watch=watch)
+    assert (error.code, error.reason, error.message) == (403, "Forbidden", REFUSAL.message)
+
+
+@pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
+@pytest.mark.parametrize(("status", "reason"), [(410, "Expired"), (502, ""), (404, "NotFound")])
+async def test_a_refusal_that_is_no_status_is_known_by_its_code(
+    serve: Serve, status: int, reason: str, watch: bool
+) -> None:
+    client = await serve(answering(b"<html>sorry</html>", status, "text/html"))
+    error = await refused(client, watch=watch)
+    assert (error.code, error.reason) == (status, reason)
+    assert "sorry" in error.message
+
+
+@pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
+async def test_a_redirect_is_not_followed(serve: Serve, watch: bool) -> None:
+    """It would leave the node past the hub's own listener, and take the headers of this client along."""
+    elsewhere: list[str | None] = []
+
+    async def other(request: web.BaseRequest) -> web.StreamResponse:
+        elsewhere.append(request.headers.get("X-Own"))
+        return web.Response(body=b"{}")
+
+    target: list[str] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/there":
+            elsewhere.append(request.headers.get("X-Own"))
+            return web.Response(body=b"{}")
+        return web.Response(status=307, headers={"Location": target[0] + "/there"})
+
+    client = await serve(handler)
+    runner = web.ServerRunner(web.Server(other, access_log=None), shutdown_timeout=0.01)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    target.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    try:
+        asked = watched(client) if watch else client.request("GET", "/")
+        with pytest.raises((StatusError, Unreachable)):
+            await asked
+        assert elsewhere == []
+    finally:
+        await runner.cleanup()
+
+
+# -- watches -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_watch_is_read_as_it_comes(serve: Serve) -> None:
+    sent, more = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.query["watch"] == "true"
+        response = web.StreamResponse(headers={"Content-Type": "application/json;stream=watch"})
+        await response.prepare(request)
+        await response.write(b"one")
+        sent.set()
+        await more.wait()
+        await response.write(b"two")
+        return response
+
+    client = await serve(handler)
+    async with client.watch("/w", query={"watch": "true"}, accept="x", timeout=10) as stream:
+        assert stream.content_type == "application/json"
+        chunks = aiter(stream.chunks)
+        await sent.wait()
+        assert await anext(chunks) == b"one"
+        more.set()
+        assert await anext(chunks) == b"two"
+        assert [chunk async for chunk in chunks] == []
+
+
+def members(*texts: bytes) -> list[bytes]:
+    return [gzip.compress(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        members(b"one", b"two", b"", b"three"),
+        [b"".join(members(b"one", b"two")), *members(b"three")],
+        [bytes((byte,)) for byte in b"".join(members(b"one", b"twothree"))],
+        [gzip.compress(b"onetwothree")],
+    ],
+    ids=["a member each", "two at once", "byte by byte", "one member"],
+)
+async def test_a_packed_watch_is_unpacked_member_by_member(serve: Serve, parts: list[bytes]) -> None:
+    """Since Kubernetes 1.37 each flush of the server is a gzip member of its own."""
+    client = await serve(streaming(*parts, Content_Encoding="gzip"))
+    assert await watched(client) == b"onetwothree"
+
+
+async def test_a_member_is_read_before_the_next_one_comes(serve: Serve) -> None:
+    more = asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers=GZIP)
+        await response.prepare(request)
+        await response.write(gzip.compress(b"one"))
+        await more.wait()
+        return response
+
+    client = await serve(handler)
+    async with client.watch("/w", query={}, accept="x", timeout=10) as stream:
+        async with asyncio.timeout(5):
+            assert await anext(aiter(stream.chunks)) == b"one"
+        more.set()
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [streaming(b"one", None), streaming(b"no gzip", Content_Encoding="gzip")],
+    ids=["lost", "no gzip"],
+)
+async def test_a_watch_that_breaks_is_no_answer(serve: Serve, handler: Handler) -> None:
+    client = await serve(handler)
+    with pytest.raises(Unreachable, match="watch /w: "):
+        await watched(client)
+
+
+async def test_a_watch_past_its_time_is_taken_for_dead(serve: Serve) -> None:
+    stopped = asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return response
+
+    client = await serve(handler)
+    with pytest.raises(Unreachable):
+        await watched(client, timeout=0.1)
+    await asyncio.wait_for(stopped.wait(), 5)
+
+
+async def test_an_error_of_the_reader_is_its_own(serve: Serve) -> None:
+    """What goes wrong with the events that came is not the network's fault, and must not be retried as such."""
+    client = await serve(streaming(b"one"))
+
+    async def read() -> None:
+        async with client.watch("/w", query={}, accept="x", timeout=10) as stream:
+            async for _ in stream.chunks:
+                raise PermissionError("a listener's disk")
+
+    with pytest.raises(PermissionError):
+        await read()
+
+
+async def test_many_watches_are_open_at_once(serve: Serve) -> None:
+    opened = 0
+    all_open = asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal opened
+        response = web.StreamResponse()
+        await response.prepare(request)
+        opened += 1
+        if opened == 150:  # aiohttp's own limit is 100
+            all_open.set()
+        await all_open.wait()
+        await response.write(b"x")
+        return response
+
+    client = await serve(handler)
+    assert await asyncio.gather(*(watched(client) for _ in range(150))) == [b"x"] * 150

@@ -1,0 +1,313 @@
+"""The hub's session: one connection for all requests, and what becomes of them when a peer misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from kube.http.http2 import Http2Session
+from tests.kube.support.http2_peer import SMALL, Asked, Peer
+
+type Serve = Callable[..., Peer]
+
+LATER = 10.0
+"""Seconds, more than any of these tests takes."""
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[Http2Session]:
+    made = Http2Session()
+    yield made
+    made.close()
+    await asyncio.sleep(0)  # aborted transports end with the next turn of the loop
+
+
+def answer(asked: Asked) -> None:
+    asked.head(201, ("content-type", "text/plain"), ("x-twice", "1"), ("x-twice", "2"))
+    asked.data(b"of ")
+    asked.data(asked.fields[":path"].encode(), end=True)
+
+
+def hold(asked: Asked) -> None:
+    """A watch with one event so far."""
+    asked.head()
+    asked.data(b"event")
+
+
+def say_nothing(_: Asked) -> None:
+    pass
+
+
+async def ask(
+    session: Http2Session,
+    peer: Peer,
+    path: str = "/x",
+    body: bytes | None = None,
+    headers: tuple[tuple[str, str], ...] = (),
+    timeout: float = LATER,
+) -> tuple[int, bytes]:
+    asked = session.open("GET", peer.url + path, headers=headers, body=body, timeout=timeout)
+    async with asked as response:
+        return response.status, await response.read()
+
+
+async def test_a_request_and_its_answer(session: Http2Session) -> None:
+    peer = Peer(answer, 100)
+    async with peer.serve():
+        headers = (
+            ("Accept", "text/plain"),
+            ("X-Own", " ü "),
+            ("Connection", "close"),
+            ("TE", "gzip"),
+            ("Host", "other"),
+        )
+        url = f"{peer.url}/a%2Fb?x=%20y"
+        asked = session.open("PATCH", url, headers=headers, body=b"{}", timeout=LATER)
+        async with asked as response:
+            assert response.status == 201
+            assert response.headers["Content-Type"] == "text/plain"
+            assert [value for name, value in response.headers.items() if name == "x-twice"] == ["1", "2"]
+            assert await response.read() == b"of /a%2Fb?x=%20y"
+        session.close()
+    (seen,) = peer.asked
+    assert seen.body == b"{}"
+    assert seen.fields == {
+        ":method": "PATCH",
+        ":scheme": "http",
+        ":authority": peer.url[len("http://") :],
+        ":path": "/a%2Fb?x=%20y",
+        "accept": "text/plain",
+        "x-own": "ü",
+        "content-length": "2",
+    }
+
+
+async def test_an_answer_comes_in_pieces(session: Http2Session) -> None:
+    peer = Peer(hold, 100)
+    async with peer.serve():
+        asked = session.open("GET", peer.url + "/", headers=(), body=None, timeout=LATER)
+        async with asked as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"event"
+            peer.asked[0].data(b"more")
+            assert await anext(chunks) == b"more"
+            peer.asked[0].data(b"last", end=True)
+            assert [chunk async for chunk in chunks] == [b"last"]
+        session.close()
+    assert not peer.asked[0].reset.is_set()
+
+
+async def test_all_requests_share_a_connection(session: Http2Session) -> None:
+    peer = Peer(answer, 100)
+    async with peer.serve():
+        got = await asyncio.gather(*(ask(session, peer, f"/{number}") for number in range(50)))
+        assert got == [(201, b"of /%d" % number) for number in range(50)]
+        assert await ask(session, peer, "/more") == (201, b"of /more")
+        assert peer.connections == 1
+        session.close()
+
+
+async def test_past_the_peers_limit_there_is_another_connection(session: Http2Session) -> None:
+    peer = Peer(hold, 2)
+    async with peer.serve():
+        opened = [session.open("GET", peer.url, headers=(), body=None, timeout=LATER) for _ in range(5)]
+        responses = [await each.__aenter__() for each in opened]
+        assert peer.connections == 3
+        assert [response.status for response in responses] == [200] * 5
+        await opened[0].__aexit__(None, None, None)
+        again = session.open("GET", peer.url, headers=(), body=None, timeout=LATER)
+        await again.__aenter__()
+        assert peer.connections == 3, "an ended one makes room"
+        for each in (*opened[1:], again):
+            await each.__aexit__(None, None, None)
+        session.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 70 * SMALL])
+async def test_a_body_is_sent_as_the_peer_has_room(session: Http2Session, size: int) -> None:
+    peer = Peer(answer, 100)
+    body = bytes(index % 251 for index in range(size))
+    async with peer.serve():
+        assert (await ask(session, peer, body=body))[0] == 201
+        session.close()
+    assert peer.asked[0].body == body
+    assert peer.asked[0].fields["content-length"] == str(size)
+
+
+async def test_an_answer_that_does_not_wait_for_the_body(session: Http2Session) -> None:
+    """It is refused before all of it is sent; what else is under way does not notice."""
+
+    def refuse(asked: Asked) -> None:
+        if asked.fields[":path"] == "/refused":
+            asked.head(413)
+            asked.data(b"too large", end=True)
+        elif asked.fields[":path"] == "/reset":
+            asked.break_off()
+
+    peer = Peer(hold, 100, at_head=refuse)
+    body = bytes(70 * SMALL)
+    async with peer.serve():
+        async with session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as watch:
+            chunks = watch.chunks()
+            assert await anext(chunks) == b"event"
+            assert await ask(session, peer, "/refused", body) == (413, b"too large")
+            with pytest.raises(ConnectionResetError):
+                await ask(session, peer, "/reset", body)
+            peer.asked[0].data(b"more")
+            assert await anext(chunks) == b"more"
+        assert peer.connections == 1
+        session.close()
+
+
+async def test_a_large_answer_needs_no_leave(session: Http2Session) -> None:
+    """More than HTTP/2's usual 64 KB at once, though nobody has begun to read."""
+
+    def large(asked: Asked) -> None:
+        asked.head()
+        for _ in range(32):
+            asked.data(bytes(16 * 1024))
+        asked.data(b"", end=True)
+
+    peer = Peer(large, 100)
+    async with peer.serve():
+        assert (await ask(session, peer))[1] == bytes(512 * 1024)
+        session.close()
+
+
+async def test_who_leaves_early_takes_the_request_back(session: Http2Session) -> None:
+    peer = Peer(hold, 100)
+    async with peer.serve():
+        async with session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as response:
+            assert await anext(response.chunks()) == b"event"
+        await peer.asked[0].reset.wait()
+        task = asyncio.create_task(ask(session, peer, "/cancelled"))
+        await peer.was_asked(2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await peer.asked[1].reset.wait()
+        assert peer.connections == 1
+        session.close()
+
+
+async def test_no_answer_in_time(session: Http2Session) -> None:
+    peer = Peer(say_nothing, 100)
+    async with peer.serve():
+        with pytest.raises(TimeoutError):
+            await ask(session, peer, timeout=0.02)
+        await peer.asked[0].reset.wait()
+        session.close()
+
+
+async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(session: Http2Session) -> None:
+    peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None, 100)
+    async with peer.serve():
+        asked = session.open("GET", f"{peer.url}/watch", headers=(), body=None, timeout=LATER)
+        async with asked as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"event"
+            for tries in (1, 2):
+                with pytest.raises(TimeoutError):
+                    await ask(session, peer, timeout=0.02)
+                assert peer.connections == tries
+            peer.asked[0].data(b"more")
+            assert await anext(chunks) == b"more", "what was under way goes on"
+        await peer.were_closed(2)
+
+
+async def test_an_answer_that_does_not_end_in_time(session: Http2Session) -> None:
+    peer = Peer(hold, 100)
+    async with peer.serve():
+        with pytest.raises(TimeoutError):
+            await ask(session, peer, timeout=0.05)
+        session.close()
+
+
+def reset_at_once(asked: Asked) -> None:
+    asked.break_off()
+
+
+def reset_in_the_middle(asked: Asked) -> None:
+    hold(asked)
+    asked.break_off()
+
+
+@pytest.mark.parametrize("act", [reset_at_once, reset_in_the_middle])
+async def test_an_answer_that_breaks_off_disturbs_no_other(
+    session: Http2Session, act: Callable[[Asked], None]
+) -> None:
+    peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked), 100)
+    async with peer.serve():
+        broken, whole = await asyncio.gather(
+            ask(session, peer), ask(session, peer, "/other"), return_exceptions=True
+        )
+        assert isinstance(broken, ConnectionResetError)
+        assert whole == (201, b"of /other")
+        assert peer.connections == 1
+        session.close()
+
+
+LOSSES: dict[str, Callable[[Asked], None]] = {
+    "hung up": lambda asked: asked.hang_up(),
+    "ended": lambda asked: asked.end_connection(),
+    "a frame of the server's alone": lambda asked: asked.say(b"\x00\x00\x00\x01\x04\x00\x00\x00\x02"),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(
+    session: Http2Session, loss: str
+) -> None:
+    peer = Peer(lambda asked: LOSSES[loss](asked) if asked.fields[":path"] == "/x" else hold(asked), 100)
+    async with peer.serve():
+        async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
+            chunks = watch.chunks()
+            assert await anext(chunks) == b"event"
+            with pytest.raises(OSError):  # noqa: PT011 - which one is the loss's
+                await ask(session, peer)
+            with pytest.raises(OSError):  # noqa: PT011 - as above
+                await anext(chunks)
+        async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
+            assert await anext(watch.chunks()) == b"event"
+        assert peer.connections == 2
+        session.close()
+
+
+async def test_a_peer_that_is_not_there(session: Http2Session) -> None:
+    peer = Peer(answer, 100)
+    async with peer.serve():
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        await ask(session, peer)
+
+
+async def test_a_peer_of_another_protocol(session: Http2Session) -> None:
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example ESMTP\r\n" * 10)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        with pytest.raises(OSError):  # noqa: PT011 - whichever side is first
+            async with session.open("GET", url, headers=(), body=None, timeout=LATER):
+                pass
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1/", "http://127.0.0.1/"])
+async def test_a_url_that_it_is_not_for(session: Http2Session, url: str) -> None:
+    with pytest.raises(ValueError, match="no http:// URL with a port"):
+        async with session.open("GET", url, headers=(), body=None, timeout=LATER):
+            pass
+
+
+async def test_what_is_under_way_ends_with_the_session(session: Http2Session) -> None:
+    peer = Peer(hold, 100)
+    async with peer.serve(), session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as response:
+        chunks = response.chunks()
+        await anext(chunks)
+        session.close()
+        with pytest.raises(ConnectionResetError):
+            await anext(chunks)

@@ -1,0 +1,191 @@
+"""Kubeconfigs: which fields are read, what is refused in the operator's words, and files that rotate."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece, load_kubeconfig, parse_kubeconfig
+from tests.cloud.pki import Authority
+
+FOLDER = Path("/etc/edge")
+
+
+def kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One of several contexts, as kubectl writes them."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "edge",
+        "contexts": [
+            {"name": "other", "context": {"cluster": "elsewhere", "user": "somebody"}},
+            {"name": "edge", "context": {"cluster": "cloud", "user": "node"}},
+        ],
+        "clusters": [
+            {"name": "elsewhere", "cluster": {"server": "https://192.0.2.1"}},
+            {"name": "cloud", "cluster": {"server": "https://10.0.0.1:6443", **(cluster or {})}},
+        ],
+        "users": [
+            {"name": "somebody", "user": {"token": "wrong"}},
+            {"name": "node", "user": user or {}},
+        ],
+    }
+
+
+def encoded(text: bytes) -> str:
+    return base64.b64encode(text).decode()
+
+
+def parsed(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> Credentials:
+    return parse_kubeconfig(kubeconfig(cluster, user), FOLDER)
+
+
+def test_the_current_context_names_cluster_and_user() -> None:
+    found = parsed({"tls-server-name": "kubernetes"}, {"token": "secret"})
+    assert found.server == "https://10.0.0.1:6443"
+    assert found.server_name == "kubernetes"
+    assert found.bearer == "Bearer secret"
+    assert not found.insecure
+    assert parsed({"insecure-skip-tls-verify": True}).insecure
+
+
+def test_certificates_are_given_in_the_kubeconfig_or_in_files() -> None:
+    found = parsed(
+        {"certificate-authority-data": encoded(b"ca")},
+        {"client-certificate": "pki/client.crt", "client-key": "/var/lib/client.key"},
+    )
+    assert found.authority.read() == b"ca"
+    assert found.certificate.path == FOLDER / "pki/client.crt"
+    assert found.key.path == Path("/var/lib/client.key")
+
+
+def test_data_wins_over_a_file_as_in_client_go() -> None:
+    found = parsed(user={"client-key-data": encoded(b"data"), "client-key": "/no/such/file"})
+    assert found.key.read() == b"data"
+
+
+def test_data_may_be_wrapped_in_lines_as_go_decodes_it() -> None:
+    text = encoded(b"x" * 100)
+    found = parsed({"certificate-authority-data": f"{text[:64]}\n{text[64:]}\n"})
+    assert found.authority.read() == b"x" * 100
+
+
+def test_what_is_not_given_is_empty() -> None:
+    document = kubeconfig()
+    document["contexts"][1]["context"].pop("user")
+    for found in (parsed(), parse_kubeconfig(document, FOLDER), NO_CREDENTIALS):
+        assert (found.bearer, found.authorities, found.certificate.read()) == ("", [], b"")
+
+
+def test_credentials_are_in_no_representation() -> None:
+    found = parsed(user={"token": "secret", "client-key-data": encoded(b"private")})
+    assert "secret" not in repr(found)
+    assert "private" not in repr(found)
+
+
+def without(*path: str | int) -> dict[str, Any]:
+    """The kubeconfig with one of its parts missing."""
+    document = copy.deepcopy(kubeconfig())
+    *parents, last = path
+    part: Any = document
+    for parent in parents:
+        part = part[parent]
+    del part[last]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (None, "not a mapping"),
+        ([], "not a mapping"),
+        ({}, "contexts has no entry named None"),
+        (without("current-context"), "contexts has no entry named None"),
+        (without("contexts"), "contexts has no entry named 'edge'"),
+        (without("contexts", 1), "contexts has no entry named 'edge'"),
+        (without("contexts", 1, "context"), "clusters has no entry named None"),
+        (without("clusters", 1), "clusters has no entry named 'cloud'"),
+        (without("users", 1), "users has no entry named 'node'"),
+        (kubeconfig(user={"exec": {"command": "aws"}}), "users authenticated by exec are not supported"),
+        (kubeconfig(user={"auth-provider": {"name": "gcp"}}), "users authenticated by auth-provider"),
+        (kubeconfig({"certificate-authority-data": "!"}), "certificate-authority-data is not base64"),
+        (kubeconfig(user={"client-key-data": "AA"}), "client-key-data is not base64"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_the_operators_words(document: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_kubeconfig(document, FOLDER)
+
+
+@pytest.mark.parametrize("content", [b"a: b: c", b"\xff\xfe\xff", b"", b"- 1"])
+def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"kubeconfig {path}: "):
+        load_kubeconfig(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no-such-file"):
+        load_kubeconfig(tmp_path / "no-such-file")
+
+
+def test_files_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig(user={"tokenFile": "token"})))
+    assert load_kubeconfig(path).bearer == "Bearer secret"
+
+
+def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first")
+    found = parsed(user={"token": "of the day", "tokenFile": str(path)})
+    assert found.bearer == "Bearer first"
+    # As kubelet rotates a projected token: another file takes the name.
+    new = tmp_path / "new"
+    new.write_text("second")
+    new.replace(path)
+    assert found.bearer == "Bearer second"
+
+
+def test_a_token_serves_while_its_file_was_never_there_as_in_client_go() -> None:
+    found = parsed(user={"token": "of the day", "tokenFile": "/no/such/file"})
+    assert found.bearer == "Bearer of the day"
+
+
+def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        Piece(path=tmp_path / "client.key").read()
+
+
+def test_the_old_piece_serves_while_a_rotation_is_half_done(tmp_path: Path) -> None:
+    path = tmp_path / "client.crt"
+    path.write_bytes(b"old")
+    piece = Piece(path=path)
+    assert piece.read() == b"old"
+    path.unlink()
+    assert piece.read() == b"old"
+    path.write_bytes(b"new")
+    assert piece.read() == b"new"
+
+
+def test_a_file_that_is_cut_to_be_written_anew_is_a_rotation_half_done(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"old")
+    piece = Piece(path=path)
+    assert piece.read() == b"old"
+    path.unlink()
+    path.write_bytes(b"")
+    assert piece.read() == b"old"
+
+
+def test_authorities_are_the_certificates_of_the_bundle() -> None:
+    bundle = Authority("one").certificate + Authority("two").certificate
+    found = parsed({"certificate-authority-data": encoded(bundle)})
+    assert len(found.authorities) == 2

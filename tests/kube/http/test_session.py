@@ -1,0 +1,123 @@
+"""What a client may count on, whichever version of HTTP its session speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from kube.http.http2 import Http2Session
+from kube.http.session import Session
+from tests.cloud.sessions import new_session
+from tests.kube.support.http2_peer import Asked, Peer
+
+LATER = 10.0
+"""Seconds, more than any of these tests takes."""
+
+
+@asynccontextmanager
+async def http1() -> AsyncIterator[tuple[Session, str]]:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/silent":
+            await asyncio.Event().wait()
+        response = web.StreamResponse(status=201, headers=[("X-Twice", "1"), ("X-Twice", "2")])
+        await response.prepare(request)
+        await response.write(await request.read())
+        if request.path == "/half":
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+    runner = web.ServerRunner(
+        web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=0.01
+    )
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with new_session() as session:
+        yield session, f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def http2() -> AsyncIterator[tuple[Session, str]]:
+    def act(asked: Asked) -> None:
+        path = asked.fields[":path"]
+        if path == "/silent":
+            return
+        asked.head(201, ("x-twice", "1"), ("x-twice", "2"))
+        asked.data(asked.body, end=path != "/half")
+        if path == "/half":
+            asked.break_off()
+
+    peer, session = Peer(act, 100), Http2Session()
+    async with peer.serve():
+        yield session, peer.url
+        session.close()
+
+
+@pytest.fixture(params=[http1, http2])
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Session, str]]:
+    async with request.param() as made:
+        yield made
+
+
+type Served = tuple[Session, str]
+
+
+async def test_an_answer(served: Served) -> None:
+    session, url = served
+    asked = session.open("POST", f"{url}/", headers=[("X-Own", "1")], body=b"echo", timeout=LATER)
+    async with asked as response:
+        assert response.status == 201
+        assert response.headers["X-TWICE"] == "1"
+        assert [value for name, value in response.headers.items() if name.lower() == "x-twice"] == ["1", "2"]
+        assert await response.read() == b"echo"
+
+
+async def test_an_answer_in_pieces(served: Served) -> None:
+    session, url = served
+    async with session.open("POST", f"{url}/", headers=(), body=b"echo", timeout=LATER) as response:
+        assert b"".join([chunk async for chunk in response.chunks()]) == b"echo"
+
+
+async def test_requests_at_once(served: Served) -> None:
+    session, url = served
+
+    async def ask(body: bytes) -> bytes:
+        async with session.open("POST", f"{url}/", headers=(), body=body, timeout=LATER) as response:
+            return await response.read()
+
+    bodies = [b"%d" % number for number in range(20)]
+    assert await asyncio.gather(*(ask(body) for body in bodies)) == bodies
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+async def test_half_an_answer_is_an_oserror(served: Served, in_pieces: bool) -> None:
+    session, url = served
+
+    async def ask() -> None:
+        async with session.open("POST", f"{url}/half", headers=(), body=b"half", timeout=LATER) as response:
+            if not in_pieces:
+                await response.read()
+            async for _ in response.chunks():
+                pass
+
+    with pytest.raises(OSError):  # noqa: PT011 - whichever the version has for it
+        await ask()
+
+
+async def test_no_answer_in_time(served: Served) -> None:
+    session, url = served
+    with pytest.raises(TimeoutError):
+        async with session.open("GET", f"{url}/silent", headers=(), body=None, timeout=0.05):
+            pass
+
+
+async def test_nobody_there(served: Served) -> None:
+    session, _ = served
+    with pytest.raises(OSError, match="onnect"):
+        async with session.open("GET", "http://127.0.0.1:1/", headers=(), body=None, timeout=LATER):
+            pass

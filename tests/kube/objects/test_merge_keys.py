@@ -1,0 +1,41 @@
+"""Merge keys by kind; tests/kube/objects/test_status_update_real.py compares what they do with a kube-apiserver."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.objects.merge_keys import below, merge_keys_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "key"),
+    [
+        ("Node", "status.conditions", "type"),
+        ("Node", "status.addresses", "type"),
+        ("Pod", "status.conditions", "type"),
+        ("Pod", "status.hostIPs", "ip"),
+        ("Pod", "status.podIPs", "ip"),
+        ("Pod", "status.resourceClaimStatuses", "name"),
+        ("Lease", "metadata.ownerReferences", "uid"),
+        ("Pod", "metadata.finalizers", ""),
+    ],
+)
+def test_lists_that_are_merged(kind: str, path: str, key: str) -> None:
+    assert merge_keys_of(kind)[path] == key
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Node", "status.images"),
+        ("Node", "status.volumesInUse"),
+        ("Pod", "status.containerStatuses"),
+        ("Lease", "status.conditions"),
+    ],
+)
+def test_lists_that_are_replaced(kind: str, path: str) -> None:
+    assert path not in merge_keys_of(kind)
+
+
+def test_paths() -> None:
+    assert below(below("", "status"), "conditions") == "status.conditions"

@@ -1,0 +1,120 @@
+"""Statuses in the server's form: zeros, times, quantities, names of newer servers; and what has the wrong type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.objects.status_json import canonical, read_time, write_time
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
+from tests.kube.support.recorded import single
+
+
+@pytest.mark.parametrize("fixture", ["nodes.full", "pods.full", "nodes.single", "pods.single"])
+def test_what_the_server_sent_is_in_its_form(fixture: str) -> None:
+    _, kind, raw = single(fixture, Encoding.JSON)
+    document = parse_object(raw)
+    for message, part in ((f"{kind}Status", "status"), ("ObjectMeta", "metadata")):
+        assert canonical(message, document[part]) == document[part]
+
+
+@pytest.mark.parametrize(
+    ("message", "document", "expected"),
+    [
+        (
+            "NodeCondition",
+            {},
+            {"type": "", "status": "", "lastHeartbeatTime": None, "lastTransitionTime": None},
+        ),
+        ("NodeAddress", {"type": "a", "address": None}, {"type": "a", "address": ""}),
+        ("ContainerState", None, {}),
+        ("ContainerState", {"running": {}}, {"running": {"startedAt": None}}),
+        ("ContainerStateWaiting", {"reason": "", "message": None}, {}),
+        ("NodeRuntimeHandlerFeatures", {"userNamespaces": False}, {"userNamespaces": False}),
+        ("NodeRuntimeHandlerFeatures", {"userNamespaces": None}, {}),
+        ("NodeSwapStatus", {"capacity": 0}, {"capacity": 0}),
+        ("VolumeMountStatus", {"readOnly": False}, {"name": "", "mountPath": ""}),
+        ("ContainerImage", {"sizeBytes": 0}, {"names": []}),
+        ("ResourceRequirements", {"limits": {}, "claims": []}, {}),
+        ("NodeDaemonEndpoints", {}, {"kubeletEndpoint": {"Port": 0}}),
+        ("PodIP", {"ip": "::1", "newer": {"a": None}}, {"ip": "::1", "newer": {"a": None}}),
+        ("PodIP", {"ip": "::1", "newer": None}, {"ip": "::1"}),
+        ("ObjectMeta", {"labels": {"b": "1", "a": None}}, {"labels": {"a": "", "b": "1"}}),
+        (
+            "ResourceRequirements",
+            {"limits": {"cpu": 2, "memory": "1Gi"}},
+            {"limits": {"cpu": "2", "memory": "1Gi"}},
+        ),
+    ],
+)
+def test_zeros(message: str, document: object, expected: dict[str, Any]) -> None:
+    assert canonical(message, document) == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "document", "where"),
+    [
+        ("PodStatus", [], "PodStatus"),
+        ("PodStatus", {"phase": 5}, "phase"),
+        ("PodStatus", {"conditions": {}}, "conditions"),
+        ("PodStatus", {"conditions": ["x"]}, r"conditions\[0\]"),
+        ("PodStatus", {"startTime": "yesterday"}, "startTime"),
+        ("PodStatus", {"startTime": 5}, "startTime"),
+        ("PodStatus", {"observedGeneration": True}, "observedGeneration"),
+        ("PodStatus", {"observedGeneration": 2**63}, "observedGeneration"),
+        ("PodStatus", {"allocatedResources": []}, "allocatedResources"),
+        ("PodStatus", {"allocatedResources": {"cpu": "a lot"}}, r"allocatedResources\[cpu\]"),
+        ("PodStatus", {"allocatedResources": {"cpu": True}}, r"allocatedResources\[cpu\]"),
+        ("DaemonEndpoint", {"Port": 2**31}, "Port"),
+        ("NodeStatus", {"volumesInUse": [5]}, r"volumesInUse\[0\]"),
+        ("NodeStatus", {"features": {"supplementalGroupsPolicy": 1}}, "features.supplementalGroupsPolicy"),
+        ("ObjectMeta", {"labels": {"a": 5}}, r"labels\[a\]"),
+    ],
+)
+def test_the_wrong_type(message: str, document: object, where: str) -> None:
+    with pytest.raises(ValueError, match=where):
+        canonical(message, document)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T01:00:00.999999999+01:00", 0),
+        ("2026-01-02T03:04:05Z", 1767323045),
+        ("1969-12-31T23:59:59Z", -1),
+    ],
+)
+def test_times(text: str, seconds: int) -> None:
+    assert read_time(text, "") == seconds
+
+
+@given(st.integers(-62135596800, 253402300799))
+def test_times_there_and_back(seconds: int) -> None:
+    assert read_time(write_time(seconds), "") == seconds
+
+
+@pytest.mark.parametrize("seconds", [-62135596801, 253402300800, 2**63 - 1])
+def test_times_that_are_none(seconds: int) -> None:
+    with pytest.raises(ValueError, match="no time"):
+        write_time(seconds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-02",
+        "2026-13-02T03:04:05Z",
+        "2026-01-02T03:04:05",
+        "2026-01-02T03:04:60Z",
+        "",
+        "\uff12026-01-02T03:04:05Z",
+    ],
+)
+def test_texts_that_are_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="where"):
+        read_time(text, "where")

@@ -1,0 +1,177 @@
+"""The difference of two objects makes one of the other, and leaves alone in a third what neither touched."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.json_type import Json
+from kube.objects.merge_keys import merge_keys_of
+from kube.objects.strategic_diff import strategic_diff
+from kube.objects.strategic_merge import strategic_merge
+
+READY = {"type": "Ready", "status": "True"}
+DISK = {"type": "DiskPressure", "status": "False"}
+NEW = {"type": "NetworkUnavailable", "status": "False"}
+KEYS = merge_keys_of("Pod")
+
+
+def status(**fields: Any) -> Json:
+    return {"status": fields}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "diff"),
+    [
+        ({}, {}, {}),
+        (status(phase="Pending"), status(phase="Running"), status(phase="Running")),
+        (status(phase="Pending", x=1), status(x=1), status(phase=None)),
+        (status(reason=None), {"status": {}}, {}),
+        (status(conditions=[READY, DISK]), status(conditions=[DISK, READY]), {}),
+        (
+            status(conditions=[READY, DISK]),
+            status(conditions=[{**READY, "status": "False"}, NEW]),
+            status(
+                conditions=[
+                    {"$patch": "delete", "type": "DiskPressure"},
+                    {"type": "Ready", "status": "False"},
+                    NEW,
+                ]
+            ),
+        ),
+        (
+            status(conditions=[{**READY, "reason": "x"}]),
+            status(conditions=[READY]),
+            status(conditions=[{"type": "Ready", "reason": None}]),
+        ),
+        (status(), status(conditions=[READY]), status(conditions=[READY])),
+        (status(), status(conditions=[]), status(conditions=[])),
+        (status(conditions=[READY]), status(), status(conditions=None)),
+        (
+            status(conditions=[READY]),
+            status(conditions=[READY, READY]),
+            status(conditions=[{"$patch": "replace"}, READY, READY]),
+        ),
+        (
+            status(conditions=[{}]),
+            status(conditions=[READY]),
+            status(conditions=[{"$patch": "replace"}, READY]),
+        ),
+        (status(images=[1, 2]), status(images=[2]), status(images=[2])),
+        (status(config={"a": 1}), status(config={}), status(config={"a": None})),
+        (status(), status(config={}), status(config={})),
+        (status(config=1), status(config={"a": 1}), status(config={"a": 1})),
+        (
+            {"metadata": {"finalizers": ["a", "b"]}},
+            {"metadata": {"finalizers": ["b", "c"]}},
+            {"metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}},
+        ),
+    ],
+)
+def test_differences(before: Json, after: Json, diff: Json) -> None:
+    given_ = copy.deepcopy((before, after))
+    assert strategic_diff(before, after, "Node") == diff
+    assert (before, after) == given_
+
+
+def test_addresses_of_a_node_repeat_their_key() -> None:
+    one, two, three = ({"type": "InternalIP", "address": f"10.0.0.{n}"} for n in (1, 2, 3))
+    diff = strategic_diff(status(addresses=[one, two]), status(addresses=[one, three]), "Node")
+    assert diff == status(addresses=[{"$patch": "replace"}, one, three])
+    other = status(addresses=[three, two, one])
+    assert strategic_merge(other, diff, merge_keys_of("Node")) == status(addresses=[one, three])
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+SCALARS = st.one_of(st.integers(0, 3), st.booleans(), NAMES)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(NAMES, inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+def keyed(key: str) -> st.SearchStrategy[list[Json]]:
+    """Elements of a merged list; at times their keys repeat."""
+    element = st.builds(
+        lambda name, rest: {**rest, key: name}, NAMES, st.dictionaries(NAMES, VALUES, max_size=2)
+    )
+    return st.lists(element, max_size=4)
+
+
+STATUSES = st.fixed_dictionaries(
+    {},
+    optional={
+        "conditions": keyed("type"),
+        "podIPs": keyed("ip"),
+        "phase": VALUES,
+        "containerStatuses": st.lists(VALUES, max_size=3),
+        "resources": st.dictionaries(NAMES, VALUES, max_size=3),
+    },
+)
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(NAMES, NAMES, max_size=3),
+        "finalizers": st.lists(NAMES, max_size=3, unique=True),
+    },
+)
+PODS = st.fixed_dictionaries({}, optional={"metadata": METADATA, "status": STATUSES})
+
+
+def sorted_lists(value: Any, path: str = "") -> Any:
+    """The same for objects that differ by the order in merged lists alone."""
+    if isinstance(value, dict):
+        return {name: sorted_lists(each, f"{path}.{name}" if path else name) for name, each in value.items()}
+    if isinstance(value, list) and path in KEYS:
+        return sorted(map(repr, (sorted_lists(each, path) for each in value)))
+    return value
+
+
+def canonical(value: Any) -> Any:
+    """Members in one order, for the sake of repr."""
+    if isinstance(value, dict):
+        return {name: canonical(value[name]) for name in sorted(value)}
+    return [canonical(each) for each in value] if isinstance(value, list) else value
+
+
+@given(PODS, PODS)
+def test_the_difference_makes_one_of_the_other(before: Json, after: Json) -> None:
+    merged = strategic_merge(before, strategic_diff(before, after, "Pod"), KEYS)
+    assert sorted_lists(canonical(merged)) == sorted_lists(canonical(after))
+
+
+@given(PODS, PODS)
+def test_applied_twice_it_changes_no_more(before: Json, after: Json) -> None:
+    diff = strategic_diff(before, after, "Pod")
+    once = strategic_merge(before, diff, KEYS)
+    assert sorted_lists(canonical(strategic_merge(once, diff, KEYS))) == sorted_lists(canonical(once))
+
+
+@given(PODS)
+def test_no_difference_is_no_patch(pod: Json) -> None:
+    assert strategic_diff(pod, copy.deepcopy(pod), "Pod") == {}
+
+
+@given(PODS, PODS)
+def test_what_neither_touched_stays_in_a_third(before: Json, after: Json) -> None:
+    theirs = {"type": "theirs", "status": "True"}
+    third: Json = {
+        "metadata": {"labels": {"theirs": "x"}, "finalizers": ["theirs"]},
+        "status": {"conditions": [theirs], "nominatedNodeName": "theirs", "resources": {"theirs": 1}},
+    }
+    merged = strategic_merge(third, strategic_diff(before, after, "Pod"), KEYS)
+    gone = {name for name in ("metadata", "status") if name in before and name not in after}
+    if "status" not in gone:
+        assert merged["status"]["nominatedNodeName"] == "theirs"
+    conditions = (before.get("status", {}).get("conditions"), after.get("status", {}).get("conditions"))
+    unique = all(each is not None and len({one["type"] for one in each}) == len(each) for each in conditions)
+    if unique:
+        assert theirs in merged["status"]["conditions"]
+    labels = [each.get("metadata", {}).get("labels") for each in (before, after)]
+    if None not in labels:
+        assert merged["metadata"]["labels"]["theirs"] == "x"

@@ -1,0 +1,381 @@
+"""Projections: what a chain makes of a store, told step by step, and judged again only where an input says so."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.store.projection import SLICE, InputKey, Projection, Step
+from kube.store.store import Item, Key, Store
+from kube.wire.encoding import Encoding
+from tests.kube.support.toys import Toy, ToyChain, fill, filled, read, tell
+
+INPUT, OTHER = ("p", "i"), ("p", "j")
+
+
+class Steps:
+    """Writes down what a projection tells: version, key, addresses before and after, and whether an input did it."""
+
+    def __init__(self, projection: Projection) -> None:
+        self.told: list[tuple[int, str, str | None, str | None, bool] | str] = []
+        self.steps: list[Step] = []
+        projection.listen(self)
+
+    def stepped(self, step: Step) -> None:
+        self.steps.append(step)
+        self.told.append(
+            (step.version, step.key[1], address(step.before), address(step.after), step.by_input)
+        )
+
+    def settled(self) -> None:
+        self.told.append("settled")
+
+    def restarted(self) -> None:
+        self.told.append("restarted")
+
+
+def address(item: Item | None) -> str | None:
+    """The address that tells which version of an object this is."""
+    if item is None:
+        return None
+    return read(item.store.codec.encoding, "v1", "Service", item.raw)[1].address
+
+
+def shown(projection: Projection) -> dict[str, str | None]:
+    listed = {item.key[1]: address(item) for item in projection}
+    for item in projection.store:
+        assert address(projection.get(item.key)) == listed.get(item.key[1])
+    return listed
+
+
+def project(store: Store, inputs: dict[InputKey, str] | None) -> tuple[Projection, Steps]:
+    projection = Projection(store, None if inputs is None else ToyChain("p", inputs))
+    return projection, Steps(projection)
+
+
+def test_without_a_chain_the_store_is_shown_as_it_is() -> None:
+    store = filled(10, Toy("x"))
+    projection, steps = project(store, None)
+    assert (projection.filtered, projection.is_pending) == (False, False)
+    tell(store, "ADDED", Toy("y", version=11))
+    tell(store, "DELETED", Toy("x", version=12))
+    assert shown(projection) == {"y": "10.0.0.1"}
+    assert steps.told == [(11, "y", None, "10.0.0.1", False), (12, "x", "10.0.0.1", None, False)]
+    item = store.get(("a", "y"))
+    assert projection.get(("a", "y")) is item
+    assert projection.evaluations == 0
+
+
+def test_a_chain_keeps_changes_and_hides() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
+    toys = Toy("kept"), Toy("hidden", reads="i"), Toy("changed", reads="j")
+    projection, _ = project(filled(10, *toys), inputs)
+    assert projection.filtered
+    assert shown(projection) == {"kept": "10.0.0.1", "changed": "10.9.9.9"}
+    assert projection.get(("a", "hidden")) is None
+    assert projection.get(("a", "unheard of")) is None
+
+
+def test_each_way_of_an_object_through_a_chain() -> None:
+    """From kept, hidden and changed to each of them; what stays hidden is no step."""
+    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
+    store = filled(10, Toy("x"))
+    projection, steps = project(store, inputs)
+    for version, reads in enumerate(("i", "i", "j", "j", "", "j", "i", ""), 11):
+        tell(store, "MODIFIED", Toy("x", version=version, reads=reads))
+    assert steps.told == [
+        (11, "x", "10.0.0.1", None, False),
+        (13, "x", None, "10.9.9.9", False),
+        (14, "x", "10.9.9.9", "10.9.9.9", False),
+        (15, "x", "10.9.9.9", "10.0.0.1", False),
+        (16, "x", "10.0.0.1", "10.9.9.9", False),
+        (17, "x", "10.9.9.9", None, False),
+        (18, "x", None, "10.0.0.1", False),
+    ]
+    assert shown(projection) == {"x": "10.0.0.1"}
+
+
+def test_what_a_chain_hides_goes_as_it_was_with_the_version_of_the_change() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
+    store = filled(10, Toy("x", reads="j"))
+    _, steps = project(store, inputs)
+    tell(store, "MODIFIED", Toy("x", version=11, reads="i"))
+    last = steps.steps[0].last
+    assert last is not None
+    assert (address(last), last.version) == ("10.9.9.9", 11)
+
+
+def test_what_is_deleted_goes_in_its_last_state_as_it_would_have_been_shown() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
+    store = filled(10, Toy("x", reads="j"), Toy("y"), Toy("hidden", reads="i"))
+    _, steps = project(store, inputs)
+    tell(store, "DELETED", Toy("x", version=11, app="last", reads="j"))
+    tell(store, "DELETED", Toy("y", version=12, app="last", reads="i"))
+    tell(store, "DELETED", Toy("hidden", version=13, reads="i"))
+    assert [step.key[1] for step in steps.steps] == ["x", "y"]
+    first, second = steps.steps[0].last, steps.steps[1].last
+    assert first is not None
+    assert (address(first), first.version, first.labels) == ("10.9.9.9", 11, {"app": "last"})
+    # The last state of y would have been hidden: it goes as it was shown.
+    assert second is not None
+    assert (address(second), second.version, second.labels) == ("10.0.0.1", 12, {})
+
+
+def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "keep"}
+    store = filled(10, Toy("x", version=3, reads="i"), Toy("y", version=4, reads="i"), Toy("z", reads="j"))
+    projection, steps = project(store, inputs)
+    before = projection.evaluations
+    inputs[INPUT] = "drop"
+    projection.inputs_changed([INPUT, ("p", "nobody reads this")])
+    assert projection.evaluations - before == 2
+    # A step of an input is of the object's own version, and the object is as it was.
+    assert steps.told == [
+        (3, "x", "10.0.0.1", None, True),
+        (4, "y", "10.0.0.1", None, True),
+        "settled",
+    ]
+    assert [step.last and step.last.version for step in steps.steps] == [3, 4]
+    assert shown(projection) == {"z": "10.0.0.1"}
+
+
+def test_inputs_that_change_nothing_tell_nothing() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
+    projection, steps = project(filled(10, Toy("x", reads="i")), inputs)
+    projection.inputs_changed([INPUT])
+    projection.inputs_changed([OTHER])
+    assert steps.steps == []
+    assert shown(projection) == {"x": "10.9.9.9"}
+
+
+def test_an_object_that_reads_another_input_now_is_left_alone_by_the_old_one() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "keep"}
+    store = filled(10, Toy("x", reads="i"), Toy("gone", reads="i"))
+    projection, _ = project(store, inputs)
+    tell(store, "MODIFIED", Toy("x", version=11, reads="j"))
+    tell(store, "DELETED", Toy("gone", version=12, reads="i"))
+    before = projection.evaluations
+    projection.inputs_changed([INPUT])
+    assert projection.evaluations == before
+    inputs[OTHER] = "drop"
+    projection.inputs_changed([OTHER])
+    assert shown(projection) == {}
+
+
+def test_nothing_is_shown_of_a_new_object_whose_input_is_not_known() -> None:
+    inputs: dict[InputKey, str] = {}
+    store = filled(10, Toy("old", reads="i"))
+    projection, steps = project(store, inputs)
+    assert projection.is_pending
+    tell(store, "ADDED", Toy("new", version=11, reads="i"))
+    assert (shown(projection), steps.steps) == ({}, [])
+    inputs[INPUT] = "10.9.9.9"
+    projection.inputs_changed([INPUT])
+    assert not projection.is_pending
+    assert shown(projection) == {"old": "10.9.9.9", "new": "10.9.9.9"}
+    assert steps.told == [
+        (11, "new", None, "10.9.9.9", True),
+        (1, "old", None, "10.9.9.9", True),
+        "settled",
+    ]
+
+
+def test_what_was_shown_stays_while_an_input_is_not_known() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", reads="i"))
+    projection, steps = project(store, inputs)
+    del inputs[INPUT]
+    projection.inputs_changed([INPUT])
+    assert projection.is_pending
+    tell(store, "MODIFIED", Toy("x", version=11, reads="i", address="10.0.0.2"))
+    assert shown(projection) == {"x": "10.0.0.1"}
+    # Nothing looks different, so there is nothing to tell.
+    assert steps.steps == []
+    inputs[INPUT] = "keep"
+    projection.inputs_changed([INPUT])
+    assert steps.told[-2:] == [(11, "x", "10.0.0.1", "10.0.0.2", True), "settled"]
+
+
+def test_an_object_that_is_deleted_while_its_input_is_not_known_is_not_shown_unjudged() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
+    store = filled(10, Toy("x", reads="i"))
+    projection, steps = project(store, inputs)
+    del inputs[INPUT]
+    projection.inputs_changed([INPUT])
+    tell(store, "DELETED", Toy("x", version=11, reads="i", address="10.6.6.6"))
+    assert not projection.is_pending
+    last = steps.steps[-1].last
+    assert last is not None
+    assert (address(last), last.version) == ("10.9.9.9", 11)
+
+
+def test_a_restart_judges_everything_anew() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop"}
+    store = filled(50, Toy("x", reads="i"), Toy("y"))
+    projection, steps = project(store, inputs)
+    fill(store, 20, Toy("x"), Toy("y", reads="i"))
+    assert steps.told == ["restarted"]
+    assert shown(projection) == {"x": "10.0.0.1"}
+    before = projection.evaluations
+    inputs[INPUT] = "keep"
+    projection.inputs_changed([INPUT])
+    assert projection.evaluations - before == 1
+    assert shown(projection) == {"x": "10.0.0.1", "y": "10.0.0.1"}
+
+
+def test_a_list_in_another_encoding_is_judged_like_any_other() -> None:
+    """Else what the chain hides would be shown."""
+    inputs: dict[InputKey, str] = {INPUT: "drop"}
+    store = filled(10, Toy("x", reads="i"), encoding=Encoding.PROTOBUF)
+    projection, _ = project(store, inputs)
+    fill(store, 20, Toy("x", reads="i"), Toy("new", version=12, reads="i"), encoding=Encoding.JSON)
+    assert shown(projection) == {}
+
+
+def test_the_first_list_is_judged_when_the_projection_was_there_before_it() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop"}
+    store = Store()
+    projection, _ = project(store, inputs)
+    fill(store, 20, Toy("x", reads="i"), Toy("y"))
+    assert shown(projection) == {"y": "10.0.0.1"}
+
+
+def test_a_projection_is_in_use_while_somebody_listens_and_deaf_once_closed() -> None:
+    store = filled(10)
+    projection, steps = project(store, None)
+    assert projection.in_use
+    projection.forget(steps)
+    assert not projection.in_use
+    projection.listen(steps)
+    projection.close()
+    tell(store, "ADDED", Toy(version=11))
+    assert steps.told == []
+
+
+def test_bookmarks_settle() -> None:
+    store = filled(10)
+    _, steps = project(store, {})
+    store.advance(20)
+    assert steps.told == ["settled"]
+
+
+MOVES = st.one_of(
+    st.tuples(st.sampled_from("xyz"), st.sampled_from(["", "i", "j", "gone"])),
+    st.tuples(st.sampled_from([INPUT, OTHER]), st.sampled_from(["keep", "drop", "10.9.9.1", "10.9.9.2"])),
+)
+
+
+@given(moves=st.lists(MOVES, max_size=25))
+def test_steps_lead_to_what_a_new_projection_shows(moves: list[tuple[str | InputKey, str]]) -> None:
+    """An old projection, a new one, and somebody who only follows the steps agree after every move."""
+    inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "drop"}
+    store = filled(10)
+    projection, steps = project(store, inputs)
+    state: dict[Key, str | None] = {}
+    for version, (what, how) in enumerate(moves, 11):
+        if isinstance(what, str):
+            tell(store, "DELETED" if how == "gone" else "MODIFIED", Toy(what, version=version, reads=how))
+        else:
+            inputs[what] = how
+            projection.inputs_changed([what])
+        for step in steps.steps:
+            assert state.get(step.key) == address(step.before)
+            assert step.last is not None or step.before is None
+            state[step.key] = address(step.after)
+        steps.steps.clear()
+        fresh = Projection(store, ToyChain("p", inputs))
+        assert shown(projection) == shown(fresh)
+        assert shown(fresh) == {key[1]: found for key, found in state.items() if found is not None}
+        fresh.close()
+
+
+# -- long lists ------------------------------------------------------------------------------------------------------
+
+
+def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
+    """A projection that has judged its first slice."""
+    with patch("kube.store.projection.SLICE", size):
+        return project(store, inputs)
+
+
+def judge_rest(projection: Projection) -> None:
+    while not projection.is_judged:
+        projection.judge()
+
+
+def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> None:
+    store = filled(10, *(Toy(f"t{number}", reads="i") for number in range(SLICE * 2 + 1)))
+    projection, steps = project(store, {INPUT: "keep"})
+    for judged in (SLICE, 2 * SLICE):
+        assert (projection.evaluations, projection.is_pending, len(shown(projection))) == (
+            judged,
+            True,
+            judged,
+        )
+        projection.judge()
+    assert (projection.is_judged, projection.is_pending, len(shown(projection))) == (True, False, len(store))
+    projection.judge()
+    assert (projection.evaluations, steps.told) == (len(store), [])
+
+
+def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> None:
+    store = filled(10, Toy("first", reads="i"), Toy("last", reads="i"))
+    projection, steps = sliced(store, {INPUT: "keep"}, 1)
+    assert shown(projection) == {"last": "10.0.0.1"}
+    tell(store, "MODIFIED", Toy("first", version=11, reads="i", address="10.0.0.2"))
+    assert steps.told == [(11, "first", "10.0.0.1", "10.0.0.2", False)]
+    assert not projection.is_pending
+
+
+def test_versions_that_went_backwards_are_judged_in_slices_too() -> None:
+    store = filled(10, Toy("x", reads="i"))
+    projection, _ = project(store, {INPUT: "keep"})
+    with patch("kube.store.projection.SLICE", 1):
+        fill(store, 5, Toy("x", reads="i"), Toy("y", reads="i"))
+    assert (projection.is_pending, len(shown(projection))) == (True, 1)
+    judge_rest(projection)
+    assert len(shown(projection)) == 2
+
+
+@given(
+    operations=st.lists(
+        st.one_of(
+            st.just(("judge", "")),
+            st.tuples(st.sampled_from(["put", "delete"]), st.sampled_from("abcde")),
+            st.tuples(st.just("input"), st.sampled_from(["keep", "drop", "10.9.9.9"])),
+        ),
+        max_size=20,
+    )
+)
+def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
+    operations: list[tuple[str, str]],
+) -> None:
+    inputs: dict[InputKey, str] = {INPUT: "10.9.9.1"}
+    store = filled(10, *(Toy(name, reads="i") for name in "abcd"))
+    late, late_steps = sliced(store, inputs, 1)
+    early, early_steps = project(store, inputs)
+    with patch("kube.store.projection.SLICE", 1):
+        for version, (operation, what) in enumerate(operations, 11):
+            match operation:
+                case "judge":
+                    late.judge()
+                case "put":
+                    known = store.get(("a", what)) is not None
+                    tell(store, "MODIFIED" if known else "ADDED", Toy(what, version=version, reads="i"))
+                case "delete":
+                    tell(store, "DELETED", Toy(what, version=version, reads="i"))
+                case "input":
+                    inputs[INPUT] = what
+                    late.inputs_changed([INPUT])
+                    early.inputs_changed([INPUT])
+            assert shown(late).items() <= shown(early).items()
+        judge_rest(late)
+    assert shown(late) == shown(early)
+    # Whoever was told of an object by the cloud's events was told the same.
+    told = [step for step in late_steps.steps if not step.by_input]
+    wanted = [step for step in early_steps.steps if not step.by_input]
+    assert [(each.version, each.key, address(each.before), address(each.after)) for each in told] == [
+        (each.version, each.key, address(each.before), address(each.after)) for each in wanted
+    ]

@@ -1,0 +1,382 @@
+"""The reflector: what it asks, in which pages, what it makes of a refusal, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from kube.concurrency.backoff import Backoff
+from kube.http.client import Client
+from kube.requests.request_info import ResourceType
+from kube.store import reflector as reflector_module
+from kube.store.reflector import ListWatch, Reflector, State, read_items
+from kube.store.store import Change, Item, Key, Store
+from kube.wire.codec import Codec, codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable import faults as fault
+from tests.cloud.scriptable.request_log import matching
+from tests.cloud.sessions import new_session
+from tests.kube.support.reflecting import (
+    LISTS,
+    SERVICES,
+    WATCHES,
+    Start,
+    copied,
+    equal,
+    queries,
+    reflecting,
+    service,
+    until,
+)
+from tests.kube.support.toys import RecordedInputs, Toy
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+async def start(cloud: ScriptableCloud) -> AsyncIterator[Start]:
+    async with reflecting(cloud) as run:
+        yield run
+
+
+# -- what it asks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_it_lists_once_then_watches_from_there(
+    cloud: ScriptableCloud, start: Start, encoding: Encoding, metadata_only: bool
+) -> None:
+    cloud.store.create(service("x", app="web"))
+    store = Store()
+    reflector = start(store, encoding=encoding, metadata_only=metadata_only)
+    assert reflector.state is State.STOPPED
+    await until(reflector, store, copied(reflector, store, cloud))
+    version = store.version
+    assert (store.codec.encoding, reflector.error) == (encoding, None)
+    assert store.kind == ("PartialObjectMetadata" if metadata_only else "Service")
+    cloud.store.put(service("x", app="db"))
+    cloud.store.create(service("y"))
+    await until(reflector, store, lambda: equal(store, cloud))
+    cloud.store.delete("services", "x", "default")
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert [item.labels for item in store] == [{}]
+    assert queries(cloud, LISTS) == [{"limit": str(reflector_module.PAGE)}]
+    (query,) = queries(cloud, WATCHES)
+    assert 300 <= int(query.pop("timeoutSeconds")) <= 600
+    assert query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
+    assert (reflector.lists, reflector.watches) == (1, 1)
+
+
+def test_a_question_in_json_takes_nothing_else_and_one_in_protobuf_takes_both() -> None:
+    binary = "application/vnd.kubernetes.protobuf"
+    assert ListWatch(SERVICES, encoding=Encoding.JSON).accept == "application/json"
+    assert ListWatch(SERVICES).accept == f"{binary},application/json"
+    partial = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    metadata = ListWatch(SERVICES, metadata_only=True).accept_as("PartialObjectMetadata")
+    assert metadata == f"{binary}{partial},application/json{partial}"
+
+
+async def test_selectors_and_the_namespace_are_the_clouds_to_evaluate(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    cloud.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})
+    for name, app in (("x", "web"), ("y", "web"), ("z", "db")):
+        cloud.store.create(service(name, "a", app=app))
+    cloud.store.create(service("x", "default", app="web"))
+    store = Store()
+    reflector = start(store, namespace="a", label_selector="app=web", field_selector="metadata.name!=y")
+    await until(reflector, store, lambda: reflector.state is State.WATCHING)
+    assert [item.key for item in store] == [("a", "x")]
+    cloud.store.put(service("z", "a", app="web"))
+    await until(reflector, store, lambda: len(store) == 2)
+    cloud.store.put(service("x", "a", app="db"))
+    await until(reflector, store, lambda: [item.key for item in store] == [("a", "z")])
+    for query in (*queries(cloud, LISTS), *queries(cloud, WATCHES)):
+        assert (query["labelSelector"], query["fieldSelector"]) == ("app=web", "metadata.name!=y")
+
+
+async def test_a_store_that_is_complete_is_resumed_without_a_list(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    cloud.store.create(service("x"))
+    store = Store()
+    store.replace(
+        codec_for(Encoding.JSON), "v1", "Service", cloud.store.version, [Toy("x").raw(Encoding.JSON)]
+    )
+    cloud.store.create(service("y"))
+    reflector = start(store)
+    await until(reflector, store, lambda: len(store) == 2)
+    assert (cloud.requests.count(verb="list"), reflector.lists) == (0, 0)
+
+
+async def test_bookmarks_advance_the_version(cloud: ScriptableCloud, start: Start) -> None:
+    cloud.watches.bookmark_interval = 0.01
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    cloud.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+    await until(reflector, store, lambda: store.version == cloud.store.version)
+    assert (len(store), reflector.watches) == (0, 1)
+
+
+# -- pages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_long_list_comes_in_pages(
+    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch, encoding: Encoding
+) -> None:
+    monkeypatch.setattr(reflector_module, "PAGE", 2)
+    for number in range(5):
+        cloud.store.create(service(f"x{number}"))
+    store = Store()
+    recorder = RecordedInputs(store)
+    reflector = start(store, encoding=encoding)
+    await until(reflector, store, copied(reflector, store, cloud))
+    asked = queries(cloud, LISTS)
+    assert [query["limit"] for query in asked] == ["2", "2", "2"]
+    assert ["continue" in query for query in asked] == [False, True, True]
+    assert recorder.heard == [f"at {cloud.store.version}"]
+
+
+async def test_pages_that_expired_are_taken_all_at_once(
+    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "PAGE", 2)
+    for number in range(5):
+        cloud.store.create(service(f"x{number}"))
+    cloud.faults.add(fault.Refuse(410), when=lambda request: "continue=" in request.query)
+    store = Store()
+    reflector = start(store, label_selector="!none")
+    await until(reflector, store, copied(reflector, store, cloud))
+    first, second, third = queries(cloud, LISTS)
+    assert (set(first), set(second)) == ({"limit", "labelSelector"}, {"limit", "continue", "labelSelector"})
+    assert third == {"labelSelector": "!none"}
+    assert reflector.lists == 1
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("size", [200_000, 600_000])
+async def test_a_large_list_comes_packed(
+    cloud: ScriptableCloud, start: Start, encoding: Encoding, size: int
+) -> None:
+    cloud.store.create(service("x", text="t" * size))
+    store = Store()
+    reflector = start(store, encoding=encoding)
+    await until(reflector, store, copied(reflector, store, cloud))
+    (item,) = store
+    assert len(item.decode().annotations["text"]) == size
+
+
+# -- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", sorted(reflector_module.REFUSALS))
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
+    cloud: ScriptableCloud, start: Start, encoding: Encoding, code: int
+) -> None:
+    words = 'services is forbidden: User "system:node:n" cannot list resource "services"'
+    rule = cloud.faults.add(fault.Refuse(code, message=words), times=None, when=LISTS)
+    store = Store()
+    reflector = start(store, encoding=encoding)
+    await until(reflector, store, lambda: reflector.state is State.REFUSED)
+    refusal = reflector.refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.message) == (code, words)
+    assert not store.complete
+    rule.lift()
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert (reflector.refusal, reflector.error) == (None, None)
+
+
+async def test_a_permission_that_is_taken_away_is_a_refusal_and_then_a_list(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    cloud.store.create(service("x"))
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    rule = cloud.faults.add(fault.Refuse(403), times=None, when=matching(resource="services"))
+    await cloud.stop()
+    await cloud.start()
+    await until(reflector, store, lambda: reflector.refusal is not None)
+    cloud.store.delete("services", "x", "default")
+    cloud.store.compact()
+    rule.lift()
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert len(store) == 0
+
+
+async def test_a_resource_that_comes_to_be_is_found(cloud: ScriptableCloud, start: Start) -> None:
+    store = Store()
+    reflector = start(store, type=ResourceType("apps.example.org", "v1", "things"))
+    await until(reflector, store, lambda: reflector.refusal is not None)
+    assert reflector.refusal is not None
+    assert reflector.refusal.code == 404
+
+
+# -- itself --------------------------------------------------------------------------------------------------------
+
+
+def slow_backoff() -> Backoff:
+    """A first delay of 5 ms that jitter makes 500 s."""
+    return Backoff(0.005, 0.005, jitter=lambda: 100_000.0)
+
+
+async def test_somebody_who_asks_cuts_a_delay_short(cloud: ScriptableCloud, start: Start) -> None:
+    cloud.faults.add(fault.Refuse(503), when=LISTS)
+    store = Store()
+    reflector = start(store, backoff=slow_backoff())
+    await until(reflector, store, lambda: reflector.state is State.WAITING)
+    reflector.hurry()
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert reflector.lists == 2
+
+
+async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after_it(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    """As after a restart of kube-apiserver, whose watch cache has forgotten the version to go on from."""
+    outage = cloud.faults.add(fault.Refuse(503), times=None)
+    store = Store()
+    # A second failure in a row is waited out for an hour.
+    reflector = start(store, backoff=Backoff(0.005, 3600.0, jitter=lambda: 0.0, clock=lambda: 0.0))
+    reflector._backoff._delay = 3600.0
+    await until(reflector, store, lambda: reflector.state is State.WAITING)
+    outage.lift()
+    cloud.faults.add(fault.Refuse(410), when=LISTS)
+    reflector.recovered()
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert reflector.lists == 3
+
+
+async def test_a_delay_that_nobody_cuts_short_is_waited_out(cloud: ScriptableCloud, start: Start) -> None:
+    waited: list[float] = []
+    backoff = Backoff(0.005, 0.02, jitter=lambda: 0.0)
+    following = backoff.next
+
+    def following_delay() -> float:
+        waited.append(following())
+        return waited[-1]
+
+    cloud.faults.add(fault.Refuse(500), times=4, when=LISTS)
+    store = Store()
+    backoff_type = type("Counted", (Backoff,), {"next": lambda self: following_delay()})
+    counted = backoff_type(0.005, 0.02)
+    reflector = start(store, backoff=counted)
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert waited == [0.005, 0.01, 0.02, 0.02]
+
+
+async def test_it_ends_when_cancelled_and_keeps_the_copy(
+    cloud: ScriptableCloud,
+) -> None:
+    cloud.store.create(service("x"))
+    session = new_session()
+    store = Store()
+    reflector = Reflector(Client(session, cloud.url, {}), ListWatch(SERVICES), store)
+    task = asyncio.create_task(reflector.run())
+    await until(reflector, store, copied(reflector, store, cloud))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await session.close()
+    assert (reflector.state, len(store), store.complete) == (State.STOPPED, 1, True)
+
+
+class Clumsy:
+    """A listener that fails once."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error: Exception | None = error
+
+    def changed(self, change: Change) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def advanced(self) -> None: ...
+    def restarted(self) -> None: ...
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError("no space left")], ids=["bug", "disk"])
+async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
+    cloud: ScriptableCloud, start: Start, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    store = Store()
+    store.listen(Clumsy(error))
+    reflector = start(store)
+    with caplog.at_level(logging.ERROR, "kube.store.reflector"):
+        await until(reflector, store, copied(reflector, store, cloud))
+        cloud.store.create(service("x"))
+        await until(reflector, store, lambda: reflector.error is not None)
+        await until(reflector, store, copied(reflector, store, cloud))
+    cloud.store.create(service("y"))
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert "the reflector failed" in caplog.text
+    assert reflector.lists == 2
+
+
+async def test_after_an_outage_it_says_where_the_cloud_is_before_it_goes_on() -> None:
+    told: list[int] = []
+    async with ScriptableCloud() as cloud, new_session() as session:
+        cloud.store.create(service("web"))
+        store = Store()
+        list_watch = ListWatch(SERVICES, encoding=Encoding.JSON)
+        backoff = Backoff(0.005, 0.01, jitter=lambda: 0.0)
+        reflector = Reflector(Client(session, cloud.url, {}), list_watch, store, backoff, told.append)
+        running = asyncio.create_task(reflector.run())
+        await until(reflector, store, lambda: reflector.state is State.WATCHING)
+        assert told == []
+        await cloud.stop()
+        await until(reflector, store, lambda: reflector.state is State.WAITING)
+        await cloud.start()
+        await until(reflector, store, lambda: reflector.state is State.WATCHING)
+        assert told == [cloud.store.version]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_distrust_lists_anew_at_once() -> None:
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        cloud.store.create(service("web"))
+        store = Store()
+        reflector = start(store)
+        await until(reflector, store, lambda: reflector.state is State.WATCHING)
+        reflector.distrust()
+        await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
+        assert equal(store, cloud)
+
+
+async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kube.store.reflector.LONG_LIST", 2)
+    codec, threads = codec_for(Encoding.JSON), set()
+
+    class Watched(Store):
+        def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+            threads.add(threading.current_thread())
+            return super().items(codec, raws)
+
+    def raw(name: str, version: object) -> bytes:
+        return b'{"metadata":{"name":"%s","resourceVersion":"%s"}}' % (name.encode(), str(version).encode())
+
+    store = Watched()
+    items = await read_items(store, codec, [raw("a", 1), raw("b", 2)])
+    assert {key: item.version for key, item in items.items()} == {("", "a"): 1, ("", "b"): 2}
+    assert threading.current_thread() not in threads
+    with pytest.raises(ValueError, match="no version"):
+        await read_items(store, codec, [raw("a", 1), raw("b", "no version")])
+    assert not store.complete

@@ -1,0 +1,324 @@
+"""The reflector against a cloud that misbehaves on command: it lists when it must and resumes when it can."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.store import reflector as reflector_module
+from kube.store.reflector import Malformed, State
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable import faults as fault
+from tests.cloud.scriptable.request_log import LoggedRequest
+from tests.kube.support.reflecting import (
+    LISTS,
+    WATCHES,
+    Start,
+    copied,
+    equal,
+    reflecting,
+    service,
+    until,
+)
+from tests.kube.support.toys import RecordedInputs, Toy
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+async def start(cloud: ScriptableCloud) -> AsyncIterator[Start]:
+    async with reflecting(cloud) as run:
+        yield run
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------------
+
+RESUMED = {
+    "lost between frames": fault.LostWatch(1),
+    "torn frame": fault.TornFrame(1),
+    "ended after an event": fault.ShortWatch(1),
+    "ended at once": fault.ShortWatch(0),
+    "429": fault.Refuse(429, retry_after=1),
+    "500": fault.Refuse(500),
+    "503": fault.Refuse(503),
+    "504": fault.Refuse(504),
+}
+LISTED_ANEW = {
+    "410 as an event": fault.ExpiredWatch(),
+    "410 by HTTP": fault.Refuse(410),
+    "malformed frame": fault.MalformedFrame(1),
+    "403": fault.Refuse(403),
+    "404": fault.Refuse(404),
+}
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize(
+    ("what", "lists"),
+    [(what, 1) for what in RESUMED.values()] + [(what, 2) for what in LISTED_ANEW.values()],
+    ids=[*RESUMED, *LISTED_ANEW],
+)
+async def test_a_watch_that_fails_is_resumed_or_listed_anew(
+    cloud: ScriptableCloud, start: Start, encoding: Encoding, what: fault.Fault, lists: int
+) -> None:
+    cloud.store.create(service("x"))
+    rule = cloud.faults.add(what, when=WATCHES)
+    store = Store()
+    recorder = RecordedInputs(store)
+    reflector = start(store, encoding=encoding)
+    await until(reflector, store, lambda: reflector.state is not State.STOPPED and store.complete)
+    for name in ("y", "z"):
+        cloud.store.create(service(name))
+    cloud.store.delete("services", "x", "default")
+    await until(
+        reflector,
+        store,
+        lambda: copied(reflector, store, cloud)() and rule.used == 1 and reflector.watches > 1,
+    )
+    cloud.store.create(service("last"))
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert (cloud.requests.count(verb="list"), cloud.requests.count(verb="watch")) == (lists, 2)
+    assert (reflector.lists, reflector.watches) == (lists, 2)
+    # Nothing was told twice, nothing was missed.
+    told = [change.version for change in recorder.changes]
+    assert told == sorted(told)
+    names = [(change.key[1], change.new is not None) for change in recorder.changes]
+    assert sorted(names) == [("last", True), ("x", False), ("y", True), ("z", True)]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        (fault.TruncatedBody(), Unreachable),
+        (fault.MalformedBody(), Malformed),
+        (fault.Refuse(500), StatusError),
+        (fault.Refuse(503, retry_after=1), StatusError),
+        (fault.Refuse(410), StatusError),
+    ],
+    ids=["truncated", "malformed", "500", "503", "410"],
+)
+async def test_a_list_that_fails_is_tried_again(
+    cloud: ScriptableCloud, start: Start, encoding: Encoding, what: fault.Fault, error: type[Exception]
+) -> None:
+    cloud.store.create(service("x"))
+    cloud.faults.add(what, when=LISTS)
+    store = Store()
+    reflector = start(store, encoding=encoding)
+    await until(reflector, store, lambda: reflector.error is not None)
+    assert isinstance(reflector.error, error)
+    assert (store.complete, reflector.state, reflector.refusal) == (False, State.WAITING, None)
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert reflector.error is None
+    assert (reflector.lists, cloud.requests.count(verb="list")) == (2, 2)
+
+
+@pytest.mark.parametrize("which", [LISTS, WATCHES], ids=["list", "watch"])
+async def test_a_connection_that_is_closed_without_an_answer_is_tried_again(
+    cloud: ScriptableCloud, start: Start, which: Callable[[LoggedRequest], bool]
+) -> None:
+    """Twice, because aiohttp by itself sends a GET again once."""
+    cloud.store.create(service("x"))
+    rule = cloud.faults.add(fault.Disconnect(), times=2, when=which)
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, lambda: isinstance(reflector.error, Unreachable))
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert rule.used == 2
+    assert len(cloud.requests.where(which)) == 3
+    assert reflector.lists + reflector.watches == 3
+
+
+async def test_a_relist_that_fails_leaves_the_copy_as_it_is(cloud: ScriptableCloud, start: Start) -> None:
+    cloud.store.create(service("x"))
+    cloud.faults.add(fault.ExpiredWatch(), when=WATCHES)
+    # The first list is good, the next three are not.
+    first = cloud.faults.add(fault.Delay(0.0), when=LISTS)
+    bad = cloud.faults.add(fault.MalformedBody(), times=3, when=lambda each: LISTS(each) and first.used > 0)
+    store = Store()
+    recorder = RecordedInputs(store)
+    reflector = start(store)
+    await until(reflector, store, lambda: reflector.watches == 2)
+    assert (bad.used, reflector.lists) == (3, 5)
+    assert recorder.changes == []
+    assert equal(store, cloud)
+
+
+async def test_a_storm_of_410_lists_each_time_and_tells_nothing(cloud: ScriptableCloud, start: Start) -> None:
+    cloud.store.create(service("x"))
+    cloud.faults.add(fault.ExpiredWatch(), times=4, when=WATCHES)
+    store = Store()
+    recorder = RecordedInputs(store)
+    reflector = start(store)
+    await until(reflector, store, lambda: reflector.watches == 5 and reflector.state is State.WATCHING)
+    assert (reflector.lists, recorder.changes) == (5, [])
+
+
+async def test_what_a_compaction_hides_is_told_as_differences(cloud: ScriptableCloud, start: Start) -> None:
+    for name in ("same", "changed", "gone"):
+        cloud.store.create(service(name))
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    recorder = RecordedInputs(store)
+    await cloud.stop()
+    cloud.store.put(service("changed", app="web"))
+    cloud.store.delete("services", "gone", "default")
+    cloud.store.create(service("new"))
+    cloud.store.compact()
+    await cloud.start()
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert sorted(change.key[1] for change in recorder.changes) == ["changed", "gone", "new"]
+    assert reflector.lists == 2
+
+
+async def test_a_cloud_that_was_gone_is_resumed_from_the_version(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    cloud.store.create(service("x"))
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    await cloud.stop()
+    await until(reflector, store, lambda: reflector.state is State.WAITING)
+    assert isinstance(reflector.error, Unreachable)
+    assert store.complete
+    cloud.store.create(service("y"))
+    await cloud.start()
+    await until(reflector, store, copied(reflector, store, cloud))
+    assert reflector.error is None
+    assert reflector.lists == 1
+
+
+async def test_versions_that_go_backwards_restart_the_store(cloud: ScriptableCloud, start: Start) -> None:
+    cloud.store.create(service("x"))
+    backup = cloud.store.snapshot()
+    cloud.store.create(service("y"))
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    recorder = RecordedInputs(store)
+    # A kube-apiserver accepts a watch from the future in silence; it takes a list to see what happened.
+    cloud.faults.add(fault.ExpiredWatch(), when=WATCHES)
+    cloud.store.restore(backup)
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert recorder.heard == [f"restarted at {backup.version}"]
+    assert store.version == backup.version
+
+
+async def test_a_watch_that_stalls_past_its_time_is_opened_anew(
+    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector_module, "WATCH_SECONDS", (0.05, 0.05))
+    monkeypatch.setattr(reflector_module, "WATCH_MARGIN", 0.05)
+    rule = cloud.faults.add(fault.StalledWatch(), when=WATCHES)
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, lambda: store.complete)
+    cloud.store.create(service("x"))
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert (rule.used, reflector.lists) == (1, 1)
+
+
+# -- odd servers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[
+    Callable[[Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]], Awaitable[str]]
+]:
+    """Answers all requests by a handler; what is returned is the server's URL."""
+    runners: list[web.ServerRunner] = []
+
+    async def begin(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> str:
+        server = web.Server(handler, handler_cancellation=True, access_log=None)
+        runners.append(web.ServerRunner(server, shutdown_timeout=0.01))
+        await runners[-1].setup()
+        await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{runners[-1].addresses[0][1]}"
+
+    yield begin
+    for runner in runners:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_packed_watch_of_many_members_is_followed(
+    start: Start,
+    serve: Callable[..., Awaitable[str]],
+    encoding: Encoding,
+) -> None:
+    """As kube-apiserver 1.37 packs one: a gzip member for each flush."""
+    codec = codec_for(encoding)
+    frames = [
+        codec.encode_event("ADDED", "v1", "Service", Toy("x", version=11).raw(encoding)),
+        codec.encode_event("MODIFIED", "v1", "Service", Toy("x", version=12).raw(encoding)),
+        codec.encode_bookmark("v1", "Service", 20),
+    ]
+    done = asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        if "watch" not in request.query:
+            body = gzip.compress(bytes(codec.encode_list("v1", "Service", 10, [])))
+            return web.Response(
+                body=body, headers={"Content-Type": codec.content_type, "Content-Encoding": "gzip"}
+            )
+        assert request.headers["Accept-Encoding"] == "gzip"
+        headers = {"Content-Type": codec.watch_content_type, "Content-Encoding": "gzip"}
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        for frame in frames:
+            packed = gzip.compress(frame)
+            await response.write(packed[:7])
+            await response.write(packed[7:])
+        await done.wait()
+        return response
+
+    store = Store()
+    recorder = RecordedInputs(store)
+    reflector = start(store, url=await serve(handler), encoding=encoding)
+    await until(reflector, store, lambda: store.version == 20)
+    assert recorder.heard == ["at 10", (11, ("a", "x"), None, 11), (12, ("a", "x"), 11, 12), "at 20"]
+    assert reflector.watches == 1
+    done.set()
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "", "application/yaml"])
+async def test_an_answer_in_no_known_encoding_is_malformed(
+    start: Start, serve: Callable[..., Awaitable[str]], content_type: str
+) -> None:
+    """A captive portal answers 200 to everything."""
+
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"<html>log in</html>", headers={"Content-Type": content_type})
+
+    store = Store()
+    reflector = start(store, url=await serve(handler))
+    await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
+    assert not store.complete
+    assert reflector.refusal is None
+
+
+async def test_an_object_that_is_no_list_is_malformed(
+    start: Start, serve: Callable[..., Awaitable[str]]
+) -> None:
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b'{"kind":"Service","apiVersion":"v1"}', content_type="application/json")
+
+    store = Store()
+    reflector = start(store, url=await serve(handler))
+    await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
+    assert not store.complete

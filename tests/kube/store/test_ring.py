@@ -1,0 +1,100 @@
+"""The history of a view: order, positions, and what may be promised to a client that comes back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.store.ring import Ring
+
+EVERYTHING = 10**9
+
+
+def frames(ring: Ring, position: int) -> list[bytes]:
+    return [entry.frame for entry in ring.read(position)]
+
+
+def test_a_client_goes_on_after_the_version_it_has_seen() -> None:
+    ring = Ring(10)
+    ring.append(11, b"a")
+    ring.append(14, b"b")
+    assert frames(ring, ring.position_after(10)) == [b"a", b"b"]
+    assert frames(ring, ring.position_after(11)) == [b"b"]
+    assert frames(ring, ring.position_after(12)) == [b"b"]
+    assert frames(ring, ring.position_after(14)) == []
+    assert frames(ring, ring.position_after(99)) == []
+
+
+def test_what_an_input_caused_is_replayed_to_a_client_of_that_very_version() -> None:
+    ring = Ring(10)
+    ring.append(12, b"cloud")
+    ring.touch(20)
+    ring.append(7, b"input")
+    assert frames(ring, ring.position_after(20)) == [b"input"]
+    assert frames(ring, ring.position_after(12)) == [b"input"]
+    ring.append(21, b"next")
+    assert frames(ring, ring.position_after(20)) == [b"input", b"next"]
+    assert frames(ring, ring.position_after(21)) == []
+
+
+def test_an_input_that_changes_before_the_first_event_is_replayed_too() -> None:
+    ring = Ring(10)
+    ring.append(4, b"input")
+    assert frames(ring, ring.position_after(10)) == [b"input"]
+
+
+@pytest.mark.parametrize(("max_events", "max_bytes"), [(2, EVERYTHING), (EVERYTHING, 2)])
+def test_trimming_forgets_the_oldest_and_says_so(max_events: int, max_bytes: int) -> None:
+    ring = Ring(10)
+    for version, frame in ((11, b"a"), (12, b"b"), (13, b"c")):
+        ring.append(version, frame)
+    start = ring.position_after(10)
+    ring.trim(max_events, max_bytes)
+    assert ring.oldest == 11
+    assert frames(ring, ring.position_after(11)) == [b"b", b"c"]
+    with pytest.raises(LookupError):
+        ring.read(start)
+
+
+def test_a_trimmed_event_of_an_input_makes_its_version_too_old() -> None:
+    ring = Ring(10)
+    ring.append(5, b"input")
+    ring.append(11, b"a")
+    ring.append(12, b"b")
+    ring.trim(2, EVERYTHING)
+    assert ring.oldest == 11
+
+
+def test_the_last_event_is_kept_whatever_its_size() -> None:
+    ring = Ring(1)
+    ring.append(2, b"large")
+    ring.trim(EVERYTHING, 1)
+    assert frames(ring, ring.start) == [b"large"]
+
+
+def test_a_restart_forgets_everything_and_loses_every_position() -> None:
+    ring = Ring(10)
+    ring.append(11, b"a")
+    position = ring.position_after(10)
+    ring.restart(3)
+    assert ring.oldest == 3
+    with pytest.raises(LookupError):
+        ring.read(position)
+    ring.append(4, b"b")
+    assert frames(ring, ring.position_after(3)) == [b"b"]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=40), st.integers(0, 60))
+def test_positions_split_history_by_version_and_sequence(steps: list[tuple[bool, int]], seen: int) -> None:
+    ring, version, expected = Ring(0), 0, []
+    for number, (from_cloud, ahead) in enumerate(steps):
+        frame = str(number).encode()
+        if from_cloud:
+            version += ahead
+            ring.append(version, frame)
+        else:
+            ring.append(0, frame)
+        if version > seen or (version == seen and not from_cloud):
+            expected.append(frame)
+    assert frames(ring, ring.position_after(seen)) == expected
+    versions = [(entry.version, entry.sequence) for entry in ring.read(ring.start)]
+    assert versions == sorted(set(versions))

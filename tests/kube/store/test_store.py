@@ -1,0 +1,327 @@
+"""The store: what it takes, what it tells and in which order, and what it leaves alone when it cannot read."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.store.store import Item, Key, Store
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.kube.support.toys import RecordedInputs, Toy, fill, filled, read, tell
+
+pytestmark = pytest.mark.parametrize("encoding", Encoding)
+
+
+def contents(store: Store) -> dict[Key, int]:
+    return {item.key: item.version for item in store}
+
+
+def test_a_store_is_empty_and_incomplete_until_its_first_list(encoding: Encoding) -> None:
+    store = Store()
+    recorder = RecordedInputs(store)
+    assert (store.complete, store.version, len(store)) == (False, 0, 0)
+    with pytest.raises(RuntimeError):
+        _ = store.codec
+    fill(store, 10, Toy("x", version=4), Toy("y", version=7), encoding=encoding)
+    assert (store.complete, store.version, len(store)) == (True, 10, 2)
+    assert (store.codec.encoding, store.api_version, store.kind) == (encoding, "v1", "Service")
+    assert contents(store) == {("a", "x"): 4, ("a", "y"): 7}
+    # Nobody can have seen anything before: the first list is no event.
+    assert recorder.heard == ["at 10"]
+
+
+def test_a_known_empty_list_is_complete(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    assert (store.complete, len(store)) == (True, 0)
+
+
+def test_events_of_a_watch_are_told_with_what_was_and_what_is(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    tell(store, "ADDED", Toy("y", version=11))
+    tell(store, "MODIFIED", Toy("x", version=12, app="web"))
+    tell(store, "DELETED", Toy("y", version=13, app="last words"))
+    assert recorder.heard == [
+        (11, ("a", "y"), None, 11),
+        (12, ("a", "x"), 4, 12),
+        (13, ("a", "y"), 11, None),
+    ]
+    assert contents(store) == {("a", "x"): 12}
+    assert store.version == 13
+    # A deletion carries the last state, which may differ from the one before.
+    last = recorder.changes[2].last
+    assert last is not None
+    assert (last.version, last.labels) == (13, {"app": "last words"})
+
+
+@pytest.mark.parametrize(
+    ("event_type", "toy"),
+    [
+        ("ADDED", Toy("x", version=4)),
+        ("MODIFIED", Toy("x", version=4)),
+        ("DELETED", Toy("gone", version=9)),
+    ],
+    ids=["added twice", "modified twice", "deleted what is not there"],
+)
+def test_what_is_known_already_is_no_change(encoding: Encoding, event_type: str, toy: Toy) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    tell(store, event_type, toy)
+    assert recorder.heard == []
+    assert contents(store) == {("a", "x"): 4}
+
+
+def test_what_the_node_made_of_an_object_is_told_at_its_own_version(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), Toy("y", version=7), encoding=encoding)
+    recorder = RecordedInputs(store)
+    store.amend(Toy("x", version=4, app="ours").raw(encoding))
+    assert recorder.heard == [(4, ("a", "x"), 4, 4)]
+    assert contents(store) == {("a", "x"): 4, ("a", "y"): 7}
+    item = store.get(("a", "x"))
+    assert item is not None
+    assert (item.labels, store.version) == ({"app": "ours"}, 10)
+    # What the cloud says next takes its place.
+    tell(store, "MODIFIED", Toy("x", version=12, app="theirs"))
+    found = store.get(("a", "x"))
+    assert found is not None
+    assert found.labels == {"app": "theirs"}
+
+
+@pytest.mark.parametrize(
+    "toy",
+    [
+        Toy("x", version=4),
+        Toy("x", version=3, app="old"),
+        Toy("x", version=5, app="new"),
+        Toy("gone", version=4),
+    ],
+    ids=["the same", "an older one", "a newer one", "what is not there"],
+)
+def test_only_the_very_version_that_is_there_is_amended(encoding: Encoding, toy: Toy) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    store.amend(toy.raw(encoding))
+    assert recorder.heard == []
+    assert contents(store) == {("a", "x"): 4}
+
+
+def test_what_cannot_be_read_amends_nothing(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words
+        store.amend(b"\xff{")
+    assert recorder.heard == []
+
+
+def test_a_bookmark_moves_the_version_forward_only(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    recorder = RecordedInputs(store)
+    for version in (12, 12, 11):
+        store.advance(version)
+    assert store.version == 12
+    assert recorder.heard == ["at 12"]
+
+
+def test_a_second_list_is_told_as_the_changes_it_makes_in_the_order_of_versions(encoding: Encoding) -> None:
+    kept, changed, gone = Toy("kept", version=1), Toy("changed", version=2), Toy("gone", version=3)
+    store = filled(10, kept, changed, gone, encoding=encoding)
+    recorder = RecordedInputs(store)
+    fill(store, 20, Toy("changed", version=17), Toy("new", "b", version=15), kept, encoding=encoding)
+    assert recorder.heard == [
+        (15, ("b", "new"), None, 15),
+        (17, ("a", "changed"), 2, 17),
+        (20, ("a", "gone"), 3, None),
+    ]
+    # Only the list's version is known of the deletion, and the object says so.
+    last = recorder.changes[2].last
+    assert last is not None
+    assert read(encoding, "v1", "Service", last.raw)[1].version == 20
+    assert contents(store) == {("a", "kept"): 1, ("a", "changed"): 17, ("b", "new"): 15}
+
+
+def test_a_list_without_changes_advances_the_version(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    fill(store, 30, Toy("x", version=4), encoding=encoding)
+    assert recorder.heard == ["at 30"]
+
+
+def test_versions_that_go_backwards_are_a_restart_and_no_changes(encoding: Encoding) -> None:
+    store = filled(50, Toy("x", version=40), encoding=encoding)
+    recorder = RecordedInputs(store)
+    fill(store, 30, Toy("y", version=29), encoding=encoding)
+    assert recorder.heard == ["restarted at 30"]
+    assert store.version == 30
+    assert contents(store) == {("a", "y"): 29}
+    tell(store, "ADDED", Toy("x", version=31))
+    assert recorder.heard[1:] == [(31, ("a", "x"), None, 31)]
+
+
+def test_versions_behind_what_a_client_was_told_are_a_restart_as_well(encoding: Encoding) -> None:
+    """A fresh list has a version that the store has not been told of yet."""
+    store = filled(30, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    store.shown = 50
+    fill(store, 40, Toy("y", version=35), encoding=encoding)
+    assert recorder.heard == ["restarted at 40"]
+    assert (store.version, store.shown) == (40, 0)
+    fill(store, 60, Toy("y", version=35), encoding=encoding)
+    assert recorder.heard[1:] == ["at 60"]
+
+
+def other(encoding: Encoding) -> Encoding:
+    return Encoding.JSON if encoding is Encoding.PROTOBUF else Encoding.PROTOBUF
+
+
+def test_a_list_in_another_encoding_is_a_restart(encoding: Encoding) -> None:
+    """What listeners made of the objects before, and what they wrote, is of no use any more."""
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    fill(store, 20, Toy("x", version=4), Toy("y", version=15), encoding=other(encoding))
+    assert store.codec.encoding is other(encoding)
+    assert contents(store) == {("a", "x"): 4, ("a", "y"): 15}
+    assert recorder.heard == ["restarted at 20"]
+
+
+MALFORMED = {
+    Encoding.JSON: [b"{", b'{"metadata":{"resourceVersion":"x"}}'],
+    Encoding.PROTOBUF: [b"\x0a\x05\x0a", b"\x0a\x03\x32\x01x"],
+}
+
+
+@pytest.mark.parametrize("malformed", [0, 1], ids=["torn", "no version"])
+def test_a_list_that_cannot_be_read_changes_nothing(encoding: Encoding, malformed: int) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    raws = [Toy("y", version=12).raw(encoding), MALFORMED[encoding][malformed]]
+    with pytest.raises(ValueError):  # noqa: PT011 - the words are the codec's
+        store.replace(codec_for(encoding), "v1", "Service", 20, raws)
+    assert (store.version, store.complete, contents(store)) == (10, True, {("a", "x"): 4})
+    assert recorder.heard == []
+
+
+def test_a_list_in_another_encoding_that_cannot_be_read_changes_nothing(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    with pytest.raises(ValueError):  # noqa: PT011 - the words are the codec's
+        store.replace(codec_for(other(encoding)), "v1", "Service", 20, [MALFORMED[other(encoding)][0]])
+    assert store.codec.encoding is encoding
+    assert (store.version, store.complete, contents(store)) == (10, True, {("a", "x"): 4})
+    assert recorder.heard == []
+
+
+def test_an_event_that_cannot_be_read_changes_nothing(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4), encoding=encoding)
+    recorder = RecordedInputs(store)
+    with pytest.raises(ValueError):  # noqa: PT011 - the words are the codec's
+        store.apply("MODIFIED", MALFORMED[encoding][0])
+    assert (store.version, contents(store), recorder.heard) == (10, {("a", "x"): 4}, [])
+
+
+def test_a_listener_that_left_hears_nothing(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    recorder = RecordedInputs(store)
+    store.forget(recorder)
+    tell(store, "ADDED", Toy(version=11))
+    assert recorder.heard == []
+
+
+async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    moves: list[Callable[[], None]] = [
+        lambda: tell(store, "ADDED", Toy(version=11)),
+        lambda: store.advance(12),
+        lambda: fill(store, 12, Toy(version=11), encoding=encoding),
+        lambda: store.amend(Toy(version=11, app="ours").raw(encoding)),
+    ]
+    for move in moves:
+        waiting = store.moved()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        move()
+        await asyncio.wait_for(waiting, 1)
+
+
+def item_of(toy: Toy, encoding: Encoding) -> Item:
+    item = filled(toy.version, toy, encoding=encoding).get(toy.key)
+    assert item is not None
+    return item
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "x"),
+        ("metadata.namespace", "a"),
+        ("spec.clusterIP", "None"),
+        ("spec.type", ""),
+        ("no.such.field", ""),
+    ],
+)
+def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, value: str) -> None:
+    item = item_of(Toy("x", "a", 3, address="None"), encoding)
+    assert item.field(path) == value
+    assert item.field(path) == value  # the remembered one
+
+
+def test_selectors_see_the_object_of_the_cloud_whatever_filters_made_of_it(encoding: Encoding) -> None:
+    item = item_of(Toy("x", "a", 3, app="web"), encoding)
+    served = item.served_as(Toy("x", "a", 3, address="10.9.9.9").raw(encoding))
+    for shown in (served, served.at(7), served.at(7).served_as(served.raw)):
+        assert shown.field("spec.clusterIP") == "10.0.0.1"
+        assert shown.labels == {"app": "web"}
+        assert shown.key == item.key
+    assert read(encoding, "v1", "Service", served.at(7).raw)[1].address == "10.9.9.9"
+
+
+def test_another_version_of_an_object_is_the_same_but_for_the_version(encoding: Encoding) -> None:
+    item = item_of(Toy("x", "a", 3, "web", reads="i"), encoding)
+    later = item.at(9)
+    assert (later.version, read(encoding, "v1", "Service", later.raw)) == (
+        9,
+        (("a", "x"), read(encoding, "v1", "Service", item.raw)[1]._replace(version=9)),
+    )
+    assert (item.version, item.at(3)) == (3, item)
+
+
+def test_a_decoded_object_is_the_callers_own(encoding: Encoding) -> None:
+    item = item_of(Toy("x", "a", 3), encoding)
+    item.decode().fields.child("spec").set("clusterIP", "10.9.9.9")
+    assert item.decode().fields.child("spec").text("clusterIP") == "10.0.0.1"
+
+
+@given(
+    lists=st.lists(
+        st.lists(st.tuples(st.sampled_from("wxyz"), st.integers(0, 9)), unique_by=lambda pair: pair[0]),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_told_changes_lead_from_each_list_to_the_next(
+    encoding: Encoding, lists: list[list[tuple[str, int]]]
+) -> None:
+    """Whoever applies what is told, starting with the first list, has the last one; versions never go back."""
+    store = Store()
+    state: dict[Key, int] = {}
+    for number, listed in enumerate(lists):
+        # An object keeps its version or got one since the last list: 10 is the first list's, 20 the second's.
+        toys = [Toy(name, version=10 * number + at if at or not number else 1) for name, at in listed]
+        recorder = RecordedInputs(store)
+        before = store.version
+        fill(store, 10 * number + 10, *toys, encoding=encoding)
+        told = [change.version for change in recorder.changes]
+        assert told == sorted(told)
+        assert not number or all(version == 1 or before <= version <= store.version for version in told)
+        if not number:
+            state = contents(store)
+        for change in recorder.changes:
+            assert state.get(change.key) == (change.old.version if change.old else None)
+            if change.new is None:
+                del state[change.key]
+            else:
+                state[change.key] = change.new.version
+        assert state == contents(store) == {toy.key: toy.version for toy in toys}
+        store.forget(recorder)

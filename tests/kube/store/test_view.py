@@ -1,0 +1,379 @@
+"""Views, case by case: lists, WatchLists, watches and how they resume. test_view_property.py mixes all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kube.errors import StatusError, forbidden
+from kube.store import view as view_module
+from kube.store.projection import InputKey, Projection
+from kube.store.view import Form, Scope, View
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.kube.support.toys import (
+    Toy,
+    WatchClient,
+    after,
+    body_of,
+    events_of,
+    fill,
+    filled,
+    refusal,
+    scope,
+    short,
+    tell,
+    told,
+    view_of,
+    waiting,
+    watching,
+)
+
+INPUT = ("p", "i")
+
+
+@pytest.fixture
+async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """History keeps one event from the next turn of the loop on, which this takes."""
+    monkeypatch.setattr(view_module, "RING_MAX_BYTES", 1)
+    monkeypatch.setattr(view_module, "TRIM_DELAY", 0.0)
+
+    async def turn() -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    return turn
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_list_is_of_the_stores_version_and_of_the_kind(encoding: Encoding) -> None:
+    view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding))
+    page = codec_for(encoding).decode_list(body_of(view))
+    assert (page.api_version, page.kind, page.version, len(page.items)) == ("v1", "Service", 10, 1)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_metadata_list_has_metadata_only(encoding: Encoding) -> None:
+    view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding), metadata_only=True)
+    page = codec_for(encoding).decode_list(body_of(view))
+    assert (page.api_version, page.kind) == ("meta.k8s.io/v1", "PartialObjectMetadata")
+    assert codec_for(encoding).peek(page.items[0]).labels == {"app": "web"}
+    assert b"10.0.0.1" not in page.items[0]
+
+
+def test_a_known_empty_list_is_empty() -> None:
+    page = codec_for(Encoding.JSON).decode_list(body_of(view_of(filled(10))))
+    assert (page.version, page.items) == (10, [])
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        (scope(), "wxyz"),
+        (scope("a"), "wx"),
+        (scope("c"), ""),
+        (scope(labels="app=web"), "wy"),
+        (scope(labels="!app"), "x"),
+        (scope("b", "app in (web,db)"), "yz"),
+        (scope(fields="metadata.name=y"), "y"),
+        (scope(fields="metadata.namespace!=a"), "yz"),
+        (scope(fields="spec.clusterIP!=None"), "wxy"),
+        (scope(fields="spec.clusterIP=None"), "z"),
+        (scope("b", "app", "spec.clusterIP!=None,metadata.name!=z"), "y"),
+    ],
+)
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_scope_narrows_by_namespace_labels_and_fields(encoding: Encoding, where: Scope, names: str) -> None:
+    toys = (
+        Toy("w", "a", app="web"),
+        Toy("x", "a"),
+        Toy("y", "b", app="web"),
+        Toy("z", "b", app="db", address="None"),
+    )
+    view = view_of(filled(10, *toys, encoding=encoding), where=where)
+    assert "".join(sorted(item.key[1] for item in view)) == names
+
+
+def test_selectors_see_what_the_cloud_sent_whatever_a_filter_made_of_it() -> None:
+    view = view_of(filled(10, Toy("x", reads="i")), {INPUT: "None"}, scope(fields="spec.clusterIP!=None"))
+    client = WatchClient(view)
+    client.take_list()
+    assert client.state["a", "x"].address == "None"
+
+
+# -- watches -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_watch_goes_on_from_a_list() -> None:
+    store = filled(10, Toy("x", version=4))
+    client = watching(view_of(store))
+    assert told(client) == []
+    tell(store, "ADDED", Toy("y", version=11))
+    tell(store, "MODIFIED", Toy("x", version=12))
+    tell(store, "DELETED", Toy("y", version=13))
+    assert told(client) == [("ADDED", "y", 11), ("MODIFIED", "x", 12), ("DELETED", "y", 13)]
+
+
+async def test_a_watch_from_before_gets_what_came_since() -> None:
+    store = filled(10)
+    view = view_of(store)
+    for version in (11, 13):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+    assert after(view, 10) == [("ADDED", "at11", 11), ("ADDED", "at13", 13)]
+    assert after(view, 11) == after(view, 12) == [("ADDED", "at13", 13)]
+    assert after(view, 13) == []
+    assert refusal(lambda: view.watch(9, bookmarks=True)) == 410
+
+
+async def test_a_watch_from_the_future_is_silent_until_then() -> None:
+    store = filled(10)
+    view = view_of(store)
+    watcher = view.watch(12, bookmarks=True)
+    for version in (11, 12, 13):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+    assert [short(event) for event in events_of(view, waiting(watcher) or [])] == [("ADDED", "at13", 13)]
+    watcher.end()
+
+
+async def test_objects_enter_and_leave_a_selection() -> None:
+    """What leaves goes as it was, with the version at which it left (convertToWatchEvent of k8s.io/apiserver)."""
+    store = filled(10, Toy("x", version=4))
+    client = watching(view_of(store, where=scope(labels="app")))
+    tell(store, "MODIFIED", Toy("x", version=11, app="web"))
+    tell(store, "MODIFIED", Toy("x", version=12, app="db"))
+    tell(store, "MODIFIED", Toy("x", version=13))
+    tell(store, "MODIFIED", Toy("x", version=14))
+    tell(store, "DELETED", Toy("x", version=15))
+    events = client.drain()
+    assert [short(event) for event in events] == [
+        ("ADDED", "x", 11),
+        ("MODIFIED", "x", 12),
+        ("DELETED", "x", 13),
+    ]
+    assert events[-1].seen is not None
+    assert events[-1].seen.app == "db"
+
+
+async def test_an_object_that_is_deleted_as_it_leaves_a_selection_is_deleted_once() -> None:
+    store = filled(10, Toy("x", version=4, app="web"))
+    client = watching(view_of(store, where=scope(labels="app")))
+    tell(store, "DELETED", Toy("x", version=11))
+    assert told(client) == [("DELETED", "x", 11)]
+
+
+async def test_a_relist_of_the_reflector_is_no_relist_of_a_client() -> None:
+    store = filled(10, Toy("same", version=1), Toy("changed", version=2), Toy("gone", version=3))
+    client = watching(view_of(store))
+    fill(store, 20, Toy("same", version=1), Toy("changed", version=15), Toy("new", version=14))
+    assert told(client) == [("ADDED", "new", 14), ("MODIFIED", "changed", 15), ("DELETED", "gone", 20)]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_metadata_watch_has_metadata_only(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    whole, metadata = view_of(store), view_of(store, metadata_only=True)
+    clients = watching(whole), watching(metadata)
+    tell(store, "ADDED", Toy("x", version=11, app="web"))
+    store.advance(20)
+    metadata.remind()
+    assert told(clients[0]) == [("ADDED", "x", 11)]
+    assert told(clients[1]) == [("ADDED", "x", 11), ("BOOKMARK", "", 20)]
+    assert clients[1].state["a", "x"].app == "web"
+    assert clients[1].state["a", "x"].address == ""
+
+
+async def test_views_of_one_projection_share_the_bytes_of_an_event() -> None:
+    projection = Projection(filled(10), None)
+    views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a", "b")]
+    watchers = [view.watch(10, bookmarks=True) for view in views]
+    tell(projection.store, "ADDED", Toy("x", "a", version=11))
+    first, second = waiting(watchers[0]), waiting(watchers[1])
+    assert first is not None
+    assert second is not None
+    assert first[0] is second[0]
+    assert waiting(watchers[2]) is None
+
+
+async def test_a_watch_list_is_the_state_then_what_follows() -> None:
+    store = filled(10, Toy("x", version=4), Toy("y", version=3))
+    client = WatchClient(view_of(store))
+    client.watch_list()
+    assert (set(client.state), client.version) == ({("a", "x"), ("a", "y")}, 10)
+    tell(store, "DELETED", Toy("x", version=11))
+    assert told(client) == [("DELETED", "x", 11)]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_the_bookmark_that_ends_the_state_says_so(encoding: Encoding) -> None:
+    view = view_of(filled(10, encoding=encoding))
+    ends = {}
+    for initial_events_end in (True, False):
+        (frame,) = view.codec.frames().feed(view.bookmark(initial_events_end=initial_events_end))
+        assert (frame.type, frame.kind, view.codec.peek(frame.raw).version) == ("BOOKMARK", "Service", 10)
+        ends[initial_events_end] = b"k8s.io/initial-events-end" in frame.raw
+    assert ends == {True: True, False: False}
+
+
+async def test_bookmarks_go_to_those_who_asked() -> None:
+    store = filled(10)
+    view = view_of(store)
+    asked, other = watching(view), watching(view, bookmarks=False)
+    store.advance(20)
+    view.remind()
+    assert told(asked) == [("BOOKMARK", "", 20)]
+    assert told(other) == []
+    assert (asked.version, other.version) == (20, 10)
+
+
+# -- ends ----------------------------------------------------------------------------------------------------------
+
+
+async def test_versions_that_go_backwards_end_every_watch_with_410() -> None:
+    store = filled(50, Toy("x", version=40))
+    view = view_of(store)
+    reader, behind = watching(view), watching(view)
+    reader.drain()
+    tell(store, "ADDED", Toy("y", version=51))
+    reader.drain()
+    fill(store, 30, Toy("x", version=25))
+    for client in (reader, behind):
+        assert refusal(client.drain) == 410
+    assert not view.watchers
+    assert refusal(lambda: view.watch(29, bookmarks=True)) == 410
+    reader.take_list()
+    reader.watch()
+    tell(store, "MODIFIED", Toy("x", version=31))
+    assert told(reader) == [("MODIFIED", "x", 31)]
+
+
+async def test_a_watch_that_ended_with_410_has_nothing_of_what_came_after() -> None:
+    store = filled(50)
+    view = view_of(store)
+    client = watching(view)
+    fill(store, 30)
+    tell(store, "ADDED", Toy("x", version=31))
+    assert client.watcher is not None
+    with pytest.raises(StatusError) as raised:
+        await asyncio.wait_for(client.watcher.frames(), 1)
+    assert raised.value.code == 410
+
+
+async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:
+    """Else a busy view would keep a watch past its timeoutSeconds."""
+    store = filled(10)
+    view = view_of(store)
+    watcher = view.watch(10, bookmarks=True)
+    tell(store, "ADDED", Toy("x", version=11))
+    watcher.end()
+    tell(store, "ADDED", Toy("y", version=12))
+    assert [short(event) for event in events_of(view, await watcher.frames())] == [("ADDED", "x", 11)]
+    assert await watcher.frames() == []
+
+
+async def test_a_refusal_ends_watches_with_the_clouds_words() -> None:
+    view = view_of(filled(10))
+    watcher = view.watch(10, bookmarks=True)
+    view.end_watches(forbidden("no longer"))
+    with pytest.raises(StatusError, match="no longer"):
+        await watcher.frames()
+
+
+async def test_a_closed_view_ends_its_watches_cleanly_and_hears_nothing() -> None:
+    store = filled(10)
+    view = view_of(store)
+    watcher = view.watch(10, bookmarks=True)
+    view.close()
+    assert await watcher.frames() == []
+    tell(store, "ADDED", Toy("x", version=11))
+    assert not view.projection.in_use
+    assert await watcher.frames() == []
+
+
+async def test_a_waiting_watch_wakes_for_events_and_for_its_end() -> None:
+    store = filled(10)
+    view = view_of(store)
+    watcher = view.watch(10, bookmarks=False)
+
+    def happens() -> None:
+        tell(store, "ADDED", Toy("x", version=11))
+
+    for act in (happens, watcher.end):
+        task = asyncio.create_task(watcher.frames())
+        await asyncio.sleep(0)
+        assert not task.done()
+        act()
+        frames = await asyncio.wait_for(task, 1)
+        assert len(frames) == (0 if watcher.ended else 1)
+
+
+async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
+    store = filled(10)
+    view = view_of(store)
+    quiet, other = view.watch(10, bookmarks=False), view.watch(10, bookmarks=True)
+    task = asyncio.create_task(quiet.frames())
+    await asyncio.sleep(0)
+    view.remind()
+    assert len(await other.frames()) == 1
+    await asyncio.sleep(0)
+    assert not task.done()
+    quiet.end()
+    assert await task == []
+    other.end()
+
+
+# -- history -------------------------------------------------------------------------------------------------------
+
+
+async def test_who_falls_behind_the_history_is_cut_and_may_have_to_list(
+    impatient: Callable[[], Awaitable[None]],
+) -> None:
+    store = filled(10)
+    view = view_of(store)
+    slow = watching(view)
+    for version in range(11, 15):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+    await impatient()
+    watcher = slow.watcher
+    assert watcher is not None
+    assert told(slow) == []
+    assert watcher.fell_behind
+    assert watcher not in view.watchers
+    assert view.oldest == 13
+    assert refusal(slow.watch) == 410
+    assert after(view, 13) == [("ADDED", "at14", 14)]
+
+
+async def test_who_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]]) -> None:
+    store = filled(10)
+    client = watching(view_of(store))
+    for version in range(11, 15):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+        assert told(client) == [("ADDED", f"at{version}", version)]
+        await impatient()
+
+
+async def test_what_inputs_did_and_history_forgot_cannot_be_resumed_from_its_version(
+    impatient: Callable[[], Awaitable[None]],
+) -> None:
+    """Somebody else's list of that version does not help who did not make it."""
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"), Toy("y", version=5, reads="i"))
+    view = view_of(store, inputs)
+    away = watching(view)
+    away.close()
+    inputs[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    await impatient()
+    WatchClient(view).take_list()
+    assert refusal(away.watch) == 410
+
+
+def test_history_is_kept_for_the_size_of_the_store() -> None:
+    """A relist may change every object: who is back soon after must not have to list."""
+    assert view_module.RING_MIN_EVENTS >= 1000
+    assert view_module.RING_MAX_BYTES >= 16 * 1024 * 1024

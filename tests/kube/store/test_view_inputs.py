@@ -1,0 +1,201 @@
+"""What inputs and rules do to open watches, to those that resume, and to those that hold another view's versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.store.projection import InputKey, Projection
+from tests.kube.support.toys import (
+    Toy,
+    ToyChain,
+    WatchClient,
+    after,
+    body_of,
+    events_of,
+    filled,
+    refusal,
+    short,
+    tell,
+    told,
+    view_of,
+    waiting,
+    watching,
+)
+
+INPUT = ("p", "i")
+
+
+# -- inputs --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_input_that_hides_and_shows_is_told_with_the_objects_own_version_and_a_bookmark() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store, inputs)
+    client = watching(view)
+    for verdict, event_type in (("drop", "DELETED"), ("keep", "ADDED"), ("10.9.9.9", "MODIFIED")):
+        inputs[INPUT] = verdict
+        view.projection.inputs_changed([INPUT])
+        assert told(client) == [(event_type, "x", 4), ("BOOKMARK", "", 10)]
+    assert client.state["a", "x"].address == "10.9.9.9"
+
+
+async def test_a_watch_that_resumes_at_the_version_gets_what_inputs_did_there() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store, inputs)
+    client = watching(view)
+    client.close()
+    inputs[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    tell(store, "ADDED", Toy("y", version=11))
+    client.watch()
+    assert [event for event in told(client) if event[0] != "BOOKMARK"] == [
+        ("DELETED", "x", 4),
+        ("ADDED", "y", 11),
+    ]
+
+
+async def test_an_input_reaches_a_client_whose_list_was_newer_than_the_store() -> None:
+    """A list without resourceVersion of a quiet resource carries the cloud's version, which no event brought yet."""
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store, inputs)
+    client = WatchClient(view)
+    client.take_list(at_least=15)
+    client.watch()
+    inputs[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    client.drain()
+    assert client.state == {}
+
+
+async def test_an_input_before_the_watch_reaches_a_client_whose_list_was_newer_than_the_store() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store, inputs)
+    client = WatchClient(view)
+    client.take_list(at_least=15)
+    inputs[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    client.watch()
+    client.drain()
+    assert client.state == {}
+
+
+async def test_no_bookmark_is_older_than_a_list_of_the_view() -> None:
+    store = filled(10)
+    view = view_of(store, {})
+    client = WatchClient(view)
+    client.take_list(at_least=15)
+    client.watch()
+    view.remind()
+    client.drain()
+    assert client.version == 15
+
+
+async def test_the_first_event_of_a_filtered_view_is_not_repeated_to_who_has_seen_it() -> None:
+    store = filled(10)
+    client = watching(view_of(store, {}))
+    tell(store, "ADDED", Toy("x", version=11))
+    assert told(client) == [("ADDED", "x", 11)]
+    client.close()
+    client.watch()
+    assert told(client) == []
+
+
+async def test_nothing_is_told_of_an_object_while_its_input_is_not_known() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store, inputs)
+    client = watching(view)
+    del inputs[INPUT]
+    view.projection.inputs_changed([INPUT])
+    tell(store, "MODIFIED", Toy("x", version=11, reads="i", address="10.0.0.2"))
+    tell(store, "ADDED", Toy("y", version=12, reads="i"))
+    assert told(client) == []
+    inputs[INPUT] = "keep"
+    view.projection.inputs_changed([INPUT])
+    assert told(client) == [("MODIFIED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
+
+
+@pytest.mark.parametrize("since", [10, 15])
+async def test_a_filtered_view_made_anew_does_not_know_who_saw_what_through_other_inputs(since: int) -> None:
+    """A client of the process before may hold the very version, or a later one if the disk was behind."""
+    view = view_of(filled(10, Toy("x", version=4, reads="i")), {INPUT: "keep"})
+    assert refusal(lambda: view.watch(since, bookmarks=True)) == 410
+
+
+async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
+    client = watching(view_of(filled(10), {}))
+    assert told(client) == []
+
+
+async def test_an_unfiltered_view_made_anew_lets_clients_of_the_same_version_go_on() -> None:
+    assert after(view_of(filled(10, Toy("x", version=4))), 10) == []
+
+
+async def test_an_input_reaches_a_watch_that_waits_for_a_version_of_the_future() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store, inputs)
+    body_of(view)
+    watcher = view.watch(12, bookmarks=True)
+    inputs[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    store.advance(20)
+    assert ("DELETED", "x", 4) in [short(event) for event in events_of(view, waiting(watcher) or [])]
+    watcher.end()
+
+
+# -- rules ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_switch_of_chains_tells_just_the_difference() -> None:
+    store = filled(
+        10, Toy("same", version=1), Toy("hidden", version=2, reads="i"), Toy("changed", version=3, reads="j")
+    )
+    view = view_of(store)
+    client = watching(view)
+    filtered = Projection(store, ToyChain("p", {INPUT: "drop", ("p", "j"): "10.9.9.9"}))
+    unfiltered = view.projection
+    view.switch(filtered)
+    assert not unfiltered.in_use
+    assert told(client) == [("MODIFIED", "changed", 3), ("DELETED", "hidden", 2), ("BOOKMARK", "", 10)]
+    view.switch(unfiltered)
+    assert told(client) == [("MODIFIED", "changed", 3), ("ADDED", "hidden", 2), ("BOOKMARK", "", 10)]
+
+
+async def test_a_switch_to_the_same_is_silent() -> None:
+    store = filled(10, Toy("x", reads="i"))
+    view = view_of(store, {INPUT: "drop"})
+    client = watching(view)
+    view.switch(Projection(store, ToyChain("p", {INPUT: "drop"})))
+    assert told(client) == []
+
+
+async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not() -> None:
+    store = filled(10, Toy("x", version=4, reads="i"))
+    old: dict[InputKey, str] = {INPUT: "keep"}
+    new: dict[InputKey, str] = {INPUT: "keep"}
+    view = view_of(store, old)
+    client = watching(view)
+    before = view.projection
+    view.switch(Projection(store, ToyChain("p", new)))
+    old[INPUT] = "drop"
+    before.inputs_changed([INPUT])
+    assert told(client) == []
+    new[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    assert told(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
+
+
+async def test_who_was_away_during_a_switch_gets_its_difference() -> None:
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store)
+    client = watching(view)
+    client.close()
+    view.switch(Projection(store, ToyChain("p", {INPUT: "drop"})))
+    client.watch()
+    # The bookmark too: from version 4 nobody could go on the next time.
+    assert told(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]

@@ -1,0 +1,1 @@
+"""Helpers of the tests of `kube/`: recorded answers, toy clients, judges."""

@@ -1,0 +1,328 @@
+"""Small Services, a toy chain of filters and a client like client-go's, for tests of stores, projections and views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+
+from kube.errors import StatusError
+from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.projection import Evaluation, InputKey, Projection
+from kube.store.store import Change, Item, Key, Store
+from kube.store.view import Form, Scope, View, Watcher
+from kube.wire.api_objects import decode_object
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+READS = "reads"
+"""The annotation that names the input which decides what the toy chain makes of a service."""
+EMPTY = {Encoding.JSON: b'{"apiVersion":"v1","kind":"Service"}', Encoding.PROTOBUF: b""}
+
+
+@dataclass(frozen=True, slots=True)
+class Toy:
+    """A Service with little in it. `reads` is the input that its filter asks for, "" for none."""
+
+    name: str = "x"
+    namespace: str = "a"
+    version: int = 1
+    app: str = ""
+    address: str = "10.0.0.1"
+    reads: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    def raw(self, encoding: Encoding) -> bytes:
+        obj = decode_object(encoding, "v1", "Service", EMPTY[encoding])
+        metadata = obj.fields.child("metadata")
+        metadata.set("name", self.name)
+        metadata.set("namespace", self.namespace)
+        metadata.set("resourceVersion", str(self.version))
+        if self.app:
+            metadata.set_mapping("labels", {"app": self.app})
+        if self.reads:
+            metadata.set_mapping("annotations", {READS: self.reads})
+        obj.fields.child("spec").set("clusterIP", self.address)
+        return obj.encode()
+
+
+class Seen(NamedTuple):
+    """What a client can tell of a toy."""
+
+    version: int
+    app: str
+    reads: str
+    address: str
+
+
+def seen(toy: Toy, *, metadata_only: bool = False, address: str = "") -> Seen:
+    """What a client should see of a toy; `address` is the one that a chain gave it."""
+    return Seen(toy.version, toy.app, toy.reads, "" if metadata_only else address or toy.address)
+
+
+def read(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> tuple[Key, Seen]:
+    """What a client reads in an object."""
+    obj = decode_object(encoding, api_version, kind, raw)
+    address = obj.fields.child("spec").text("clusterIP")
+    return (obj.namespace, obj.name), Seen(
+        obj.version, obj.labels.get("app", ""), obj.annotations.get(READS, ""), address
+    )
+
+
+def fill(store: Store, version: int, *toys: Toy, encoding: Encoding = Encoding.JSON) -> None:
+    """Hand the store a whole list."""
+    store.replace(codec_for(encoding), "v1", "Service", version, [toy.raw(encoding) for toy in toys])
+
+
+def filled(version: int, *toys: Toy, encoding: Encoding = Encoding.JSON) -> Store:
+    store = Store()
+    fill(store, version, *toys, encoding=encoding)
+    return store
+
+
+def tell(store: Store, event_type: str, toy: Toy) -> None:
+    """Hand the store one event of a watch."""
+    store.apply(event_type, toy.raw(store.codec.encoding))
+
+
+def scope(namespace: str = "", labels: str = "", fields: str = "") -> Scope:
+    return Scope(namespace, parse_label_selector(labels), parse_field_selector(fields))
+
+
+class RecordedInputs:
+    """Writes down what a store tells its listeners."""
+
+    def __init__(self, store: Store) -> None:
+        self.heard: list[tuple[int, Key, int | None, int | None] | str] = []
+        self.changes: list[Change] = []
+        self._store = store
+        store.listen(self)
+
+    def changed(self, change: Change) -> None:
+        # The store must already show what it tells.
+        assert self._store.get(change.key) is change.new
+        assert self._store.version >= change.version
+        self.changes.append(change)
+        self.heard.append((change.version, change.key, _version(change.old), _version(change.new)))
+
+    def advanced(self) -> None:
+        self.heard.append(f"at {self._store.version}")
+
+    def restarted(self) -> None:
+        self.heard.append(f"restarted at {self._store.version}")
+
+
+def _version(item: Item | None) -> int | None:
+    return None if item is None else item.version
+
+
+class ToyChain:
+    """Asks one input of each service that reads any: "keep", "drop", or an address to give it; None is pending.
+
+    What it answers of a pending one is the service unfiltered, which nobody may be shown.
+    """
+
+    def __init__(self, name: str, inputs: Mapping[InputKey, str]) -> None:
+        self._name = name
+        self._inputs = inputs
+
+    def evaluate(self, item: Item) -> Evaluation:
+        obj = item.decode()
+        name = obj.annotations.get(READS, "")
+        if not name:
+            return Evaluation(item, frozenset())
+        reads = frozenset({(self._name, name)})
+        verdict = self._inputs.get((self._name, name))
+        if verdict is None:
+            return Evaluation(item, reads, pending=True)
+        if verdict == "drop":
+            return Evaluation(None, reads)
+        if verdict == "keep":
+            return Evaluation(item, reads)
+        obj.fields.child("spec").set("clusterIP", verdict)
+        return Evaluation(item.served_as(obj.encode()), reads)
+
+    def is_same(self, before: Item, after: Item) -> bool:
+        return before.raw == after.raw
+
+
+def state_of(view: View) -> dict[Key, Seen]:
+    """What the view shows, without making it a list that a client was told."""
+    codec = view.codec
+    api_version, kind = view.form.type_of("v1", "Service")
+    return dict(read(codec.encoding, api_version, kind, view.form.raw(codec, item)) for item in view)
+
+
+def body_of(view: View, at_least: int = 0) -> bytes:
+    """The body of a list."""
+    listing = view.listing(at_least)
+    return bytes(listing.body(listing.raws(listing.items)))
+
+
+def waiting(watcher: Watcher) -> list[bytes] | None:
+    """The frames that a watcher has right now, None where it would wait; [] and StatusError are its end."""
+    coroutine = watcher.frames()
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        frames: list[bytes] = done.value
+        return frames
+    coroutine.close()
+    return None
+
+
+class Event(NamedTuple):
+    """One event as its reader understands it; a bookmark has no key."""
+
+    type: str
+    version: int
+    key: Key | None = None
+    seen: Seen | None = None
+
+
+def events_of(view: View, frames: Iterable[bytes]) -> list[Event]:
+    """Frames, read."""
+    reader, events = view.codec.frames(), []
+    for frame in reader.feed(b"".join(frames)):
+        assert (frame.api_version, frame.kind) == view.form.type_of("v1", "Service")
+        if frame.type == "BOOKMARK":
+            events.append(Event("BOOKMARK", view.codec.peek(frame.raw).version))
+        else:
+            key, what = read(view.codec.encoding, frame.api_version, frame.kind, frame.raw)
+            events.append(Event(frame.type, what.version, key, what))
+    reader.close()
+    return events
+
+
+@dataclass(eq=False, slots=True)
+class WatchClient:
+    """What client-go's reflector and informer make of a view: a state, and the version of the last event.
+
+    It checks each event as it takes it. The first `replayed` ones of a watch are history, which may repeat what the
+    client has seen already: events of inputs at the very version at which it resumed.
+    """
+
+    view: View
+    bookmarks: bool = True
+    state: dict[Key, Seen] = field(default_factory=dict)
+    version: int = 0
+    watcher: Watcher | None = None
+    replayed: int = 0
+
+    def take_list(self, at_least: int = 0) -> None:
+        """Replace the state by a list."""
+        codec = self.view.codec
+        page = codec.decode_list(body_of(self.view, at_least))
+        assert (page.api_version, page.kind) == self.view.form.type_of("v1", "Service")
+        assert page.version == max(self.view.version, at_least)
+        items = [read(codec.encoding, page.api_version, page.kind, raw) for raw in page.items]
+        self.state = dict(items)
+        assert len(self.state) == len(items)
+        self.version = page.version
+
+    def watch(self) -> None:
+        """Go on from the last version; StatusError when the view refuses."""
+        probe = self.view.watch(self.version, bookmarks=self.bookmarks)
+        self.replayed = len(waiting(probe) or ())
+        probe.end()
+        self.watcher = self.view.watch(self.version, bookmarks=self.bookmarks)
+
+    def watch_list(self) -> None:
+        """Take the state as events, and go on from there."""
+        frames = [self.view.frame("ADDED", item) for item in self.view.snapshot()]
+        self.watcher = self.view.watch(None, bookmarks=self.bookmarks)
+        self.replayed = 0
+        self.state = {}
+        for event in events_of(self.view, [*frames, self.view.bookmark(initial_events_end=True)]):
+            self._take(event)
+
+    def close(self) -> None:
+        if self.watcher is not None:
+            self.watcher.end()
+            self.watcher = None
+
+    def drain(self) -> list[Event]:
+        """Take what there is. The watch is closed when it has ended; StatusError when that was with an error."""
+        taken: list[Event] = []
+        before, replays = self.version, bool(self.replayed)
+        while self.watcher is not None:
+            try:
+                frames = waiting(self.watcher)
+            except StatusError:
+                self.watcher = None
+                raise
+            if frames is None:
+                break
+            if not frames:
+                self.close()
+            for event in events_of(self.view, frames):
+                self._take(event)
+                taken.append(event)
+        if self.watcher is not None and self.bookmarks and not replays:
+            assert self.version >= before, "a client was left with an older version than it had"
+        return taken
+
+    def _take(self, event: Event) -> None:
+        assert event.version <= self.view.version, "an event of the future"
+        self.version = event.version
+        history = self.replayed > 0
+        self.replayed = max(0, self.replayed - 1)
+        if event.key is None or event.seen is None:
+            return
+        had = self.state.get(event.key)
+        if not history:
+            assert (had is None) == (event.type == "ADDED"), f"{event} for a client that has {had}"
+            assert had is None or had.version <= event.version, "an object went back in time"
+            if event.type == "MODIFIED" and not self.view.form.metadata_only:
+                assert had != event.seen, "an event that says nothing"
+        if event.type == "DELETED":
+            self.state.pop(event.key, None)
+        else:
+            self.state[event.key] = event.seen
+
+
+def view_of(
+    store: Store,
+    inputs: dict[InputKey, str] | None = None,
+    where: Scope | None = None,
+    *,
+    metadata_only: bool = False,
+) -> View:
+    projection = Projection(store, None if inputs is None else ToyChain("p", inputs))
+    return View(projection, where or scope(), Form(metadata_only=metadata_only))
+
+
+def watching(view: View, *, bookmarks: bool = True) -> WatchClient:
+    """A client that has listed and watches."""
+    client = WatchClient(view, bookmarks)
+    client.take_list()
+    client.watch()
+    return client
+
+
+def told(client: WatchClient) -> list[tuple[str, str, int]]:
+    """Type, name and version of the events that wait for a client."""
+    return [short(event) for event in client.drain()]
+
+
+def short(event: Event) -> tuple[str, str, int]:
+    return event.type, event.key[1] if event.key else "", event.version
+
+
+def after(view: View, since: int, *, bookmarks: bool = True) -> list[tuple[str, str, int]]:
+    """What a watch from this version begins with."""
+    watcher = view.watch(since, bookmarks=bookmarks)
+    frames = waiting(watcher) or []
+    watcher.end()
+    return [short(event) for event in events_of(view, frames)]
+
+
+def refusal(call: Callable[[], object]) -> int:
+    with pytest.raises(StatusError) as raised:
+        call()
+    return raised.value.code

@@ -1,0 +1,393 @@
+"""What a codec promises, in both encodings, on what a kube-apiserver sent and on what nobody should send."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.errors import StatusError, expired, too_large_version
+from kube.wire.api_objects import decode_object
+from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
+from kube.wire.codec_base import read_status
+from kube.wire.encoding import Encoding
+from kube.wire.protobuf_codec import MAGIC, delimited
+from tests.kube.support.recorded import LISTS, OBJECTS, SINGLES, STREAMS, body, single
+
+SERVICE = ("v1", "Service")
+encodings = st.sampled_from(Encoding)
+
+
+@pytest.fixture
+def codec(encoding: Encoding) -> Codec:
+    return codec_for(encoding)
+
+
+def read(codec: Codec, *chunks: bytes) -> list[WatchFrame]:
+    """All events of a stream that ends well."""
+    reader = codec.frames()
+    frames = [frame for chunk in chunks for frame in reader.feed(chunk)]
+    reader.close()
+    return frames
+
+
+def told(frames: list[WatchFrame]) -> list[tuple[object, ...]]:
+    """Events as values that compare."""
+    return [(*frame[:4], frame.status and frame.status.to_dict()) for frame in frames]
+
+
+def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(position % (len(stream) + 1) for position in cuts), len(stream)]
+    return [stream[begin:end] for begin, end in pairwise(edges)]
+
+
+def test_there_is_a_codec_for_each_encoding(encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    assert codec.encoding is encoding
+    assert codec.content_type == encoding.value
+    assert codec.watch_content_type.partition(";")[0] == encoding.value
+    assert codec_for(encoding) is codec
+
+
+# Lists
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_goes_round(name: str, codec: Codec) -> None:
+    page = codec.decode_list(body(name, codec.encoding))
+    assert page.items
+    again = codec.decode_list(bytes(codec.encode_list(page.api_version, page.kind, page.version, page.items)))
+    assert (again.api_version, again.kind, again.version, again.items) == (
+        page.api_version,
+        page.kind,
+        page.version,
+        page.items,
+    )
+
+
+def joined(encoding: Encoding, version: int, items: list[bytes]) -> bytes:
+    """A list of services as it is defined."""
+    if encoding is Encoding.JSON:
+        head = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":['
+        return b"".join((head % version, b",".join(items), b"]}\n"))
+    metadata = b"\x0a\x00" + delimited(b"\x12", b"%d" % version) + b"\x1a\x00"
+    raw = b"".join([delimited(b"\x0a", metadata), *(delimited(b"\x12", item) for item in items)])
+    type_meta = delimited(b"\x0a", b"v1") + delimited(b"\x12", b"ServiceList")
+    return MAGIC + delimited(b"\x0a", type_meta) + delimited(b"\x12", raw) + b"\x1a\x00\x22\x00"
+
+
+@given(
+    encoding=encodings,
+    items=st.lists(st.binary(max_size=400), max_size=30),
+    version=st.integers(1, 2**40),
+    piece=st.integers(1, 1000),
+)
+def test_the_pieces_of_a_list_are_the_list(
+    encoding: Encoding, items: list[bytes], version: int, piece: int
+) -> None:
+    with patch("kube.wire.codec_base.PIECE", piece):
+        body = codec_for(encoding).encode_list("v1", "Service", version, items)
+        pieces = list(body)
+    assert b"".join(pieces) == bytes(body) == joined(encoding, version, items)
+    assert body.size == len(bytes(body))
+    empty = len(joined(encoding, version, []))
+    assert max(map(len, pieces)) <= empty + piece + 400 + 4 * len(items)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_both_encodings_list_the_same(name: str) -> None:
+    pages = [codec_for(encoding).decode_list(body(name, encoding)) for encoding in Encoding]
+    in_json, in_protobuf = (
+        (
+            *(page.api_version, page.kind, page.version, page.continue_token, page.remaining),
+            [codec_for(encoding).peek(raw) for raw in page.items],
+        )
+        for encoding, page in zip(Encoding, pages, strict=True)
+    )
+    assert in_json == in_protobuf
+
+
+def test_an_item_is_the_object(codec: Codec) -> None:
+    page = codec.decode_list(body("services.list", codec.encoding))
+    (item,) = (decode_object(codec.encoding, page.api_version, page.kind, raw) for raw in page.items)
+    alone = single("services.single", codec.encoding)[2]
+    assert item.encode() == alone or json.loads(item.encode()) == json.loads(alone)
+
+
+def test_a_page(codec: Codec) -> None:
+    page = codec.decode_list(body("services.page", codec.encoding))
+    assert (len(page.items), page.remaining) == (1, 1)
+    assert page.continue_token
+    whole = codec.decode_list(body("services.list", codec.encoding))
+    assert (whole.continue_token, whole.remaining) == ("", None)
+
+
+@pytest.mark.parametrize("version", [0, 7, 2**64 - 1])
+def test_an_empty_list(version: int, codec: Codec) -> None:
+    page = codec.decode_list(bytes(codec.encode_list("discovery.k8s.io/v1", "EndpointSlice", version, [])))
+    assert (page.api_version, page.kind, page.version, page.items) == (
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        version,
+        [],
+    )
+
+
+def test_an_object_is_no_list(codec: Codec) -> None:
+    with pytest.raises(ValueError, match='"Service" is not the kind of a list'):
+        codec.decode_list(body("services.single", codec.encoding))
+
+
+def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
+    good = bytes(codec.encode_list(*SERVICE, 77, []))
+    with pytest.raises(ValueError, match="invalid syntax"):
+        codec.decode_list(good.replace(b"77", b"x7"))
+
+
+# Single objects
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_a_body_goes_round(name: str, codec: Codec) -> None:
+    original = body(name, codec.encoding)
+    assert codec.encode_single(*codec.decode_single(original)) == original
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_peek(name: str, codec: Codec) -> None:
+    api_version, kind, raw = single(name, codec.encoding)
+    peek, whole = codec.peek(raw), decode_object(codec.encoding, api_version, kind, raw)
+    assert peek == (whole.namespace, whole.name, whole.version, whole.labels)
+    assert list(peek.labels) == list(whole.labels)
+    assert peek.version > 0
+
+
+def test_peek_refuses_a_version_that_is_none(codec: Codec) -> None:
+    api_version, kind, raw = single("services.single", codec.encoding)
+    service = decode_object(codec.encoding, api_version, kind, raw)
+    service.fields.child("metadata").set("resourceVersion", "")
+    assert codec.peek(service.encode()).version == 0
+    service.fields.child("metadata").set("resourceVersion", "7a")
+    with pytest.raises(ValueError, match="invalid syntax"):
+        codec.peek(service.encode())
+
+
+@pytest.mark.parametrize("name", ["services.single", "pods.single", "services.metadata"])
+def test_with_version(name: str, codec: Codec) -> None:
+    api_version, kind, raw = single(name, codec.encoding)
+    before = codec.peek(raw)
+    changed = codec.with_version(raw, 4711)
+    assert codec.peek(changed) == before._replace(version=4711)
+    back = decode_object(codec.encoding, api_version, kind, codec.with_version(changed, before.version))
+    original = decode_object(codec.encoding, api_version, kind, raw)
+    back.fields.child("metadata").set("resourceVersion", "same")
+    original.fields.child("metadata").set("resourceVersion", "same")
+    assert back.encode() == original.encode()
+
+
+def test_metadata_only_is_what_the_server_makes_of_it(codec: Codec) -> None:
+    raw = codec.metadata_only(single("services.single", codec.encoding)[2])
+    expected = single("services.metadata", codec.encoding)[2]
+    assert raw == expected or json.loads(raw) == json.loads(expected)
+
+
+# Watches
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_byte_by_byte_is_the_stream(name: str, codec: Codec) -> None:
+    stream = body(name, codec.encoding)
+    whole = read(codec, stream)
+    assert whole
+    assert told(read(codec, *(bytes((byte,)) for byte in stream))) == told(whole)
+
+
+@given(name=st.sampled_from(STREAMS), encoding=encodings, cuts=st.lists(st.integers(0, 2**20), max_size=8))
+def test_any_cut_of_a_stream_is_the_stream(name: str, encoding: Encoding, cuts: list[int]) -> None:
+    codec, stream = codec_for(encoding), body(name, encoding)
+    assert told(read(codec, *cut(stream, cuts))) == told(read(codec, stream))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_both_encodings_tell_the_same(name: str) -> None:
+    in_json, in_protobuf = (_summary(codec_for(each), body(name, each)) for each in Encoding)
+    assert in_json == in_protobuf
+
+
+def _summary(codec: Codec, stream: bytes) -> list[tuple[object, ...]]:
+    summary: list[tuple[object, ...]] = []
+    for frame in read(codec, stream):
+        if frame.status is not None:
+            summary.append((*frame[:3], frame.status.to_dict()))
+            continue
+        peek = codec.peek(frame.raw)
+        # A bookmark has the cluster's version at its time, and the two streams were recorded one by one.
+        summary.append((*frame[:3], peek._replace(version=0) if frame.type == "BOOKMARK" else peek))
+    return summary
+
+
+def test_what_is_in_a_watch(codec: Codec) -> None:
+    frames = read(codec, body("configmaps.watch", codec.encoding))
+    assert [(frame.type, codec.peek(frame.raw).name) for frame in frames] == [
+        ("ADDED", "rich"),
+        ("MODIFIED", "rich"),
+        ("ADDED", "gone"),
+        ("DELETED", "gone"),
+    ]
+    versions = [codec.peek(frame.raw).version for frame in frames]
+    assert versions == sorted(set(versions))
+
+
+def test_the_bookmark_that_ends_the_state(codec: Codec) -> None:
+    *_, recorded = read(codec, body("services.initial", codec.encoding))
+    version = codec.peek(recorded.raw).version
+    assert recorded.type == "BOOKMARK"
+    (ours,) = read(codec, codec.encode_bookmark(*SERVICE, version, initial_events_end=True))
+    assert ours[:3] == recorded[:3]
+    bookmarks = [decode_object(codec.encoding, *SERVICE, frame.raw) for frame in (recorded, ours)]
+    assert bookmarks[0].annotations == bookmarks[1].annotations == {"k8s.io/initial-events-end": "true"}
+    assert bookmarks[0].version == bookmarks[1].version == version
+    (plain,) = read(codec, codec.encode_bookmark(*SERVICE, version))
+    assert decode_object(codec.encoding, *SERVICE, plain.raw).annotations == {}
+
+
+def test_an_expired_watch(codec: Codec) -> None:
+    (frame,) = read(codec, body("services.expired", codec.encoding))
+    assert (frame.type, frame.api_version, frame.kind) == ("ERROR", "v1", "Status")
+    assert frame.status is not None
+    assert (frame.status.code, frame.status.reason) == (410, "Expired")
+    assert frame.status.message.startswith("too old resource version: 1 (")
+
+
+ERRORS = [
+    expired("too old"),
+    too_large_version(9, 7),
+    StatusError(500, "", ""),
+    StatusError(418, "Odd", "\u4e16"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error.code))
+def test_errors_go_round(error: StatusError, codec: Codec) -> None:
+    (frame,) = read(codec, codec.encode_error(error))
+    assert frame.status is not None
+    assert frame.status.to_dict() == error.to_dict()
+    assert frame.status.retry_after == error.retry_after
+    api_version, kind, raw = codec.decode_single(codec.encode_status(error))
+    assert (api_version, kind) == ("v1", "Status")
+    status = decode_object(codec.encoding, api_version, kind, raw).fields
+    assert read_status(status).to_dict() == error.to_dict()
+    assert status.text("status") == "Failure"
+
+
+# What nobody should send
+
+
+@pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
+def test_a_torn_stream(name: str, codec: Codec) -> None:
+    stream = body(name, codec.encoding)
+    whole, ends = read(codec, stream), event_ends(stream, codec.encoding)
+    assert len(ends) == len(whole)
+    # The newline after a JSON event is nobody's loss.
+    newline = codec.encoding is Encoding.JSON
+    whole_at = {0, *ends, *(end + newline for end in ends)}
+    for size in range(len(stream) + 1):
+        reader = codec.frames()
+        assert told(reader.feed(stream[:size])) == told(whole[: sum(end <= size for end in ends)])
+        if size in whole_at:
+            reader.close()
+        else:
+            with pytest.raises(ValueError, match="the watch ended within an event"):
+                reader.close()
+
+
+def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
+    """Where each event of a recorded stream is complete: what says so is the sender's framing alone."""
+    if encoding is Encoding.JSON:
+        return [position for position in range(len(stream)) if stream[position : position + 1] == b"\n"]
+    ends, position = [], 0
+    while position < len(stream):
+        position += 4 + int.from_bytes(stream[position : position + 4])
+        ends.append(position)
+    return ends
+
+
+@given(garbage=st.binary(max_size=200), encoding=encodings)
+def test_garbage_is_a_value_error_or_waits_for_more(garbage: bytes, encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    for decode in (codec.decode_list, codec.decode_single, codec.peek, codec.metadata_only):
+        assert _survives(decode, garbage)
+    reader = codec.frames()
+    assert _survives(reader.feed, garbage)
+    assert _survives(lambda _: reader.close(), b"")
+
+
+@given(
+    name=st.sampled_from(["services.watch", "endpointslices.list", "pods.single"]),
+    encoding=encodings,
+    changes=st.lists(
+        st.tuples(st.integers(0, 2**16), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4
+    ),
+)
+def test_what_is_almost_right_is_right_or_a_value_error(
+    name: str, encoding: Encoding, changes: list[tuple[int, bytes]]
+) -> None:
+    codec, almost = codec_for(encoding), bytearray(body(name, encoding))
+    for position, change in changes:
+        start = position % len(almost)
+        almost[start : start + len(change)] = change
+    for decode in (
+        lambda raw: [codec.peek(item) for item in codec.decode_list(raw).items],
+        lambda raw: (
+            decode_object(encoding, *codec.decode_single(raw)).fields.child("metadata").mapping("labels")
+        ),
+        lambda raw: [codec.peek(frame.raw) for frame in read(codec, raw)],
+        lambda raw: codec.metadata_only(codec.decode_single(raw)[2]),
+        lambda raw: codec.with_version(codec.decode_single(raw)[2], 7),
+    ):
+        assert _survives(decode, bytes(almost))
+
+
+def _survives(decode: object, raw: bytes) -> bool:
+    """Whether decoding raises nothing but ValueError."""
+    assert callable(decode)
+    try:
+        decode(raw)
+    except ValueError:
+        return True
+    return True
+
+
+def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
+    small = codec.encode_event("ADDED", *SERVICE, _padded(codec, 0))
+    overhead = len(small) + _frame_overhead(codec)
+    largest = codec.encode_event("ADDED", *SERVICE, _padded(codec, MAX_FRAME - overhead))
+    chunks = [largest[start : start + 65536] for start in range(0, len(largest), 65536)]
+    (frame,) = read(codec, *chunks)
+    assert frame.raw == _padded(codec, MAX_FRAME - overhead)
+    too_large = codec.encode_event("ADDED", *SERVICE, _padded(codec, MAX_FRAME - overhead + 32))
+    for cuts in ([], [1000, 65536, MAX_FRAME]):
+        reader = codec.frames()
+        with pytest.raises(ValueError, match="over the limit"):
+            [reader.feed(chunk) for chunk in cut(too_large, cuts)]
+
+
+def _padded(codec: Codec, size: int) -> bytes:
+    """A raw object that is about this much larger than an empty one."""
+    if codec.encoding is Encoding.JSON:
+        return b'{"kind":"Service","apiVersion":"v1","x":"%b"}' % (b"x" * size)
+    return b"\xfa\x3e" + _four_byte_varint(size) + b"x" * size
+
+
+def _four_byte_varint(number: int) -> bytes:
+    groups = [number >> shift & 0x7F for shift in (0, 7, 14, 21)]
+    return bytes(group | 0x80 for group in groups[:3]) + bytes(groups[3:])
+
+
+def _frame_overhead(codec: Codec) -> int:
+    """Bytes that lengths take more in a large frame, less those that are not counted."""
+    return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4

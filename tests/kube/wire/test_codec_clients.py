@@ -1,0 +1,191 @@
+"""What the codecs write is read by Kubernetes' own code: kubectl's typed and untyped clients, and a kube-apiserver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from kube.errors import expired
+from kube.json_type import Json
+from kube.wire.api_objects import decode_object
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.real import RealCloud
+from tests.kube.support.recorded import single
+
+EVENT = ("v1", "Event")
+EVENTS = "/api/v1/namespaces/fixtures/events"
+TYPED = "application/vnd.kubernetes.protobuf,application/json"
+"""What client-go's generated clients accept."""
+DISCOVERY = {
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/api/v1": {
+        "kind": "APIResourceList",
+        "groupVersion": "v1",
+        "resources": [
+            {"name": "events", "namespaced": True, "kind": "Event", "verbs": ["get", "list", "watch"]}
+        ],
+    },
+}
+
+
+class CachedResponses(BaseHTTPRequestHandler):
+    """A list of one event; a watch with a bookmark, two more events and an error."""
+
+    encoding: Encoding
+    asked: list[tuple[str, str]]
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        codec = codec_for(self.encoding)
+        if url.path in DISCOVERY:
+            self._answer("application/json", json.dumps(DISCOVERY[url.path]).encode())
+        elif url.path != EVENTS:
+            self._answer(codec.content_type, codec.encode_status(expired(url.path)), 410)
+        elif query.get("watch") in ("1", "true"):
+            self.asked.append(("watch", self.headers["Accept"]))
+            self._answer(codec.watch_content_type, self._stream())
+        else:
+            self.asked.append(("list", self.headers["Accept"]))
+            self._answer(codec.content_type, bytes(codec.encode_list(*EVENT, 7, [self._event("listed", 7)])))
+
+    def _event(self, message: str, version: int) -> bytes:
+        """The recorded event, written to by way of the product."""
+        event = decode_object(self.encoding, *single("events.single", self.encoding))
+        event.fields.set("message", message)
+        event.fields.child("metadata").set("name", message)
+        return codec_for(self.encoding).with_version(event.encode(), version)
+
+    def _stream(self) -> bytes:
+        codec = codec_for(self.encoding)
+        return b"".join(
+            (
+                codec.encode_event("ADDED", *EVENT, self._event("watched", 8)),
+                codec.encode_bookmark(*EVENT, 9),
+                codec.encode_event("MODIFIED", *EVENT, self._event("modified", 10)),
+                codec.encode_error(expired("the end of this watch")),
+            )
+        )
+
+    def _answer(self, content_type: str, body: bytes, code: int = 200) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A server's URL, and what it was asked with which Accept."""
+    questions: list[tuple[str, str]] = []
+
+    class Handler(CachedResponses):
+        """What this server needs to know."""
+
+    Handler.encoding, Handler.asked = encoding, questions
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", questions
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+type Kubectl = Callable[..., str]
+
+
+@pytest.fixture
+def kubectl(cloud_programs: dict[str, Path], tmp_path: Path) -> Kubectl:
+    """Runs kubectl without anybody's configuration; what it prints, if it is content."""
+
+    def run(*args: str) -> str:
+        command = [str(cloud_programs["kubectl"]), "--namespace=fixtures", *args]
+        environ = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none")}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return run
+
+
+def test_a_typed_client_reads_protobuf(kubectl: Kubectl) -> None:
+    with serving(Encoding.PROTOBUF) as (url, asked):
+        listed = kubectl(f"--server={url}", "events")
+        watched = kubectl(f"--server={url}", "events", "--watch")
+    assert asked == [("list", TYPED), ("watch", TYPED)]
+    assert [line.split()[-1] for line in listed.splitlines()] == ["MESSAGE", "listed"]
+    # This command prints a bookmark too, as the Event that it is: one of which nothing is known.
+    assert [line.split()[-1] for line in watched.splitlines()] == ["MESSAGE", "watched", "/", "modified"]
+
+
+def test_an_untyped_client_reads_json(kubectl: Kubectl) -> None:
+    with serving(Encoding.JSON) as (url, asked):
+        listed = json.loads(kubectl(f"--server={url}", "get", "events", "-o", "json"))
+        watched = kubectl(f"--server={url}", "get", "events", "--watch", "-o", "name")
+    assert asked == [("list", "application/json")] * 2 + [("watch", "application/json")]
+    recorded = json.loads(single("events.single", Encoding.JSON)[2])
+    recorded["message"] = recorded["metadata"]["name"] = "listed"
+    recorded["metadata"]["resourceVersion"] = "7"
+    del recorded["metadata"]["managedFields"]  # kubectl hides them
+    assert listed["items"] == [recorded]
+    # The watch begins with the list; a bookmark is an Event without a name, and the error a Status.
+    assert watched.split() == [
+        "event/listed",
+        "event/watched",
+        "event/<unknown>",
+        "event/modified",
+        "status/<unknown>",
+    ]
+
+
+@pytest.mark.parametrize("name", ["services.single", "endpointslices.single", "configmaps.single"])
+def test_a_server_reads_what_was_written_to(name: str, real_cloud: RealCloud, namespace: str) -> None:
+    collection = _collection(single(name, Encoding.JSON), namespace)
+    made = real_cloud.admin.post(collection, _bare(name))
+    path = f"{collection}/rich"
+    codec = codec_for(Encoding.PROTOBUF)
+    accept = {"Accept": codec.content_type}
+    answer = real_cloud.admin.request("GET", path, headers=accept)
+    written = decode_object(Encoding.PROTOBUF, *codec.decode_single(answer.body))
+    written.fields.child("metadata").set_mapping("annotations", {"written": "by Fields"})
+    body = codec.encode_single(written.api_version, written.kind, written.encode())
+    put = real_cloud.admin.request("PUT", path, body=body, headers={"Content-Type": codec.content_type})
+    assert put.status == 200
+    changed = put.json()
+    assert changed["metadata"].pop("annotations") == {"written": "by Fields"}
+    for each in (made, changed):
+        del each["metadata"]["resourceVersion"], each["metadata"]["managedFields"]
+    assert changed == made
+
+
+def _collection(recorded: tuple[str, str, bytes], namespace: str) -> str:
+    api_version, kind, _ = recorded
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    return f"{root}/namespaces/{namespace}/{kind.lower()}s"
+
+
+def _bare(name: str) -> Json:
+    """The recorded object as somebody would create it."""
+    obj: Json = json.loads(single(name, Encoding.JSON)[2])
+    obj["metadata"] = {"name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
+    for given in ("clusterIP", "clusterIPs", "healthCheckNodePort"):
+        obj.get("spec", {}).pop(given, None)
+    for port in obj.get("spec", {}).get("ports", []):
+        port.pop("nodePort", None)
+    return obj

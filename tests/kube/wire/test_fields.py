@@ -1,0 +1,203 @@
+"""What the Fields interface promises, in both encodings; and that both show the same of the same object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.encoding import Encoding
+from kube.wire.fields import Fields
+from kube.wire.schema import ENTRY, MANY, TABLE, message_type_of
+from tests.kube.support.recorded import SINGLES, obj, single
+
+SLICE = "endpointslices.single"
+
+
+def view(fields: Fields, message: str) -> dict[str, object]:
+    """All that the schema knows of a message, and in the order that the interface gives."""
+    return {name: _read(fields, name, kind, label) for name, (_, kind, label) in TABLE[message].items()}
+
+
+def _read(fields: Fields, name: str, kind: str, label: int) -> object:
+    many = label == MANY
+    match kind:
+        case "string":
+            return fields.has(name), fields.texts(name) if many else fields.text(name)
+        case "int32" | "int64":
+            return fields.has(name), fields.number(name)
+        case "bool":
+            return fields.has(name), fields.flag(name)
+        case _ if kind == ENTRY:
+            return fields.has(name), list(fields.mapping(name).items())
+        case _ if many:
+            return fields.has(name), [view(child, kind) for child in fields.children(name)]
+        case _:
+            return fields.has(name), view(fields.child(name), kind)
+
+
+def again(obj: ApiObject) -> Fields:
+    """What a reader of the written object sees."""
+    return decode_object(obj.encoding, obj.api_version, obj.kind, obj.encode()).fields
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_both_encodings_show_the_same(name: str) -> None:
+    api_version, kind, _ = single(name, Encoding.JSON)
+    message = message_type_of(api_version, kind).name
+    in_json = view(obj(name, Encoding.JSON).fields, message)
+    assert in_json == view(obj(name, Encoding.PROTOBUF).fields, message)
+    if kind != "Status":
+        assert in_json["metadata"] != (False, {})
+
+
+def test_reading(encoding: Encoding) -> None:
+    fields = obj(SLICE, encoding).fields
+    assert fields.text("addressType") == "IPv4"
+    first, second, third = fields.children("endpoints")
+    assert first.texts("addresses") == ["10.0.0.1"]
+    conditions = [endpoint.child("conditions").flag("ready") for endpoint in (first, second, third)]
+    assert conditions == [True, False, None]
+    assert [port.number("port") for port in fields.children("ports")] == [8080, 5353]
+    assert next(iter(fields.child("metadata").mapping("labels").items())) == ("changed", "yes")
+
+
+def test_what_is_absent(encoding: Encoding) -> None:
+    fields = obj(SLICE, encoding).fields
+    for name in ("subsets", "nobody"):
+        assert (fields.text(name), fields.number(name), fields.flag(name)) == ("", 0, None)
+        assert (fields.texts(name), fields.mapping(name), fields.children(name)) == ([], {}, [])
+        assert fields.child(name).child(name).text(name) == ""
+        assert not fields.has(name)
+
+
+def test_what_has_another_type_reads_as_absent(encoding: Encoding) -> None:
+    fields = obj(SLICE, encoding).fields
+    assert (fields.text("endpoints"), fields.number("addressType"), fields.flag("metadata")) == ("", 0, None)
+    assert (fields.texts("endpoints"), fields.mapping("endpoints")) == ([], {})
+    assert (fields.children("metadata"), fields.child("addressType").text("name")) == ([], "")
+
+
+def test_has_is_whether_there_is_something_to_read(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    first, second, third = slice_object.fields.children("endpoints")
+    assert [endpoint.has("conditions") for endpoint in (first, second, third)] == [True, True, False]
+    assert second.child("conditions").has("ready")  # false is something
+    assert [endpoint.has("hostname") for endpoint in (first, second)] == [True, False]
+    metadata = slice_object.fields.child("metadata")
+    assert (metadata.has("labels"), metadata.has("annotations"), metadata.has("generateName")) == (
+        True,
+        False,
+        False,
+    )
+    metadata.set("generateName", "")
+    slice_object.fields.children("ports")[0].set("port", 0)
+    assert not metadata.has("generateName")
+    assert not slice_object.fields.children("ports")[0].has("port")
+
+
+def test_writing_scalars(encoding: Encoding) -> None:
+    service = obj("services.single", encoding)
+    spec = service.fields.child("spec")
+    spec.set("clusterIP", "192.0.2.1")
+    spec.children("ports")[0].set("nodePort", 30000)
+    spec.set_texts("clusterIPs", ["192.0.2.1", "2001:db8::1"])
+    written = again(service).child("spec")
+    assert written.text("clusterIP") == "192.0.2.1"
+    assert written.texts("clusterIPs") == ["192.0.2.1", "2001:db8::1"]
+    assert written.children("ports")[0].number("nodePort") == 30000
+    assert written.children("ports")[1].text("name") == "dns"
+
+
+def test_writing_to_an_absent_child_makes_it(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    third = slice_object.fields.children("endpoints")[2]
+    first_handle, second_handle = third.child("conditions"), third.child("conditions")
+    first_handle.set("ready", False)
+    second_handle.set("serving", True)
+    conditions = again(slice_object).children("endpoints")[2].child("conditions")
+    assert (conditions.flag("ready"), conditions.flag("serving")) == (False, True)
+
+
+def test_writing_deep_into_nothing(encoding: Encoding) -> None:
+    raw = b"{}" if encoding is Encoding.JSON else b""
+    pod = decode_object(encoding, "v1", "Pod", raw)
+    pod.fields.child("metadata").set_mapping("labels", {"b": "1", "a": "2"})
+    container = pod.fields.child("spec").add("containers")
+    container.add("env").set("name", "A")
+    container.add("env").set("name", "B")
+    written = again(pod)
+    assert list(written.child("metadata").mapping("labels").items()) == [("b", "1"), ("a", "2")]
+    assert [env.text("name") for env in written.child("spec").children("containers")[0].children("env")] == [
+        "A",
+        "B",
+    ]
+
+
+def test_reading_an_absent_child_makes_nothing(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    before = slice_object.encode()
+    slice_object.fields.children("endpoints")[2].child("conditions").flag("ready")
+    assert slice_object.encode() is before
+
+
+@given(values=st.dictionaries(st.text(), st.text(), max_size=5), encoding=st.sampled_from(Encoding))
+def test_a_mapping_keeps_its_order(values: dict[str, str], encoding: Encoding) -> None:
+    config = obj("configmaps.single", encoding)
+    config.fields.set_mapping("data", values)
+    assert list(again(config).mapping("data").items()) == list(values.items())
+    assert again(config).has("data") == bool(values)
+
+
+def test_a_mapping_is_a_copy(encoding: Encoding) -> None:
+    config = obj("configmaps.single", encoding)
+    config.fields.mapping("data")["a"] = "changed"
+    assert config.fields.mapping("data") == {"a": "line\nline\n", "empty": "", "z": "\u4e16"}
+
+
+@pytest.mark.parametrize("kept", [set(), {"10.0.0.1"}, {"10.0.0.2"}, {"10.0.0.1", "10.0.0.3"}])
+def test_keep(kept: set[str], encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    removed = slice_object.fields.keep("endpoints", lambda endpoint: endpoint.texts("addresses")[0] in kept)
+    assert removed == 3 - len(kept)
+    assert {e.texts("addresses")[0] for e in again(slice_object).children("endpoints")} == kept
+
+
+def test_a_child_seen_before_keep_can_still_be_written(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    third = slice_object.fields.children("endpoints")[2]
+    slice_object.fields.keep("endpoints", lambda endpoint: endpoint.text("nodeName") != "n1")
+    third.set("nodeName", "n9")
+    assert [e.text("nodeName") for e in again(slice_object).children("endpoints")] == ["n2", "n9"]
+
+
+def test_clear_and_add(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    slice_object.fields.clear("endpoints")
+    slice_object.fields.add("endpoints").set_texts("addresses", ["192.0.2.9"])
+    slice_object.fields.child("metadata").clear("labels")
+    written = again(slice_object)
+    assert [endpoint.texts("addresses") for endpoint in written.children("endpoints")] == [["192.0.2.9"]]
+    assert not written.child("metadata").has("labels")
+    assert written.text("addressType") == "IPv4"
+
+
+NO_WRITES: list[Callable[[Fields], object]] = [
+    lambda fields: fields.keep("endpoints", lambda endpoint: True),
+    lambda fields: fields.child("metadata").clear("annotations"),
+    lambda fields: fields.children("endpoints")[2].child("conditions").clear("ready"),
+    lambda fields: fields.child("metadata").set_mapping("annotations", {}),
+]
+
+
+@pytest.mark.parametrize("act", NO_WRITES)
+def test_what_changes_nothing_leaves_the_bytes_alone(
+    act: Callable[[Fields], object], encoding: Encoding
+) -> None:
+    slice_object = obj(SLICE, encoding)
+    before = slice_object.encode()
+    act(slice_object.fields)
+    assert slice_object.encode() is before

@@ -1,0 +1,99 @@
+"""What is special to JSON: any value may be anything, and the order of keys stays."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.wire.fields import Edits
+from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
+
+GARBAGE: list[object] = [None, "", "text", 0, 7, 1.5, True, [], [1, None, {}], {}, {"a": 1}]
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, width=32)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=20,
+)
+
+
+def fields(**values: object) -> JsonFields:
+    return JsonFields(dict(values), Edits())
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_wrong_type_reads_as_absent(value: object) -> None:
+    garbage = fields(x=value)
+    assert garbage.text("x") == (value if isinstance(value, str) else "")
+    assert garbage.number("x") == (value if isinstance(value, int) and value is not True else 0)
+    assert garbage.flag("x") is (True if value is True else None)
+    assert garbage.texts("x") == []
+    assert garbage.mapping("x") == {}
+    assert [child.text("a") for child in garbage.children("x")] == ([""] if value == [1, None, {}] else [])
+    assert garbage.child("x").text("a") == ""
+
+
+def test_garbage_among_good_values_is_left_out_and_left_alone() -> None:
+    mixed = fields(texts=["a", 1, None, "b"], map={"a": "b", "n": 1, "none": None}, list=[{"a": "b"}, 7, {}])
+    assert mixed.texts("texts") == ["a", "b"]
+    assert mixed.mapping("map") == {"a": "b"}
+    assert mixed.keep("list", lambda child: child.has("a")) == 1
+    assert json.loads(mixed.encode())["list"] == [{"a": "b"}, 7]
+
+
+@given(st.dictionaries(st.sampled_from("abc"), json_values))
+def test_reading_never_raises(values: JsonObject) -> None:
+    garbage = JsonFields(values, Edits())
+    for name in "abc":
+        assert isinstance(garbage.text(name), str)
+        assert isinstance(garbage.number(name), int)
+        assert garbage.flag(name) in (None, True, False)
+        assert all(isinstance(text, str) for text in garbage.texts(name))
+        assert all(isinstance(text, str) for text in garbage.mapping(name).values())
+        assert isinstance(garbage.has(name), bool)
+        for child in (garbage.child(name), *garbage.children(name)):
+            assert isinstance(child.text("a"), str)
+
+
+@pytest.mark.parametrize("value", [*GARBAGE, "absent"])
+def test_writing_replaces_garbage(value: object) -> None:
+    garbage = JsonFields({} if value == "absent" else {"x": value}, Edits())
+    garbage.child("x").set("name", "n")
+    assert garbage.child("x").text("name") == "n"
+    garbage.set_texts("x", ["a"])
+    garbage.add("x").set("b", "c")
+    assert json.loads(garbage.encode()) == {"x": ["a", {"b": "c"}]}
+
+
+def test_the_order_of_keys_stays() -> None:
+    text = b'{"z":1,"a":{"y":"\\u00e9","b":[]},"m":null}'
+    parsed = parse_object(text)
+    JsonFields(parsed, Edits()).child("a").set("y", "e")
+    assert list(parsed) == ["z", "a", "m"]
+    assert write_json(parsed) == b'{"z":1,"a":{"y":"e","b":[]},"m":null}'
+
+
+def test_numbers_keep_their_value() -> None:
+    text = b'{"a":18446744073709551615,"b":-9223372036854775808,"c":2.5,"d":1e+21,"e":100000000000000000000}'
+    assert json.loads(write_json(parse_object(text))) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b"null", b'"x"', b"{}{}", b'{"a":NaN}', b"\xff", b'{"a":"\xff"}', b"[" * 100000],
+)
+def test_what_is_no_object_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_object(text)
+
+
+def test_nesting_that_orjson_does_not_write_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="cannot be written as JSON"):
+        write_json(parse_object(b'{"a":' * 300 + b"1" + b"}" * 300))

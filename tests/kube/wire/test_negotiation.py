@@ -1,0 +1,158 @@
+"""Content negotiation. The table's answers were given by a kube-apiserver 1.36 to lists of services."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.errors import StatusError
+from kube.wire.encoding import Encoding
+from kube.wire.negotiation import METADATA_KIND, Representation, acceptable, negotiate, without_cbor
+
+JSON, PROTOBUF = Representation(Encoding.JSON), Representation(Encoding.PROTOBUF)
+META = "g=meta.k8s.io;v=v1"
+TABLE = Representation(Encoding.JSON, "Table", "v1", "meta.k8s.io")
+PARTIAL_JSON = Representation(Encoding.JSON, METADATA_KIND, "v1", "meta.k8s.io")
+PARTIAL_PROTOBUF = Representation(Encoding.PROTOBUF, METADATA_KIND, "v1", "meta.k8s.io")
+
+J, P = "application/json", "application/vnd.kubernetes.protobuf"
+
+
+@pytest.mark.parametrize(
+    ("accept", "representations"),
+    [
+        # what clients send
+        (None, (JSON,)),
+        ("", (JSON,)),
+        (f"{P},{J}", (PROTOBUF, JSON)),  # kubelet
+        (f"{P}, */*", (PROTOBUF, JSON)),  # kube-proxy, coredns
+        (f"{J}, */*", (JSON,)),  # flannel
+        (f"{J};q=0.9,application/cbor;q=1", (JSON,)),  # a dynamic client that would like CBOR
+        ("application/cbor, */*", (JSON,)),
+        (
+            f"{J};as=Table;v=v1;g=meta.k8s.io,{J};as=Table;v=v1beta1;g=meta.k8s.io,{J}",  # kubectl
+            (TABLE, Representation(Encoding.JSON, "Table", "v1beta1", "meta.k8s.io"), JSON),
+        ),
+        (
+            f"{P};as=PartialObjectMetadataList;{META},{J};as=PartialObjectMetadataList;{META},{J}",
+            (PARTIAL_PROTOBUF, PARTIAL_JSON, JSON),  # a metadata client that lists
+        ),
+        (f"{P};as=PartialObjectMetadata;{META}", (PARTIAL_PROTOBUF,)),  # and one that watches
+        # quality and order
+        (f"{J};q=0.5,{P}", (PROTOBUF, JSON)),
+        (f" {J} ; q=0.9 , {P} ;q=0.95", (PROTOBUF, JSON)),
+        (f"{J};q=0,{P};q=0.1", (PROTOBUF, JSON)),  # zero is last, not never
+        (f"{J};q=abc,{P};q=0.3", (PROTOBUF, JSON)),
+        (f"{J};q=2,{P};q=1.5", (JSON, PROTOBUF)),
+        (f"{J};q=-1,{P};q=0", (PROTOBUF, JSON)),
+        (f"{J};q= 1,{P};q=0.5", (PROTOBUF, JSON)),  # " 1" is no number to Go
+        (f"{J};q=\u0661,{P};q=0.5", (PROTOBUF, JSON)),
+        (f"{P};q=0.3,{J};q=inf", (JSON, PROTOBUF)),
+        (f"{J};Q=0.1,{P}", (JSON, PROTOBUF)),
+        # a wildcard is behind what it follows in the sort, whatever its quality, and not behind all
+        (f"*/*;q=1,{P};q=0.1", (PROTOBUF, JSON)),
+        (f"{P};q=0.1,*/*;q=0.9", (JSON, PROTOBUF)),
+        (f"application/*,{P}", (PROTOBUF, JSON)),
+        # parameters
+        (f"{J};stream=watch", (JSON,)),
+        (f"{J};stream=foo,{P}", (PROTOBUF,)),
+        (f"{J};sv=v1", (JSON,)),
+        (f"{J};sv=v2,{P}", (PROTOBUF,)),
+        (f"{J};pretty=1;charset=utf-8;foo=bar", (JSON,)),
+        (f"{J};as=;v=;g=", (JSON,)),
+        (f"{J};a=b=c;", (JSON,)),
+        (f"{J}; as=Table ;v=v1; g=meta.k8s.io", (TABLE,)),
+        (f"*/*;as=Table;{META}", (TABLE,)),
+        (f"{J};as=Table;as=PartialObjectMetadataList;{META}", (PARTIAL_JSON,)),
+        (f"{P};as=Table;{META},{J}", (JSON,)),
+        (f"{J};as=Foo;{META},{J}", (JSON,)),
+        (f"{J};as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io,{J}", (JSON,)),
+        # malformed clauses
+        (f"json,,{J}/x,{J}", (JSON,)),
+        (f"*,{P}", (PROTOBUF, JSON)),
+    ],
+)
+def test_acceptable(accept: str | None, representations: tuple[Representation, ...]) -> None:
+    assert acceptable(accept) == representations
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        *["text/html", "text/*", "application/cbor", "APPLICATION/JSON", "json", ",,,", " "],
+        *["*", "application/*", "*/json", f"application/*;as=Table;{META}", f"{J}/x", f"\t{J}"],
+        *[f"{J};as=Table", f"{J};v=v1", f"{J};{META}", f"{J};as=Foo;{META}", f'{J};as="Table";{META}'],
+        *[f"{P};as=Table;{META}", f"{J};as=Table;g=meta.k8s.io;v=v2", f"{J};stream=foo"],
+    ],
+)
+def test_nothing_is_acceptable(accept: str) -> None:
+    assert acceptable(accept) == ()
+    with pytest.raises(StatusError) as error:
+        negotiate(accept)
+    assert (error.value.code, error.value.reason) == (406, "NotAcceptable")
+    assert error.value.message == f"only the following media types are accepted: {J}, {P}"
+
+
+def test_yaml_is_left_to_the_cloud() -> None:
+    assert acceptable("application/yaml") == ()
+    assert acceptable(f"application/yaml,{P}") == (PROTOBUF,)
+
+
+def test_negotiation_takes_the_first_that_we_have() -> None:
+    everything = f"{P};as=PartialObjectMetadata;{META},{J};as=Table;{META},{P},{J}"
+    assert negotiate(everything) == PROTOBUF
+    assert negotiate(everything, protobuf=False) == JSON
+    assert negotiate(everything, kinds=frozenset({METADATA_KIND})) == PARTIAL_PROTOBUF
+    assert negotiate(everything, protobuf=False, kinds=frozenset({METADATA_KIND, "Table"})) == TABLE
+
+
+def test_protobuf_alone_is_refused_where_there_is_none() -> None:
+    with pytest.raises(StatusError, match=f"^only the following media types are accepted: {J}$") as error:
+        negotiate(P, protobuf=False)
+    assert error.value.code == 406
+
+
+def test_many_clauses_are_sorted_too() -> None:
+    many = ",".join(f"text/x{number}" for number in range(5000))
+    assert acceptable(f"{many},*/*,{J};q=0.5,{P};q=0.9") == (JSON, PROTOBUF)
+
+
+@pytest.mark.parametrize(
+    ("accept", "left"),
+    [
+        (f"{P},{J}", f"{P},{J}"),
+        ("application/cbor, */*", "*/*"),
+        (f"{J};q=0.9,application/cbor;q=1", f"{J};q=0.9"),
+        (f"{J}, application/CBOR-seq ;q=1,{P}", f"{J},{P}"),
+        ("application/cbor", "application/cbor"),
+        ("application/cbor-like", "application/cbor-like"),
+        ("", ""),
+    ],
+)
+def test_without_cbor(accept: str, left: str) -> None:
+    assert without_cbor(accept) == left
+
+
+CLAUSES = st.lists(
+    st.sampled_from(
+        [J, P, "application/cbor", "application/*", "*/*", "*", "a", "/", "text/html", "application/yaml"]
+    )
+)
+PARAMETERS = st.sampled_from(
+    ["", ";q=0.5", ";q=nan", ";q=1e999", ";q=", "; =", ";as=Table", f";{META}", ";as=PartialObjectMetadata"]
+)
+
+
+@given(
+    st.lists(st.tuples(CLAUSES, PARAMETERS, PARAMETERS)).map(
+        lambda parts: ",".join(",".join(names) + one + two for names, one, two in parts)
+    )
+    | st.text()
+)
+def test_any_header_has_representations_that_we_can_make(accept: str) -> None:
+    found = acceptable(accept)
+    assert len(set(found)) == len(found)
+    for representation in found:
+        assert representation.kind in ("", "Table", METADATA_KIND)
+        assert (representation.version in ("v1", "v1beta1")) is bool(representation.kind)
+    # Not their order: in goautoneg's sort, clauses that match nothing can keep others apart.
+    assert set(acceptable(without_cbor(accept))) == set(found)
