@@ -207,7 +207,7 @@ class Egress:
         while True:
             began = self._clock()
             try:
-                answer = await client.whole("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+                answer = await client.relay("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
                 self._answered(health, answer)
             except Unreachable as error:
                 # Behind a full link the probe may wait for its turn while the server speaks to others.
@@ -232,7 +232,7 @@ class Egress:
         if health.succeeded():
             logger.info("%s is up again", health.server)
             metrics.SERVER_UP.labels(str(health.server)).set(1)
-            self.changed.beat()
+            self.changed.notify()
 
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
@@ -243,7 +243,7 @@ class Egress:
         logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
         metrics.SERVER_UP.labels(str(health.server)).set(0)
         metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
-        self.changed.beat()
+        self.changed.notify()
 
     def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
         """Counts what a server sends, which also shows that it is there."""

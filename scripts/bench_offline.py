@@ -102,7 +102,7 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
     async with lateness() as pauses:
         page = await asyncio.to_thread(codec.decode_list, body)
         items = await read_items(store, codec, page.items)
-        store.take(codec, page.api_version, page.kind, page.version, items)
+        store.replace_items(codec, page.api_version, page.kind, page.version, items)
         await asyncio.to_thread(disk.written.wait)
     copies.close()
     return disk.spent, pauses.worst

@@ -58,4 +58,4 @@ class FilterChain:
 def _shown(item: Item, outcome: Outcome, encode: Callable[[], bytes]) -> Item | None:
     if outcome is Outcome.DROPPED:
         return None
-    return item.served_as(encode()) if outcome is Outcome.CHANGED else item
+    return item.as_filtered(encode()) if outcome is Outcome.CHANGED else item

@@ -117,7 +117,7 @@ class FilterInputs:
 
     def _changed(self, list_watches: Collection[InputKey]) -> None:
         self._tell(list_watches)
-        self.learned.beat()
+        self.learned.notify()
 
     def _follower(self, kind: InputKind) -> tuple[Callable[[Change], set[InputKey]], Callable[[], None]]:
         match kind:

@@ -130,7 +130,7 @@ class CachedRelay:
     async def _ask(self, request: web.BaseRequest, body: bytes) -> RawResponse | None:
         """What a server says; None when none said anything."""
         try:
-            answer = await self._client.whole(
+            answer = await self._client.relay(
                 request.method, request.raw_path, headers=_passed_on(request.headers), body=body
             )
         except Unreachable:

@@ -219,7 +219,7 @@ class Copy:
             return None
         if self._store.complete:
             return None  # the cloud was faster
-        self._store.take(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
+        self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         # The store may have been set aside since.
         self._whole, self._version = self._copies.disk.lost != losses, self._store.version
         self._pending.clear()

@@ -151,7 +151,7 @@ class NodeLease:
             self._answers.keep(
                 self._copy_name(held.codec.encoding), {"content-type": held.codec.content_type}, held.body()
             )
-        self._hearing.beat()
+        self._hearing.notify()
 
     async def _learn(self, asked: OfflineRequest) -> Encoded:
         """The cloud's lease, or without a cloud the one that was kept. StatusError where there is none."""

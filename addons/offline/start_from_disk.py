@@ -44,12 +44,12 @@ class StartFromDisk:
             if was_read:
                 if not self._trusts(self._store.version):
                     await asyncio.sleep(0)
-                    reflector.distrust()
+                    reflector.relist()
                 await self._confirm()
             else:
                 await self._either(reading)
             self.pending = False
-            reflector.changed.beat()
+            reflector.changed.notify()
             await reflecting
         finally:
             reading.cancel()
@@ -64,7 +64,7 @@ class StartFromDisk:
     async def _either(self, reading: asyncio.Task[None]) -> None:
         """Return with the copy or with the cloud's answer, whichever comes first."""
         while not reading.done() and not self._store.complete:
-            moved = asyncio.ensure_future(self._store.moved())
+            moved = asyncio.ensure_future(self._store.next_update())
             try:
                 await asyncio.wait((reading, moved), return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -124,7 +124,7 @@ class Admin:
                 "filters": [each.name for each in viewing.filters],
                 "watchers": len(viewing.view.watchers),
                 "version": viewing.view.version,
-                "oldest": viewing.view.oldest,
+                "oldest": viewing.view.oldest_resumable,
                 "evaluations": viewing.view.projection.evaluations,
             }
             for source in self._sources

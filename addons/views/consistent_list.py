@@ -47,7 +47,7 @@ async def wait_until_current(
     try:
         async with asyncio.timeout(wait):
             while not _holds(source, scope, expected, page.version):
-                await source.store.moved()
+                await source.store.next_update()
     except TimeoutError:
         raise timeout("the node's copy did not catch up with the cloud") from None
     return page.version

@@ -70,14 +70,14 @@ class Source:
         client: Client,
         chain_of: ChainOf,
         is_up: Callable[[], bool],
-        returned: Callable[[int], None] | None = None,
+        compare_version: Callable[[int], None] | None = None,
     ) -> None:
         self.is_up = is_up
         self.list_watch = list_watch
         self.client = client
         self.identity = identity
         self.store = Store()
-        self.reflector = Reflector(client, list_watch, self.store, returned=returned)
+        self.reflector = Reflector(client, list_watch, self.store, compare_version=compare_version)
         self.views: dict[ViewKey, Viewing] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users = 0
@@ -133,7 +133,7 @@ class Source:
         StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
         """
         asked = self.reflector.refusal
-        self.reflector.hurry()
+        self.reflector.retry_now()
         try:
             async with asyncio.timeout(wait):
                 while not self._is_ready(version):
@@ -183,7 +183,7 @@ class Source:
 
     def remind(self) -> None:
         for viewing in self.views.values():
-            viewing.view.remind()
+            viewing.view.send_bookmark()
 
     def sweep(self, idle: float) -> bool:
         """Close views that nobody used for `idle` seconds; True when nobody has used the source for as long."""
@@ -212,7 +212,7 @@ class Source:
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _moved(self) -> None:
-        moved = asyncio.ensure_future(self.store.moved())
+        moved = asyncio.ensure_future(self.store.next_update())
         changed = asyncio.ensure_future(self.reflector.changed.wait())
         try:
             await asyncio.wait((moved, changed), return_when=asyncio.FIRST_COMPLETED)
@@ -238,15 +238,15 @@ class Source:
 
     def _judge(self) -> None:
         """Have what is left of long lists judged, in turns with all else that the loop does."""
-        if any(not each.is_judged for each in self.projections.values()) and (
+        if any(not each.is_evaluated for each in self.projections.values()) and (
             self._judging is None or self._judging.done()
         ):
             self._judging = asyncio.create_task(self._judge_rest(), name=f"judging {self.list_watch.path}")
 
     async def _judge_rest(self) -> None:
-        while left := [each for each in self.projections.values() if not each.is_judged]:
+        while left := [each for each in self.projections.values() if not each.is_evaluated]:
             for projection in left:
-                projection.judge()
+                projection.evaluate_some()
             await asyncio.sleep(0)
         self._switch_judged()
 
@@ -257,7 +257,7 @@ class Source:
                 viewing.view.switch(viewing.awaited)
                 viewing.awaited = None
         self._drop_projections()
-        self._judged.beat()
+        self._judged.notify()
 
     def _projection(self, filters: tuple[Filter, ...]) -> Projection:
         projection = self.projections.get(filters)
@@ -372,9 +372,9 @@ class Sources:
     def _compare(self, version: int) -> None:
         """After an outage: where the cloud is behind any copy, all are listed anew, which tells for sure."""
         self._cloud_at = version
-        if any(max(source.store.version, source.store.shown) > version for source in self):
+        if any(max(source.store.version, source.store.given_version) > version for source in self):
             for source in self:
-                source.reflector.distrust()
+                source.reflector.relist()
 
     def _sweep(self) -> None:
         for key, source in list(self._sources.items()):

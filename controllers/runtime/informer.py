@@ -109,7 +109,7 @@ class Informer[F]:
             await self._reflector.changed.wait()
 
     def hurry(self) -> None:
-        self._reflector.hurry()
+        self._reflector.retry_now()
 
     async def catch_up(self, written: Json) -> None:
         """Return when the copy is as new as the answer to a write, so that the next look does not write it again."""
@@ -117,7 +117,7 @@ class Informer[F]:
         try:
             async with asyncio.timeout(CATCH_UP):
                 while self._store.version < version:
-                    await self._store.moved()
+                    await self._store.next_update()
         except TimeoutError:
             logger.info("%s lags behind", self.kind.type.group_resource)
 

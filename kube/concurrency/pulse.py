@@ -11,7 +11,7 @@ class Pulse:
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
 
-    def beat(self) -> None:
+    def notify(self) -> None:
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():

@@ -74,7 +74,7 @@ class Queue[K: Hashable]:
         self._waiting.add(key)
         if key not in self._working:
             self._ready.append(key)
-            self._pulse.beat()
+            self._pulse.notify()
 
     def add_after(self, key: K, delay: float) -> None:
         """The key is to be worked on in `delay` seconds, or earlier if somebody else asked for that."""
@@ -122,7 +122,7 @@ class Queue[K: Hashable]:
         self._working.discard(key)
         if key in self._waiting:
             self._ready.append(key)
-            self._pulse.beat()
+            self._pulse.notify()
 
     def close(self) -> None:
         """Forget all delayed keys, so that no timer outlives the queue."""

@@ -20,7 +20,7 @@ from kube.wire.codec import codec_for
 from kube.wire.codec_base import read_status
 from kube.wire.encoding import Encoding
 
-ANSWER_TIMEOUT = 60.0
+RESPONSE_TIMEOUT = 60.0
 """Seconds to a whole answer: kube-apiserver gives up on a request that is no watch after as many."""
 RELAY_TIMEOUT = 75.0
 """Seconds that somebody else's request may take: more than the server's own limit of 60, so that it is the first."""
@@ -54,7 +54,7 @@ class RawResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class WatchStream:
     """An open watch: its media type, and its bytes as they come."""
 
     content_type: str
@@ -82,7 +82,7 @@ class Client:
         accept: str = "application/json",
         body: bytes | None = None,
         content_type: str = "application/json",
-        timeout: float = ANSWER_TIMEOUT,
+        timeout: float = RESPONSE_TIMEOUT,
     ) -> ApiResponse:
         """One request and its whole answer. StatusError for an answer that is no 2xx, Unreachable for none."""
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
@@ -101,7 +101,7 @@ class Client:
         except NETWORK_ERRORS as error:
             raise Unreachable(f"{method} {path}: {_words(error)}") from error
 
-    async def whole(
+    async def relay(
         self,
         method: str,
         target: str,
@@ -126,7 +126,7 @@ class Client:
     @asynccontextmanager
     async def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[WatchStream]:
         """An open watch, for `timeout` seconds at most. Errors as `request`, also while reading."""
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
         url = self._base_url + _target(path, query)
@@ -140,7 +140,9 @@ class Client:
             if response.status != 200:
                 raise _refusal(response, await _read_refusal(path, response, packed))
             chunks = response.chunks()
-            yield Stream(_media_type(response), _read(path, _gunzip(chunks) if packed == "gzip" else chunks))
+            yield WatchStream(
+                _media_type(response), _read(path, _gunzip(chunks) if packed == "gzip" else chunks)
+            )
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:

@@ -138,21 +138,21 @@ class Http2Response:
                 self.status = int(value)
             else:
                 self.headers.add(name.decode(), value.decode(errors="surrogateescape"))
-        self._changed.beat()
+        self._changed.notify()
 
     def add(self, piece: bytes) -> None:
         self._pieces.append(piece)
-        self._changed.beat()
+        self._changed.notify()
 
     def end(self) -> None:
         self.has_ended = True
-        self._changed.beat()
+        self._changed.notify()
 
     def fail(self, error: str) -> None:
         """The answer breaks off here, unless it is whole."""
         if not self.has_ended:
             self.error = error
-            self._changed.beat()
+            self._changed.notify()
 
     async def _news(self) -> None:
         if self.error:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from kube.store.store import Change, Item, Key, Store
 
-SLICE = 100
+EVALUATED_AT_ONCE = 100
 """Objects judged at once: some milliseconds of the event loop's time, up to twenty where each is very large."""
 
 InputKey = Hashable
@@ -41,11 +41,11 @@ class Chain(Protocol):
 
 
 @dataclass(slots=True)
-class Step:
+class ProjectedChange:
     """One change as a projection shows it. `before` and `after` are None where the object is hidden.
 
     `last` is what a DELETED event carries, `frames` the serialised events made of the step so far: all views of a
-    projection send the same bytes. A step `by_input` is no event of the cloud: its object is as old as before.
+    projection send the same bytes. A step `is_local` is no event of the cloud: its object is as old as before.
     """
 
     version: int
@@ -53,14 +53,14 @@ class Step:
     before: Item | None
     after: Item | None
     last: Item | None
-    by_input: bool = False
+    is_local: bool = False
     frames: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
 
 class ProjectionListener(Protocol):
     """Told of what a projection shows, in the order of versions."""
 
-    def stepped(self, step: Step) -> None: ...
+    def changed(self, step: ProjectedChange) -> None: ...
     def settled(self) -> None:
         """The store moved on, or the last step of one input's change was told."""
 
@@ -76,12 +76,12 @@ class Projection:
     def __init__(self, store: Store, chain: Chain | None) -> None:
         self.store = store
         self._chain = chain
-        self._differs: dict[Key, Item | None] = {}
+        self._overrides: dict[Key, Item | None] = {}
         self._reads: dict[Key, frozenset[InputKey]] = {}
         self._readers: dict[InputKey, set[Key]] = {}
         self._evaluated: dict[Key, Item] = {}
         self._pending: set[Key] = set()
-        self._left: dict[Key, None] = {}
+        self._unevaluated: dict[Key, None] = {}
         """What is not judged yet since the store was listed."""
         self._listeners: list[ProjectionListener] = []
         self.evaluations = 0
@@ -104,12 +104,12 @@ class Projection:
     @property
     def is_pending(self) -> bool:
         """Whether objects are left or lack an input: a client must not be shown a state that is not judged in full."""
-        return bool(self._pending or self._left)
+        return bool(self._pending or self._unevaluated)
 
     @property
-    def is_judged(self) -> bool:
+    def is_evaluated(self) -> bool:
         """Whether each object was looked at."""
-        return not self._left
+        return not self._unevaluated
 
     @property
     def filtered(self) -> bool:
@@ -118,23 +118,23 @@ class Projection:
 
     def get(self, key: Key) -> Item | None:
         """What is shown under this key, None when the object is hidden or is not there."""
-        if key in self._differs:
-            return self._differs[key]
-        return self.store.get(key) if key not in self._left else None
+        if key in self._overrides:
+            return self._overrides[key]
+        return self.store.get(key) if key not in self._unevaluated else None
 
     def __iter__(self) -> Iterator[Item]:
-        if not self._differs and not self._left:
+        if not self._overrides and not self._unevaluated:
             yield from self.store
             return
         for item in self.store:
-            shown = self._differs.get(item.key, item)
-            if shown is not None and item.key not in self._left:
+            shown = self._overrides.get(item.key, item)
+            if shown is not None and item.key not in self._unevaluated:
                 yield shown
 
-    def judge(self) -> None:
+    def evaluate_some(self) -> None:
         """Judge some more of the objects that are left. Nobody is told: nobody has been shown anything."""
-        for _ in range(min(SLICE, len(self._left))):
-            key, _ = self._left.popitem()
+        for _ in range(min(EVALUATED_AT_ONCE, len(self._unevaluated))):
+            key, _ = self._unevaluated.popitem()
             item = self.store.get(key)
             assert item is not None
             self._evaluate(item, None)
@@ -150,47 +150,47 @@ class Projection:
             before = self.get(key)
             after = self._evaluate(item, before)
             if not _same(before, after):
-                self._tell(Step(item.version, key, before, after, before, by_input=True))
+                self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
         if touched:
-            self._settle()
+            self._notify_settled()
 
     def changed(self, change: Change) -> None:
         """Take a change of the store. One that clients need not be told of still moves the version on."""
-        if change.key in self._left:
+        if change.key in self._unevaluated:
             # What comes next tells of the difference to what would have been shown.
-            del self._left[change.key]
+            del self._unevaluated[change.key]
             assert change.old is not None
             self._evaluate(change.old, None)
-        before = self._differs.get(change.key, change.old)
+        before = self._overrides.get(change.key, change.old)
         if change.new is None:
             after = None
-            last = self._last(before, change)
-            self._drop(change.key)
+            last = self._deleted_state(before, change)
+            self._forget_object(change.key)
         else:
             after = self._evaluate(change.new, before)
-            last = before.at(change.version) if after is None and before is not None else before
+            last = before.with_version(change.version) if after is None and before is not None else before
         if self._is_news(before, after, change):
-            self._tell(Step(change.version, change.key, before, after, last))
+            self._notify_changed(ProjectedChange(change.version, change.key, before, after, last))
         elif before is not after:
-            self._settle()
+            self._notify_settled()
 
     def advanced(self) -> None:
-        if not self._judged:
+        if not self._was_complete:
             self._evaluate_all()
-        self._settle()
+        self._notify_settled()
 
     def restarted(self) -> None:
-        self._differs, self._reads, self._readers, self._pending = {}, {}, {}, set()
+        self._overrides, self._reads, self._readers, self._pending = {}, {}, {}, set()
         self._evaluated = {}
         self._evaluate_all()
         for listener in self._listeners:
             listener.restarted()
 
     def _evaluate_all(self) -> None:
-        self._judged = self.store.complete
+        self._was_complete = self.store.complete
         if self._chain is not None:
-            self._left = {item.key: None for item in self.store}
-            self.judge()
+            self._unevaluated = {item.key: None for item in self.store}
+            self.evaluate_some()
 
     def _is_news(self, before: Item | None, after: Item | None, change: Change) -> bool:
         if before is after:
@@ -199,14 +199,14 @@ class Projection:
             return True
         return not self._chain.is_same(before, after)
 
-    def _last(self, before: Item | None, change: Change) -> Item | None:
+    def _deleted_state(self, before: Item | None, change: Change) -> Item | None:
         """What a client is told of an object that went: its last state as it would have been shown."""
         last = change.last
         if last is not None and self._chain is not None:
             evaluation = self._chain.evaluate(last)
             last = None if evaluation.pending else evaluation.item
         if last is None and before is not None:
-            last = before.at(change.version)
+            last = before.with_version(change.version)
         return last
 
     def _evaluate(self, item: Item, before: Item | None) -> Item | None:
@@ -223,16 +223,16 @@ class Projection:
         else:
             self._pending.discard(item.key)
         if shown is item:
-            self._differs.pop(item.key, None)
+            self._overrides.pop(item.key, None)
         else:
-            self._differs[item.key] = shown
+            self._overrides[item.key] = shown
         return shown
 
-    def _drop(self, key: Key) -> None:
+    def _forget_object(self, key: Key) -> None:
         self._index(key, frozenset())
         self._evaluated.pop(key, None)
         self._pending.discard(key)
-        self._differs.pop(key, None)
+        self._overrides.pop(key, None)
 
     def _index(self, key: Key, reads: frozenset[InputKey]) -> None:
         known = self._reads.get(key, frozenset())
@@ -250,11 +250,11 @@ class Projection:
         else:
             self._reads.pop(key, None)
 
-    def _tell(self, step: Step) -> None:
+    def _notify_changed(self, step: ProjectedChange) -> None:
         for listener in self._listeners:
-            listener.stepped(step)
+            listener.changed(step)
 
-    def _settle(self) -> None:
+    def _notify_settled(self) -> None:
         for listener in self._listeners:
             listener.settled()
 

@@ -96,7 +96,7 @@ class Reflector:
         list_watch: ListWatch,
         store: Store,
         backoff: Backoff | None = None,
-        returned: Callable[[int], None] | None = None,
+        compare_version: Callable[[int], None] | None = None,
     ) -> None:
         """`returned` is told after an outage which version the cloud is at, before the watch goes on: a restored cloud
         would accept a watch from a version that it has not reached, and stay silent. One reflector of a process is
@@ -105,13 +105,13 @@ class Reflector:
         self._list_watch = list_watch
         self._store = store
         self._backoff = backoff or Backoff()
-        self._stale = True
+        self._must_list = True
         self._refusal: StatusError | None = None
-        self._hurry = asyncio.Event()
-        self._doubtful = False
-        self._returned = returned
-        self._work: asyncio.Task[None] | None = None
-        self._interrupted = False
+        self._retry = asyncio.Event()
+        self._must_compare_version = False
+        self._compare_version = compare_version
+        self._round: asyncio.Task[None] | None = None
+        self._relist_requested = False
         self.state = State.STOPPED
         self.error: StatusError | Unreachable | Malformed | None = None
         self.changed = Pulse()
@@ -130,69 +130,69 @@ class Reflector:
     def remember_refusal(self, refusal: StatusError) -> None:
         """What the cloud said to an earlier process, until it says otherwise."""
         self._refusal = refusal
-        self.changed.beat()
+        self.changed.notify()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Somebody asks now: do not wait out the rest of a delay."""
-        self._hurry.set()
+        self._retry.set()
 
     def recovered(self) -> None:
         """The cloud is back: how often it could not be reached says nothing of what it answers now."""
         self._backoff.forget()
-        self.hurry()
+        self.retry_now()
 
     async def run(self) -> None:
         """Work until cancelled. A store that is complete already is gone on with from its version."""
-        self._stale, self._doubtful = not self._store.complete, self._store.complete
+        self._must_list, self._must_compare_version = not self._store.complete, self._store.complete
         try:
             while True:
                 try:
-                    await self._uninterrupted()
+                    await self._run_round()
                 except (StatusError, Unreachable, Malformed) as error:
-                    await self._rest(error)
+                    await self._back_off(error)
                 except Exception as error:
                     # A bug of ours, here or in a listener: the copy may be wrong now, but must not stop for good.
                     logger.exception("%s: the reflector failed", self._list_watch.path)
-                    await self._rest(Malformed(f"{type(error).__name__}: {error}"))
+                    await self._back_off(Malformed(f"{type(error).__name__}: {error}"))
         finally:
-            self._be(State.STOPPED, self.error)
+            self._set_state(State.STOPPED, self.error)
 
-    def distrust(self) -> None:
+    def relist(self) -> None:
         """List anew, whatever is being done: the versions that were resumed from mean nothing any more."""
-        self._stale = True
-        if self._work is not None and not self._work.done():
-            self._interrupted = True
-            self._work.cancel()
+        self._must_list = True
+        if self._round is not None and not self._round.done():
+            self._relist_requested = True
+            self._round.cancel()
 
-    async def _uninterrupted(self) -> None:
-        self._work = asyncio.create_task(self._round(), name=f"watch {self._list_watch.path}")
+    async def _run_round(self) -> None:
+        self._round = asyncio.create_task(self._list_and_watch(), name=f"watch {self._list_watch.path}")
         try:
-            await self._work
+            await self._round
         except asyncio.CancelledError:
-            if not self._interrupted:
+            if not self._relist_requested:
                 raise
-            self._interrupted = False
+            self._relist_requested = False
 
-    async def _round(self) -> None:
-        if self._stale:
-            self._be(State.LISTING, self.error)
+    async def _list_and_watch(self) -> None:
+        if self._must_list:
+            self._set_state(State.LISTING, self.error)
             self.lists += 1
             await self._list()
-            self._stale = self._doubtful = False
+            self._must_list = self._must_compare_version = False
             self._refusal = None
-        elif self._doubtful and self._returned is not None:
-            self._returned(await self._current_version())
-            self._doubtful = False
+        elif self._must_compare_version and self._compare_version is not None:
+            self._compare_version(await self._current_version())
+            self._must_compare_version = False
         await self._watch()
 
-    async def _rest(self, error: StatusError | Unreachable | Malformed) -> None:
+    async def _back_off(self, error: StatusError | Unreachable | Malformed) -> None:
         delay = self._backoff.next()
-        self._doubtful = True
+        self._must_compare_version = True
         if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
-            self._stale = True
+            self._must_list = True
         refused = False
         if isinstance(error, StatusError) and error.code in REFUSALS:
-            refused, self._stale, self._refusal = True, True, error
+            refused, self._must_list, self._refusal = True, True, error
         logger.log(
             logging.INFO if isinstance(error, StatusError) else logging.DEBUG,
             "%s: %s; next try in %.1f s",
@@ -200,20 +200,20 @@ class Reflector:
             error,
             delay,
         )
-        self._be(State.REFUSED if refused else State.WAITING, error)
-        self._hurry.clear()
+        self._set_state(State.REFUSED if refused else State.WAITING, error)
+        self._retry.clear()
         # A client may cut a delay short, but not below the first step: clients that loop must not loop the cloud.
         await asyncio.sleep(min(delay, self._backoff.first))
         try:
             async with asyncio.timeout(max(0.0, delay - self._backoff.first)):
-                await self._hurry.wait()
+                await self._retry.wait()
         except TimeoutError:
             pass
 
-    def _be(self, state: State, error: StatusError | Unreachable | Malformed | None) -> None:
+    def _set_state(self, state: State, error: StatusError | Unreachable | Malformed | None) -> None:
         if (state, error) != (self.state, self.error):
             self.state, self.error = state, error
-            self.changed.beat()
+            self.changed.notify()
 
     async def _list(self) -> None:
         query = {**self._list_watch.query, "limit": str(PAGE)}
@@ -244,7 +244,7 @@ class Reflector:
             items = await read_items(self._store, codec, raws)
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
-        self._store.take(codec, first.api_version, first.kind, pages[-1].version, items)
+        self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
 
     async def _current_version(self) -> int:
         """The version that the cloud is at, from the smallest list there is."""
@@ -271,22 +271,22 @@ class Reflector:
             timeout=seconds + WATCH_MARGIN,
         ) as stream:
             self._refusal = None
-            self._be(State.WATCHING, None)
+            self._set_state(State.WATCHING, None)
             reader = _codec(stream.content_type).frames()
             try:
                 async for chunk in stream.chunks:
                     for frame in reader.feed(chunk):
                         events += 1
-                        self._take(frame)
+                        self._apply(frame)
                 reader.close()
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error
         lasted = time.monotonic() - began
-        self._doubtful = lasted < seconds - EARLY
+        self._must_compare_version = lasted < seconds - EARLY
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
 
-    def _take(self, frame: WatchFrame) -> None:
+    def _apply(self, frame: WatchFrame) -> None:
         match frame.type:
             case "ADDED" | "MODIFIED" | "DELETED":
                 self._store.apply(frame.type, frame.raw)

@@ -22,11 +22,11 @@ Key = tuple[str, str]
 class Item:
     """One object at one version: its raw form, and what selectors need of it. Never changed.
 
-    `origin` is the item as the cloud sent it: selectors see that one, whatever filters made of it, as they would
+    `unfiltered` is the item as the cloud sent it: selectors see that one, whatever filters made of it, as they would
     at a kube-apiserver.
     """
 
-    __slots__ = ("_fields", "_origin", "key", "labels", "raw", "store", "version")
+    __slots__ = ("_fields", "_unfiltered", "key", "labels", "raw", "store", "version")
 
     def __init__(
         self,
@@ -35,20 +35,20 @@ class Item:
         version: int,
         labels: Mapping[str, str],
         raw: bytes,
-        origin: Item | None = None,
+        unfiltered: Item | None = None,
     ) -> None:
         self.store = store
         self.key = key
         self.version = version
         self.labels = labels
         self.raw = raw
-        self._origin = origin
+        self._unfiltered = unfiltered
         self._fields: dict[str, str] | None = None
 
     def field(self, path: str) -> str:
         """A field that a field selector names, "" when absent; the parsed ones are remembered."""
-        if self._origin is not None:
-            return self._origin.field(path)
+        if self._unfiltered is not None:
+            return self._unfiltered.field(path)
         if path == "metadata.name":
             return self.key[1]
         if path == "metadata.namespace":
@@ -67,16 +67,16 @@ class Item:
         """A fresh object that the caller may write to; ValueError when the raw form is malformed."""
         return decode_object(self.store.codec.encoding, self.store.api_version, self.store.kind, self.raw)
 
-    def served_as(self, raw: bytes) -> Item:
+    def as_filtered(self, raw: bytes) -> Item:
         """What a chain of filters made of this object."""
-        return Item(self.store, self.key, self.version, self.labels, raw, self._origin or self)
+        return Item(self.store, self.key, self.version, self.labels, raw, self._unfiltered or self)
 
-    def at(self, version: int) -> Item:
+    def with_version(self, version: int) -> Item:
         """This object with another metadata.resourceVersion: how Kubernetes reports a deletion."""
         if version == self.version:
             return self
         raw = self.store.codec.with_version(self.raw, version)
-        return Item(self.store, self.key, version, self.labels, raw, self._origin or self)
+        return Item(self.store, self.key, version, self.labels, raw, self._unfiltered or self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Store:
 
     def __init__(self) -> None:
         self.version = 0
-        self.shown = 0
+        self.given_version = 0
         """The latest version that a client was told, where that is later than the store's: see `View.listing`."""
         self.complete = False
         self._codec: Codec | None = None
@@ -141,27 +141,31 @@ class Store:
 
     def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:
         """Take a whole list. ValueError when an object cannot be read: then nothing has changed."""
-        self.take(codec, api_version, kind, version, self.items(codec, raws))
+        self.replace_items(codec, api_version, kind, version, self.items(codec, raws))
 
     def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
         """What `take` takes. It changes nothing, so that a thread may do it for a long list. ValueError as above."""
         return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
 
-    def take(self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]) -> None:
+    def replace_items(
+        self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]
+    ) -> None:
         """Take a whole list. What it changes is told as single changes, so that a list is no event to a client.
 
         A change carries the object's own version; an object that is gone went at the list's version, the only
         one that is known.
         """
         known = self.complete
-        behind = version < max(self.version, self.shown)
+        behind = version < max(self.version, self.given_version)
         restarted = known and (behind or codec.encoding is not self.codec.encoding)
         follows = known and not restarted
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
             self._items = items
-            self.version, self.shown = (version, 0) if restarted else (self.version, self.shown)
+            self.version, self.given_version = (
+                (version, 0) if restarted else (self.version, self.given_version)
+            )
         self.complete = True
         if restarted:
             for listener in self._listeners:
@@ -179,7 +183,7 @@ class Store:
                 self._commit(Change(item.version, item.key, old, None, item))
         elif old is None or old.version != item.version:
             self._commit(Change(item.version, item.key, old, item))
-        self._pulse.beat()
+        self._pulse.notify()
 
     def amend(self, raw: bytes) -> None:
         """Take what the node itself made of an object, at the object's own version; ValueError when unreadable.
@@ -190,7 +194,7 @@ class Store:
         old = self._items.get(item.key)
         if old is not None and old.version == item.version and old.raw != raw:
             self._commit(Change(item.version, item.key, old, item))
-            self._pulse.beat()
+            self._pulse.notify()
 
     def advance(self, version: int) -> None:
         """The objects are also those of a later version: a bookmark of the watch, or the end of a list."""
@@ -198,9 +202,9 @@ class Store:
             self.version = version
             for listener in self._listeners:
                 listener.advanced()
-        self._pulse.beat()
+        self._pulse.notify()
 
-    def moved(self) -> asyncio.Future[None]:
+    def next_update(self) -> asyncio.Future[None]:
         """Done after the next event, bookmark or list."""
         return self._pulse.wait()
 
@@ -215,7 +219,7 @@ class Store:
                 yield Change(item.version, key, old, item)
         for key, old in self._items.items():
             if key not in items:
-                yield Change(version, key, old, None, old.at(version))
+                yield Change(version, key, old, None, old.with_version(version))
 
     def _commit(self, change: Change) -> None:
         if change.new is None:

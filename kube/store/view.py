@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kube.errors import StatusError, expired
 from kube.requests.selectors import FieldSelector, LabelSelector
-from kube.store.projection import Projection, Step
+from kube.store.projection import ProjectedChange, Projection
 from kube.store.ring import Ring
 from kube.store.store import Item
 from kube.wire.codec import Codec
@@ -96,9 +96,9 @@ class View:
         # A client of an earlier process may hold this very version, and have seen it through other inputs: until
         # this view has told anybody its state, nobody can go on from there.
         self._ring = Ring(version)
-        self._known = version + projection.filtered
-        self._promised = 0
-        self._unsettled = False
+        self._resumable_from = version + projection.filtered
+        self._listed_version = 0
+        self._needs_bookmark = False
         self._trimming: asyncio.TimerHandle | None = None
         projection.listen(self)
 
@@ -110,15 +110,15 @@ class View:
 
     @property
     def version(self) -> int:
-        return max(self._projection.store.version, self._promised)
+        return max(self._projection.store.version, self._listed_version)
 
     @property
     def codec(self) -> Codec:
         return self._projection.store.codec
 
     @property
-    def oldest(self) -> int:
-        return max(self._ring.oldest, self._known)
+    def oldest_resumable(self) -> int:
+        return max(self._ring.oldest, self._resumable_from)
 
     @property
     def projection(self) -> Projection:
@@ -132,16 +132,16 @@ class View:
     def listing(self, at_least: int = 0) -> Listing:
         """What a list is of; its resourceVersion is the view's, or a later one known to show the same state."""
         store = self._projection.store
-        self._promised = max(self._promised, at_least)
-        store.shown = max(store.shown, at_least)
+        self._listed_version = max(self._listed_version, at_least)
+        store.given_version = max(store.given_version, at_least)
         self._ring.touch(self.version)
-        self._told()
+        self._state_given()
         api_version, kind = self._type()
         return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
 
     def snapshot(self) -> list[Item]:
         """What a watch with initial events begins with; take it and the watcher without awaiting between."""
-        self._told()
+        self._state_given()
         return list(self)
 
     def watch(self, since: int | None, *, bookmarks: bool) -> Watcher:
@@ -150,9 +150,9 @@ class View:
         StatusError 410 when the events since then are not all known. A version of the future is waited for in
         silence, as kube-apiserver does.
         """
-        untold = self._known > self.version
-        if since is not None and (since < self.oldest or untold):
-            raise expired(f"too old resource version: {since} ({self.oldest})")
+        untold = self._resumable_from > self.version
+        if since is not None and (since < self.oldest_resumable or untold):
+            raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
         position = self._ring.end if since is None else self._ring.position_after(since)
         watcher = Watcher(self, position, since or 0, bookmarks=bookmarks)
         self.watchers.add(watcher)
@@ -170,7 +170,7 @@ class View:
             api_version, kind, self.version, initial_events_end=initial_events_end
         )
 
-    def remind(self) -> None:
+    def send_bookmark(self) -> None:
         """Tell watchers that asked for bookmarks which version they have reached."""
         if any(watcher.bookmarks for watcher in self.watchers):
             self._ring.touch(self.version)
@@ -189,10 +189,10 @@ class View:
             if was is None or now is None or was.raw != now.raw:
                 item = now or was
                 assert item is not None
-                self.stepped(Step(item.version, key, was, now, was, by_input=True))
+                self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))
         self.settled()
 
-    def stepped(self, step: Step) -> None:
+    def changed(self, step: ProjectedChange) -> None:
         before = step.before is not None and (self._everything or self.scope.matches(step.before))
         after = step.after is not None and (self._everything or self.scope.matches(step.after))
         if not before and not after:
@@ -200,14 +200,14 @@ class View:
         event_type = "MODIFIED" if before and after else "ADDED" if after else "DELETED"
         item = step.after if after else step.last
         if item is not None and not after:
-            item = item if step.by_input else item.at(step.version)
+            item = item if step.is_local else item.with_version(step.version)
         assert item is not None
         frame = step.frames.get((event_type, self.form.name))
         if frame is None:
             frame = step.frames[event_type, self.form.name] = self.frame(event_type, item)
-        if step.by_input:
+        if step.is_local:
             self._ring.touch(self.version)
-            self._unsettled = True
+            self._needs_bookmark = True
         self._ring.append(step.version, frame)
         self._wake()
         if self._trimming is None:
@@ -215,16 +215,16 @@ class View:
 
     def settled(self) -> None:
         self._ring.touch(self.version)
-        if self._unsettled:
+        if self._needs_bookmark:
             # Events of an input carry old versions; a client must not be left with one of those as its place.
-            self._unsettled = False
+            self._needs_bookmark = False
             self._ring.append(self.version, self.bookmark(), is_bookmark=True)
             self._wake()
 
     def restarted(self) -> None:
-        self._promised = 0
+        self._listed_version = 0
         self._ring.restart(self.version)
-        self._known = self.version + self._projection.filtered
+        self._resumable_from = self.version + self._projection.filtered
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -232,8 +232,8 @@ class View:
         for watcher in list(self.watchers):
             watcher.end(error)
 
-    def _told(self) -> None:
-        self._known = min(self._known, self.version)
+    def _state_given(self) -> None:
+        self._resumable_from = min(self._resumable_from, self.version)
 
     def _trim(self) -> None:
         self._trimming = None
@@ -253,8 +253,8 @@ class Watcher:
     __slots__ = (
         "_end",
         "_error",
-        "_floor",
         "_position",
+        "_seen_version",
         "_waiter",
         "bookmarks",
         "ended",
@@ -269,7 +269,7 @@ class Watcher:
         self.fell_behind = False
         """Cut because its client read too slowly; like any client whose watch ends it resumes by its version."""
         self._position = position
-        self._floor = floor
+        self._seen_version = floor
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
         self._end: int | None = None
@@ -316,8 +316,8 @@ class Watcher:
         self._position += len(entries)
         if any(entry.sequence and not entry.is_bookmark for entry in entries):
             # An input's event mends a state that the client has, whatever version it came with.
-            self._floor = 0
-        floor = (self._floor, 0)
+            self._seen_version = 0
+        floor = (self._seen_version, 0)
         return [
             entry.frame
             for entry in entries

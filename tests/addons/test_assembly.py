@@ -123,7 +123,7 @@ async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
         assert {each.user_agent for each in cloud.requests} == {"edgehub"}
         session = Http2Session()
         guess = Client(session, hub.assembly._internal, {INTERNAL_HEADER: "guess"})
-        assert (await guess.whole("GET", "/version", headers=(), body=b"")).status == 403
+        assert (await guess.relay("GET", "/version", headers=(), body=b"")).status == 403
         session.close()
 
 

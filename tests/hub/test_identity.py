@@ -162,7 +162,7 @@ async def test_a_secret_of_the_process_is_needed_on_its_own_ports(hub: Hub) -> N
     async def asked(session: Session, port: int) -> int:
         try:
             return (
-                await Client(session, f"http://127.0.0.1:{port}", {}).whole(
+                await Client(session, f"http://127.0.0.1:{port}", {}).relay(
                     "GET", "/api/v1/services", headers=(), body=b""
                 )
             ).status

@@ -111,7 +111,7 @@ class Journal:
         self._next = max(self._next, max(self.events, default=-1) + 1)
         self._trim()
         self._count()
-        self.added.beat()
+        self.added.notify()
 
     def put_status(self, entry: StatusEntry) -> StatusEntry:
         """Take the place of what waited for the object; the entry that waits now."""
@@ -183,7 +183,7 @@ class Journal:
     def _keep(self, entry: StatusEntry | EventEntry) -> None:
         self._write(entry.name, entry.dump())
         self._count()
-        self.added.beat()
+        self.added.notify()
 
     def _forget(self, name: str) -> None:
         self._write(name, None)
@@ -211,7 +211,7 @@ class Journal:
             for name, value in batch.items():
                 if self._unwritten.get(name, b"") is value:
                     del self._unwritten[name]
-            self._written.beat()
+            self._written.notify()
 
 
 def _parsed(value: bytes) -> StatusEntry | EventEntry:

@@ -211,7 +211,7 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     assert node.kept(*secrets) == [True, True, False]
     cloud.store.delete("pods", "gone", "default")
     while len(pods.store) > 1:
-        await pods.store.moved()
+        await pods.store.next_update()
     node.up = False
     await node.garbage.look()
     assert node.kept(*secrets) == [True, True, False]

@@ -99,7 +99,7 @@ async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(
         await asyncio.sleep(60)
         assert not lease_cloud.heard
         kubelet.is_up = True
-        kubelet.changed.beat()
+        kubelet.changed.notify()
         await until(lambda: lease_cloud.heard, 0.1)
 
 

@@ -55,7 +55,7 @@ class Beginning:
         """What is shown first."""
         async with asyncio.timeout(5):
             while self.restoring.pending or not self.store.complete:
-                moved = asyncio.ensure_future(self.store.moved())
+                moved = asyncio.ensure_future(self.store.next_update())
                 changed = asyncio.ensure_future(self.reflector.changed.wait())
                 await asyncio.wait((moved, changed), return_when=asyncio.FIRST_COMPLETED)
                 moved.cancel()

@@ -20,7 +20,7 @@ class HandReflector:
     def refuse(self, error: StatusError | None) -> None:
         """The cloud answers the question with a definite no, or does so no longer."""
         self.refusal = self.error = error
-        self.changed.beat()
+        self.changed.notify()
 
 
 class HandSource:

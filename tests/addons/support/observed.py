@@ -35,13 +35,13 @@ def value_of(metric: Any) -> float:
 
 
 def beats_of(pulse: Pulse) -> Callable[[], int]:
-    """How often the pulse has beaten since."""
+    """How often the pulse has notified since."""
     seen: list[None] = []
-    beat = pulse.beat
+    notify = pulse.notify
 
     def note() -> None:
         seen.append(None)
-        beat()
+        notify()
 
-    pulse.beat = note  # type: ignore[method-assign]  # counts, and beats
+    pulse.notify = note  # type: ignore[method-assign]  # counts, and notifies
     return lambda: len(seen)

@@ -313,7 +313,7 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
 async def test_a_long_list_is_judged_in_turns_with_others_and_served_when_all_of_it_is(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube.store.projection.SLICE", 2)
+    monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
     for number in range(20):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await ready(parts)
@@ -323,7 +323,7 @@ async def test_a_long_list_is_judged_in_turns_with_others_and_served_when_all_of
         await asyncio.sleep(0)
         seen += [projection.evaluations for projection in source.projections.values()]
     view = await viewing
-    assert view.projection.is_judged
+    assert view.projection.is_evaluated
     assert max(after - before for before, after in pairwise([0, *seen])) == 2
     assert seen[-1] == 20
     assert list(view) == []
@@ -332,7 +332,7 @@ async def test_a_long_list_is_judged_in_turns_with_others_and_served_when_all_of
 async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_without_anybody_who_asks(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube.store.projection.SLICE", 2)
+    monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
     for number in range(5):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await ready(parts)

@@ -9,7 +9,7 @@ from typing import cast
 
 import orjson
 
-from kube.http.client import ApiResponse, Client, Stream
+from kube.http.client import ApiResponse, Client, WatchStream
 from kube.http.session import Session
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -63,7 +63,7 @@ class PretendedCluster(Client):
     @asynccontextmanager
     async def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[WatchStream]:
         events: asyncio.Queue[bytes] = asyncio.Queue()
         self._watches.setdefault(path, []).append(events)
 
@@ -71,7 +71,7 @@ class PretendedCluster(Client):
             while True:
                 yield await events.get()
 
-        yield Stream("application/json", chunks())
+        yield WatchStream("application/json", chunks())
 
     def _patch(self, path: str, patch: Json) -> Json:
         """Of annotations: nothing else is patched here."""

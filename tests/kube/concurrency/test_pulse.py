@@ -11,7 +11,7 @@ async def test_a_beat_wakes_all_who_wait_now() -> None:
     pulse = Pulse()
     waiting = [pulse.wait() for _ in range(3)]
     await asyncio.sleep(0)
-    pulse.beat()
+    pulse.notify()
     await asyncio.wait_for(asyncio.gather(*waiting), 1)
     late = pulse.wait()
     await asyncio.sleep(0)
@@ -25,7 +25,7 @@ async def test_a_beat_in_the_same_turn_is_not_missed() -> None:
     """Who waits for several things makes a future of each, and awaits them a turn later."""
     pulse = Pulse()
     waiting = asyncio.ensure_future(pulse.wait())
-    pulse.beat()
+    pulse.notify()
     await asyncio.wait_for(waiting, 1)
 
 
@@ -42,6 +42,6 @@ async def test_one_who_gives_up_does_not_disturb_the_others() -> None:
     await asyncio.sleep(0)
     hasty.cancel()
     await asyncio.sleep(0)
-    pulse.beat()
+    pulse.notify()
     await asyncio.wait_for(patient, 1)
     assert hasty.cancelled()

@@ -7,7 +7,7 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.store.projection import SLICE, InputKey, Projection, Step
+from kube.store.projection import EVALUATED_AT_ONCE, InputKey, ProjectedChange, Projection
 from kube.store.store import Item, Key, Store
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import Toy, ToyChain, fill, filled, read, tell
@@ -20,13 +20,13 @@ class Steps:
 
     def __init__(self, projection: Projection) -> None:
         self.told: list[tuple[int, str, str | None, str | None, bool] | str] = []
-        self.steps: list[Step] = []
+        self.steps: list[ProjectedChange] = []
         projection.listen(self)
 
-    def stepped(self, step: Step) -> None:
+    def changed(self, step: ProjectedChange) -> None:
         self.steps.append(step)
         self.told.append(
-            (step.version, step.key[1], address(step.before), address(step.after), step.by_input)
+            (step.version, step.key[1], address(step.before), address(step.after), step.is_local)
         )
 
     def settled(self) -> None:
@@ -296,27 +296,31 @@ def test_steps_lead_to_what_a_new_projection_shows(moves: list[tuple[str | Input
 
 def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
     """A projection that has judged its first slice."""
-    with patch("kube.store.projection.SLICE", size):
+    with patch("kube.store.projection.EVALUATED_AT_ONCE", size):
         return project(store, inputs)
 
 
 def judge_rest(projection: Projection) -> None:
-    while not projection.is_judged:
-        projection.judge()
+    while not projection.is_evaluated:
+        projection.evaluate_some()
 
 
 def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> None:
-    store = filled(10, *(Toy(f"t{number}", reads="i") for number in range(SLICE * 2 + 1)))
+    store = filled(10, *(Toy(f"t{number}", reads="i") for number in range(EVALUATED_AT_ONCE * 2 + 1)))
     projection, steps = project(store, {INPUT: "keep"})
-    for judged in (SLICE, 2 * SLICE):
+    for judged in (EVALUATED_AT_ONCE, 2 * EVALUATED_AT_ONCE):
         assert (projection.evaluations, projection.is_pending, len(shown(projection))) == (
             judged,
             True,
             judged,
         )
-        projection.judge()
-    assert (projection.is_judged, projection.is_pending, len(shown(projection))) == (True, False, len(store))
-    projection.judge()
+        projection.evaluate_some()
+    assert (projection.is_evaluated, projection.is_pending, len(shown(projection))) == (
+        True,
+        False,
+        len(store),
+    )
+    projection.evaluate_some()
     assert (projection.evaluations, steps.told) == (len(store), [])
 
 
@@ -332,7 +336,7 @@ def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> 
 def test_versions_that_went_backwards_are_judged_in_slices_too() -> None:
     store = filled(10, Toy("x", reads="i"))
     projection, _ = project(store, {INPUT: "keep"})
-    with patch("kube.store.projection.SLICE", 1):
+    with patch("kube.store.projection.EVALUATED_AT_ONCE", 1):
         fill(store, 5, Toy("x", reads="i"), Toy("y", reads="i"))
     assert (projection.is_pending, len(shown(projection))) == (True, 1)
     judge_rest(projection)
@@ -356,11 +360,11 @@ def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
     store = filled(10, *(Toy(name, reads="i") for name in "abcd"))
     late, late_steps = sliced(store, inputs, 1)
     early, early_steps = project(store, inputs)
-    with patch("kube.store.projection.SLICE", 1):
+    with patch("kube.store.projection.EVALUATED_AT_ONCE", 1):
         for version, (operation, what) in enumerate(operations, 11):
             match operation:
                 case "judge":
-                    late.judge()
+                    late.evaluate_some()
                 case "put":
                     known = store.get(("a", what)) is not None
                     tell(store, "MODIFIED" if known else "ADDED", Toy(what, version=version, reads="i"))
@@ -374,8 +378,8 @@ def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
         judge_rest(late)
     assert shown(late) == shown(early)
     # Whoever was told of an object by the cloud's events was told the same.
-    told = [step for step in late_steps.steps if not step.by_input]
-    wanted = [step for step in early_steps.steps if not step.by_input]
+    told = [step for step in late_steps.steps if not step.is_local]
+    wanted = [step for step in early_steps.steps if not step.is_local]
     assert [(each.version, each.key, address(each.before), address(each.after)) for each in told] == [
         (each.version, each.key, address(each.before), address(each.after)) for each in wanted
     ]

@@ -239,7 +239,7 @@ async def test_somebody_who_asks_cuts_a_delay_short(cloud: ScriptableCloud, star
     store = Store()
     reflector = start(store, backoff=slow_backoff())
     await until(reflector, store, lambda: reflector.state is State.WAITING)
-    reflector.hurry()
+    reflector.retry_now()
     await until(reflector, store, copied(reflector, store, cloud))
     assert reflector.lists == 2
 
@@ -348,13 +348,13 @@ async def test_after_an_outage_it_says_where_the_cloud_is_before_it_goes_on() ->
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_distrust_lists_anew_at_once() -> None:
+async def test_relist_lists_anew_at_once() -> None:
     async with ScriptableCloud() as cloud, reflecting(cloud) as start:
         cloud.store.create(service("web"))
         store = Store()
         reflector = start(store)
         await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        reflector.distrust()
+        reflector.relist()
         await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
         assert equal(store, cloud)
 

@@ -164,10 +164,10 @@ def test_versions_behind_what_a_client_was_told_are_a_restart_as_well(encoding: 
     """A fresh list has a version that the store has not been told of yet."""
     store = filled(30, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
-    store.shown = 50
+    store.given_version = 50
     fill(store, 40, Toy("y", version=35), encoding=encoding)
     assert recorder.heard == ["restarted at 40"]
-    assert (store.version, store.shown) == (40, 0)
+    assert (store.version, store.given_version) == (40, 0)
     fill(store, 60, Toy("y", version=35), encoding=encoding)
     assert recorder.heard[1:] == ["at 60"]
 
@@ -238,7 +238,7 @@ async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encodin
         lambda: store.amend(Toy(version=11, app="ours").raw(encoding)),
     ]
     for move in moves:
-        waiting = store.moved()
+        waiting = store.next_update()
         await asyncio.sleep(0)
         assert not waiting.done()
         move()
@@ -269,22 +269,22 @@ def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, val
 
 def test_selectors_see_the_object_of_the_cloud_whatever_filters_made_of_it(encoding: Encoding) -> None:
     item = item_of(Toy("x", "a", 3, app="web"), encoding)
-    served = item.served_as(Toy("x", "a", 3, address="10.9.9.9").raw(encoding))
-    for shown in (served, served.at(7), served.at(7).served_as(served.raw)):
+    served = item.as_filtered(Toy("x", "a", 3, address="10.9.9.9").raw(encoding))
+    for shown in (served, served.with_version(7), served.with_version(7).as_filtered(served.raw)):
         assert shown.field("spec.clusterIP") == "10.0.0.1"
         assert shown.labels == {"app": "web"}
         assert shown.key == item.key
-    assert read(encoding, "v1", "Service", served.at(7).raw)[1].address == "10.9.9.9"
+    assert read(encoding, "v1", "Service", served.with_version(7).raw)[1].address == "10.9.9.9"
 
 
 def test_another_version_of_an_object_is_the_same_but_for_the_version(encoding: Encoding) -> None:
     item = item_of(Toy("x", "a", 3, "web", reads="i"), encoding)
-    later = item.at(9)
+    later = item.with_version(9)
     assert (later.version, read(encoding, "v1", "Service", later.raw)) == (
         9,
         (("a", "x"), read(encoding, "v1", "Service", item.raw)[1]._replace(version=9)),
     )
-    assert (item.version, item.at(3)) == (3, item)
+    assert (item.version, item.with_version(3)) == (3, item)
 
 
 def test_a_decoded_object_is_the_callers_own(encoding: Encoding) -> None:

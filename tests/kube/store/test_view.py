@@ -180,7 +180,7 @@ async def test_a_metadata_watch_has_metadata_only(encoding: Encoding) -> None:
     clients = watching(whole), watching(metadata)
     tell(store, "ADDED", Toy("x", version=11, app="web"))
     store.advance(20)
-    metadata.remind()
+    metadata.send_bookmark()
     assert told(clients[0]) == [("ADDED", "x", 11)]
     assert told(clients[1]) == [("ADDED", "x", 11), ("BOOKMARK", "", 20)]
     assert clients[1].state["a", "x"].app == "web"
@@ -224,7 +224,7 @@ async def test_bookmarks_go_to_those_who_asked() -> None:
     view = view_of(store)
     asked, other = watching(view), watching(view, bookmarks=False)
     store.advance(20)
-    view.remind()
+    view.send_bookmark()
     assert told(asked) == [("BOOKMARK", "", 20)]
     assert told(other) == []
     assert (asked.version, other.version) == (20, 10)
@@ -317,7 +317,7 @@ async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
     quiet, other = view.watch(10, bookmarks=False), view.watch(10, bookmarks=True)
     task = asyncio.create_task(quiet.frames())
     await asyncio.sleep(0)
-    view.remind()
+    view.send_bookmark()
     assert len(await other.frames()) == 1
     await asyncio.sleep(0)
     assert not task.done()
@@ -343,7 +343,7 @@ async def test_who_falls_behind_the_history_is_cut_and_may_have_to_list(
     assert told(slow) == []
     assert watcher.fell_behind
     assert watcher not in view.watchers
-    assert view.oldest == 13
+    assert view.oldest_resumable == 13
     assert refusal(slow.watch) == 410
     assert after(view, 13) == [("ADDED", "at14", 14)]
 

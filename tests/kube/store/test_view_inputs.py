@@ -89,7 +89,7 @@ async def test_no_bookmark_is_older_than_a_list_of_the_view() -> None:
     client = WatchClient(view)
     client.take_list(at_least=15)
     client.watch()
-    view.remind()
+    view.send_bookmark()
     client.drain()
     assert client.version == 15
 

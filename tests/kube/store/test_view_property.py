@@ -168,8 +168,8 @@ class World:
 
     # -- clients ------------------------------------------------------------------------------------------------
 
-    def remind(self, number: int) -> None:
-        self.views[number % len(self.views)].remind()
+    def send_bookmark(self, number: int) -> None:
+        self.views[number % len(self.views)].send_bookmark()
 
     def open_list(self, number: int, bookmarks: bool, fresh: bool) -> None:
         """A client that lists, and watches when it comes to it; `fresh` is a list without resourceVersion."""
@@ -319,7 +319,7 @@ OPERATIONS = st.one_of(
     operation("relist"),
     operation("back_up"),
     operation("restore"),
-    operation("remind", NUMBERS),
+    operation("send_bookmark", NUMBERS),
     OPEN_LIST,
     operation("open_watch_list", NUMBERS),
     operation("watch", NUMBERS),

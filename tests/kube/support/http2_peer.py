@@ -109,7 +109,7 @@ class Peer:
                         assert len(fields) == len(event.headers)
                         open_[event.stream_id] = Asked(fields, conn, event.stream_id, writer)
                         self.asked.append(open_[event.stream_id])
-                        self._changed.beat()
+                        self._changed.notify()
                         self._at_head(open_[event.stream_id])
                     case DataReceived():
                         open_[event.stream_id].body += event.data
@@ -127,4 +127,4 @@ class Peer:
                 break
         writer.close()
         self.closed += 1
-        self._changed.beat()
+        self._changed.notify()

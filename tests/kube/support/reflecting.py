@@ -59,7 +59,10 @@ async def until(reflector: Reflector, store: Store, condition: Callable[[], bool
     """Look again whenever the store or the reflector moved."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
-            moves = [asyncio.ensure_future(store.moved()), asyncio.ensure_future(reflector.changed.wait())]
+            moves = [
+                asyncio.ensure_future(store.next_update()),
+                asyncio.ensure_future(reflector.changed.wait()),
+            ]
             try:
                 await asyncio.wait(moves, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -145,7 +145,7 @@ class ToyChain:
         if verdict == "keep":
             return Evaluation(item, reads)
         obj.fields.child("spec").set("clusterIP", verdict)
-        return Evaluation(item.served_as(obj.encode()), reads)
+        return Evaluation(item.as_filtered(obj.encode()), reads)
 
     def is_same(self, before: Item, after: Item) -> bool:
         return before.raw == after.raw
@@ -239,7 +239,7 @@ class WatchClient:
         self.replayed = 0
         self.state = {}
         for event in events_of(self.view, [*frames, self.view.bookmark(initial_events_end=True)]):
-            self._take(event)
+            self._apply(event)
 
     def close(self) -> None:
         if self.watcher is not None:
@@ -261,13 +261,13 @@ class WatchClient:
             if not frames:
                 self.close()
             for event in events_of(self.view, frames):
-                self._take(event)
+                self._apply(event)
                 taken.append(event)
         if self.watcher is not None and self.bookmarks and not replays:
             assert self.version >= before, "a client was left with an older version than it had"
         return taken
 
-    def _take(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         assert event.version <= self.view.version, "an event of the future"
         self.version = event.version
         history = self.replayed > 0

@@ -241,7 +241,7 @@ async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: Tol
         await asyncio.sleep(60)
         assert not cloud_says.heard
         replaying.is_up = True
-        replaying.changed.beat()
+        replaying.changed.notify()
         await until(lambda: cloud_says.heard)
 
 

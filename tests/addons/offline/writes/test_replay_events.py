@@ -81,6 +81,6 @@ async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
         await asyncio.sleep(60)
         assert len(cloud_says.heard) == 1
         replaying.is_up = True
-        replaying.changed.beat()
+        replaying.changed.notify()
         await replaying.until_empty()
     assert [each.body for each in cloud_says.heard] == [b"a", b"b", b"c"]

@@ -184,7 +184,7 @@ async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_enc
 
 async def test_a_watcher_is_told_at_the_objects_own_version(world: World) -> None:
     (store,) = world.hold(Encoding.JSON)
-    moved = store.moved()
+    moved = store.next_update()
     await world.patch(reports(Ready="False"))
     await asyncio.wait_for(moved, 1)
     assert store.version == 7
