@@ -1,1 +1,4 @@
-"""What lets the node answer without the cloud: copies on disk, answers from them, the lease. Knows no mitmproxy."""
+"""Everything that lets a node do without its cloud: copies on disk, reads and writes answered from them, the lease.
+
+No module here imports mitmproxy.
+"""

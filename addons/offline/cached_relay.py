@@ -72,7 +72,7 @@ class CachedRelay:
 
     def is_sent(self, info: RequestInfo) -> bool:
         """Whether a request goes to the cloud: there is one, and it has all that the node took in its place."""
-        return self._cloud.is_up and not self._writes.owes(info)
+        return self._cloud.is_up and not self._writes.is_pending(info)
 
     def passed(self, context: RequestContext, request: http.Request, response: http.Response) -> None:
         """Copy what the cloud answered to a client."""
@@ -110,7 +110,7 @@ class CachedRelay:
         """How often a server is asked: reads may be sent twice, writes not, and not past one that waits."""
         if context.info.method == "GET":
             return TRIES
-        return 1 if not context.was_sent and await self._writes.settled(context.info) else 0
+        return 1 if not context.was_sent and await self._writes.flush(context.info) else 0
 
     def _keep(self, identity: str, asked: OfflineRequest, answer: RawResponse) -> None:
         options = asked.info.options

@@ -1,6 +1,6 @@
-"""Takes from the disk what nobody needs: copies not asked for in days, and Secrets and ConfigMaps of gone pods.
+"""Deletes unneeded copies from disk: those that nobody used for days, and Secrets and ConfigMaps of deleted pods.
 
-Never while the cloud is away: then nothing that is dropped could be fetched again.
+Nothing is deleted while the cloud is away, because the hub could not fetch it again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kube.store.reflector import ListWatch, State
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import varint
 
-LOOK = 600.0
-"""Seconds between looks for Secrets and ConfigMaps of pods that are gone."""
+INTERVAL = 600.0
+"""Seconds between collections of Secrets and ConfigMaps of deleted pods."""
 DAY = 86_400
-"""Seconds with a cloud between looks for what was not asked for in days, before the first one too.
+"""Seconds online between collections of unused copies, and before the first one.
 
-Times of last questions are wall time, and a node without a battery wakes in 1970: a day of monotonic time, in which
-whoever needs a copy asks for it, makes a clock that jumps harmless.
+The time of a copy's last use is wall time, and a node without a battery starts in 1970. A day of monotonic time, in
+which every client that needs a copy uses it, makes a clock that jumps harmless.
 """
 MOUNTED = frozenset({ResourceType("", "v1", "secrets"), ResourceType("", "v1", "configmaps")})
 PODS = ResourceType("", "v1", "pods")
@@ -35,13 +35,16 @@ BY_NAME = "metadata.name="
 logger = logging.getLogger(__name__)
 
 
-def unused(asked: Mapping[str, int], now: float, days: int) -> set[str]:
-    """What was last asked for so many days ago. A time to come is of a clock that was wrong, and says nothing."""
-    return {name for name, then in asked.items() if now - then >= days * DAY}
+def unused(last_used: Mapping[str, int], now: float, days: int) -> set[str]:
+    """The names that nobody used for so many days. A time in the future counts as recent: a clock was wrong."""
+    return {name for name, then in last_used.items() if now - then >= days * DAY}
 
 
 def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, bytes]]) -> set[str]:
-    """The copies of single Secrets and ConfigMaps that no pod (namespace, encoding, raw form) of this node names."""
+    """The copies of single Secrets and ConfigMaps that no pod of this node names.
+
+    `pods` are (namespace, encoding, raw form).
+    """
     raws: dict[str, list[tuple[Encoding, bytes]]] = {}
     for namespace, encoding, raw in pods:
         raws.setdefault(namespace, []).append((encoding, raw))
@@ -54,7 +57,7 @@ def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, byt
 
 
 def _mounted(meta: Meta) -> tuple[str, str] | None:
-    """Namespace and name, when a copy is as kubelet reads what a pod mounts: one object, as the node."""
+    """The namespace and name of a copy that kubelet made to mount it: one object, read with the node's identity."""
     list_watch = list_watch_of(meta)
     if (
         list_watch.type not in MOUNTED
@@ -68,13 +71,13 @@ def _mounted(meta: Meta) -> tuple[str, str] | None:
 
 
 def _names(encoding: Encoding, raw: bytes, name: str) -> bool:
-    """Whether a pod has this text as a value anywhere: every kind of volume names Secrets in a field of its own."""
+    """Whether `name` is a value anywhere in a pod. Each kind of volume names its Secret in another field."""
     text = name.encode()
     return (b'"%b"' % text if encoding is Encoding.JSON else varint(len(text)) + text) in raw
 
 
 class Garbage:
-    """Looks now and then."""
+    """The task that deletes unneeded copies from disk."""
 
     def __init__(
         self,
@@ -97,16 +100,16 @@ class Garbage:
         self._online = 0.0
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Collect until cancelled."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(INTERVAL)
             try:
-                await self.look()
+                await self.collect()
             except Exception:
-                logger.exception("the look for garbage on disk failed")
+                logger.exception("the collection of garbage on disk failed")
 
-    async def look(self) -> None:
-        """Drop what is garbage now."""
+    async def collect(self) -> None:
+        """Delete what is garbage now."""
         now = self._monotonic()
         passed, self._last = now - self._last, now
         if not self._is_up():
@@ -120,22 +123,22 @@ class Garbage:
     async def _drop_unused(self) -> None:
         now = self._copies.clock()
         running = self._copies.running()
-        asked = {name: meta.get("asked", 0) for name, meta in self._idle(running).items()}
-        copies = unused(asked, now, self._days)
+        last_used = {name: meta.get("asked", 0) for name, meta in self._idle(running).items()}
+        copies = unused(last_used, now, self._days)
         answers = unused({name: entry.asked for name, entry in self._answers.index.items()}, now, self._days)
         await self._answers.drop(answers)
         await self._drop(copies, "unused", also=len(answers))
 
     async def _drop_unmounted(self) -> None:
-        pods = next((each for each in self._sources if self._shows_pods(each)), None)
+        pods = next((each for each in self._sources if self._has_all_pods(each)), None)
         if pods is None:
             return
         encoding = pods.store.codec.encoding
         raws = ((item.key[0], encoding, item.raw) for item in pods.store)
         await self._drop(unmounted(self._idle(self._copies.running()), raws), "unmounted")
 
-    def _shows_pods(self, source: Source) -> bool:
-        """Whether a source has all pods of this node, as the cloud has them now."""
+    def _has_all_pods(self, source: Source) -> bool:
+        """Whether a source holds all pods of this node, and follows the cloud."""
         list_watch = source.list_watch
         return (
             (list_watch.type, list_watch.namespace, list_watch.field_selector, list_watch.label_selector)
@@ -147,7 +150,7 @@ class Garbage:
         )
 
     def _idle(self, running: Collection[str]) -> dict[str, Meta]:
-        """The copies that no source follows: those are in use, or were minutes ago."""
+        """The copies that no source follows. A followed copy is in use, or was minutes ago."""
         return {name: meta for name, meta in self._copies.disk.metas.items() if name not in running}
 
     async def _drop(self, names: Collection[str], reason: str, also: int = 0) -> None:
@@ -155,4 +158,4 @@ class Garbage:
             await self._copies.drop(names)
         if names or also:
             metrics.GARBAGE.labels(reason).inc(len(names) + also)
-            logger.info("%d copies went from disk: %s", len(names) + also, reason)
+            logger.info("%d copies deleted from disk: %s", len(names) + also, reason)

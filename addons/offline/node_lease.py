@@ -1,6 +1,6 @@
-"""Kubelet's sign of life: its lease is answered by the node at all times, and renewed in the cloud while kubelet lives.
+"""The node's Lease: the hub answers kubelet's renewals itself, and renews the Lease in the cloud while kubelet lives.
 
-So a living kubelet is not taken for dead because of a link that flaps, and a dead one is not taken for alive.
+So the cluster neither takes a living kubelet for dead because its link flaps, nor a dead one for alive.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
-FRESH = 40.0
-"""Seconds that kubelet counts as alive after its last renewal, where its lease names no duration."""
+DEFAULT_DURATION = 40.0
+"""Seconds that kubelet counts as alive after a renewal, where its Lease names no duration."""
 RENEWALS = 4
-"""Renewals in the cloud within that time, as kubelet's own."""
+"""Renewals in the cloud within a Lease's duration, as many as kubelet makes."""
 RETRY_INTERVAL = 2.0
-"""Seconds until a failed renewal is tried again."""
+"""Seconds from a failed renewal to the next one."""
 TIMEOUT = 10.0
-"""Seconds a renewal may take: the next one is due then."""
+"""Seconds that a renewal may take; by then the next one is due."""
 MERGE_PATCH = "application/merge-patch+json"
 
 logger = logging.getLogger(__name__)
 
 
 class NodeLease:
-    """What the origin does with requests for the lease of this node, and the task that renews it."""
+    """Answers requests for this node's Lease at the origin, and runs the task that renews the Lease in the cloud."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class NodeLease:
         changed: Pulse,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` beats when the cloud comes or goes."""
+        """`changed` is notified when the cloud comes or goes. `clock` is monotonic."""
         self._node = node
         self._path = LEASES.path(LEASE_NAMESPACE, node)
         self._client = client
@@ -64,115 +64,120 @@ class NodeLease:
         self._is_up = is_up
         self._changed = changed
         self._clock = clock
-        self._held: Encoded | None = None
-        self._heard: float | None = None
-        self._hearing = Pulse()
+        self._lease: Encoded | None = None
+        """As kubelet wrote it last, or as the cloud had it when kubelet read it."""
+        self._renewed_at: float | None = None
+        """When kubelet last renewed it, by `clock`."""
+        self._renewed = Pulse()
         self._pushed = b""
-        """The identity of the lease that the cloud has."""
-        self._stamped: tuple[datetime.datetime, float] | None = None
+        """The `_fixed_part` of the Lease that the cloud has."""
+        self._last_stamp: tuple[datetime.datetime, float] | None = None
+        """The latest renewTime that the cloud has seen, and when that was by `clock`."""
 
     def describe(self) -> dict[str, Any]:
-        """For people."""
-        heard = None if self._heard is None else round(self._clock() - self._heard, 1)
-        return {"node": self._node, "secondsSinceKubelet": heard, "renewing": self._is_alive()}
+        """The state of the Lease, for the debug page."""
+        age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
+        return {"node": self._node, "secondsSinceKubelet": age, "renewing": self._is_alive()}
 
-    async def answer(self, context: RequestContext, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to a GET, POST or PUT of the lease; StatusError as kube-apiserver."""
-        body = await request.content.read()
-        asked = OfflineRequest.of(context.info, request.raw_path, request.headers, body)
+    async def answer(self, context: RequestContext, http_request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to a GET, POST or PUT of the Lease; StatusError as kube-apiserver."""
+        body = await http_request.content.read()
+        request = OfflineRequest.of(context.info, http_request.raw_path, http_request.headers, body)
         match context.info.verb:
             case "get":
-                return await self._get(asked)
+                return await self._get(request)
             case "create":
-                return await self._create(asked)
+                return await self._create(request)
             case _:
-                return await self._update(asked)
+                return await self._update(request)
 
     async def run(self) -> None:
-        """Renew the cloud's lease for good, as long as kubelet renews its own."""
+        """Renew the cloud's Lease until cancelled, while kubelet renews its own."""
         while True:
             if not self._is_alive():
-                await self._hearing.wait()
+                await self._renewed.wait()
             elif not self._is_up():
                 await self._changed.wait()
             else:
                 done = await self._renew()
                 metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
-                await asyncio.sleep(self._fresh / RENEWALS if done else RETRY_INTERVAL)
+                await asyncio.sleep(self._duration / RENEWALS if done else RETRY_INTERVAL)
 
-    async def _get(self, asked: OfflineRequest) -> web.Response:
-        encodings = asked.encodings()
+    async def _get(self, request: OfflineRequest) -> web.Response:
+        encodings = request.encodings()
         if not encodings:
-            raise not_acceptable("a lease comes as JSON or protobuf, whole")
-        held = self._held
-        if held is None or held.codec.encoding not in encodings:
-            held = await self._learn(asked)
-        return response(held, 200)
+            raise not_acceptable("a Lease is written as JSON or protobuf, and whole")
+        lease = self._lease
+        if lease is None or lease.codec.encoding not in encodings:
+            lease = await self._learn(request)
+        return response(lease, 200)
 
-    async def _create(self, asked: OfflineRequest) -> web.Response:
-        codec, obj = asked.named("Lease")
+    async def _create(self, request: OfflineRequest) -> web.Response:
+        codec, obj = request.named("Lease")
         if obj.name != self._node:
-            raise forbidden(f"a node creates only its own lease, not {obj.name}")
+            raise forbidden(f"a node creates only its own Lease, not {obj.name}")
         made = Encoded.of(codec, obj)
         if self._is_up():
             try:
-                made = await self._ask("POST", LEASES.path(LEASE_NAMESPACE), asked, made.body())
-                self._pushed = _identity(made)
+                made = await self._request("POST", LEASES.path(LEASE_NAMESPACE), request, made.body())
+                self._pushed = _fixed_part(made)
             except Unreachable as error:
-                logger.info("the lease is created later: %s", error)
-                asked.check_taken(codec)
-        elif self._held is None:
-            asked.check_taken(codec)
+                logger.info("the Lease is created later: %s", error)
+                request.check_accepted(codec)
+        elif self._lease is None:
+            request.check_accepted(codec)
         else:
             raise StatusError(
                 409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
             )
-        self._hear(made)
+        self._note_renewal(made)
         return response(made, 201)
 
-    async def _update(self, asked: OfflineRequest) -> web.Response:
-        codec, obj = asked.decoded("Lease")
+    async def _update(self, request: OfflineRequest) -> web.Response:
+        codec, obj = request.decoded("Lease")
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
-        asked.check_taken(codec)
-        held = Encoded.of(codec, obj)
-        self._hear(held)
-        return response(held, 200)
+        request.check_accepted(codec)
+        lease = Encoded.of(codec, obj)
+        self._note_renewal(lease)
+        return response(lease, 200)
 
-    def _hear(self, held: Encoded) -> None:
-        """Kubelet is alive."""
+    def _note_renewal(self, lease: Encoded) -> None:
+        """Keep the Lease as kubelet has just written it: kubelet is alive."""
         is_new = (
-            self._held is None
-            or self._held.codec is not held.codec
-            or _identity(self._held) != _identity(held)
+            self._lease is None
+            or self._lease.codec is not lease.codec
+            or _fixed_part(self._lease) != _fixed_part(lease)
         )
-        self._held, self._heard = held, self._clock()
+        self._lease, self._renewed_at = lease, self._clock()
         if is_new:
             self._answers.keep(
-                self._copy_name(held.codec.encoding), {"content-type": held.codec.content_type}, held.body()
+                self._copy_name(lease.codec.encoding),
+                {"content-type": lease.codec.content_type},
+                lease.body(),
             )
-        self._hearing.notify()
+        self._renewed.notify()
 
-    async def _learn(self, asked: OfflineRequest) -> Encoded:
-        """The cloud's lease, or without a cloud the one that was kept. StatusError where there is none."""
+    async def _learn(self, request: OfflineRequest) -> Encoded:
+        """The cloud's Lease, or the kept one while the cloud is away. StatusError where there is neither."""
         if self._is_up():
             try:
-                held = await self._ask("GET", self._path, asked, None)
+                lease = await self._request("GET", self._path, request, None)
             except Unreachable as error:
-                logger.info("the lease cannot be read: %s", error)
+                logger.info("the Lease cannot be read: %s", error)
             else:
-                self._held = self._held or held
-                return held
-        for encoding in asked.encodings():
+                self._lease = self._lease or lease
+                return lease
+        for encoding in request.encodings():
             kept = await self._answers.get(self._copy_name(encoding))
             if kept is not None:
                 with contextlib.suppress(ValueError):
                     return _checked(kept.single())
-        raise unavailable("the cloud cannot be reached, and the node has not seen its lease")
+        raise unavailable("the cloud cannot be reached, and the hub has not seen the node's Lease")
 
-    async def _ask(self, method: str, path: str, asked: OfflineRequest, body: bytes | None) -> Encoded:
-        # A Table that somebody asked for besides must not become the lease that kubelet gets.
-        accept, content_type = ",".join(asked.encodings()), asked.content_type or Encoding.JSON
+    async def _request(self, method: str, path: str, request: OfflineRequest, body: bytes | None) -> Encoded:
+        # Only whole objects: a Table, which the client may accept as well, could not be kept for kubelet.
+        accept, content_type = ",".join(request.encodings()), request.content_type or Encoding.JSON
         answer = await self._client.request(
             method, path, body=body, accept=accept, content_type=content_type, timeout=TIMEOUT
         )
@@ -183,96 +188,99 @@ class NodeLease:
             raise Unreachable(f"{method} {path}: the answer cannot be read: {error}") from error
 
     async def _renew(self) -> bool:
-        assert self._held is not None
+        assert self._lease is not None
         try:
-            if _identity(self._held) != self._pushed:
-                await self._push(self._held)
-            # After a push too: its time is kubelet's, and may be earlier than what the cloud has seen.
-            await self._touch(self._held)
+            if _fixed_part(self._lease) != self._pushed:
+                await self._push(self._lease)
+            # After a push too, which carries kubelet's own renewTime: the cloud may have seen a later one.
+            await self._touch(self._lease)
         except StatusError as error:
             if error.code == 404:
                 self._pushed = b""
-            logger.info("the lease is not renewed: %s", error)
+            logger.info("the Lease is not renewed: %s", error)
             return False
         except (Unreachable, ValueError) as error:
-            logger.info("the lease is not renewed: %s", error)
+            logger.info("the Lease is not renewed: %s", error)
             return False
         except Exception:
-            # Without renewals the cloud would take a living node for dead.
-            logger.exception("the lease is not renewed")
+            # The task must live on: without renewals the cluster would take a living node for dead.
+            logger.exception("the Lease is not renewed")
             return False
         return True
 
-    async def _push(self, held: Encoded) -> None:
-        """Bring the whole lease to the cloud: the first one, and one whose metadata kubelet has changed."""
-        content_type = held.codec.content_type
+    async def _push(self, lease: Encoded) -> None:
+        """Write the whole Lease to the cloud: the first time, and when kubelet has changed its metadata."""
+        content_type = lease.codec.content_type
         try:
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
         except StatusError as error:
             if error.code != 404:
                 raise
-            path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", _written_over(held, 0)
+            path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", _written_over(lease, 0)
         else:
             codec = codec_for(Encoding.JSON)
             version = codec.peek(codec.decode_single(answer.body)[2]).version
-            path, method, body = self._path, "PUT", _written_over(held, version)
+            path, method, body = self._path, "PUT", _written_over(lease, version)
             self._note_time(answer.body)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed = _identity(held)
+        self._pushed = _fixed_part(lease)
 
-    async def _touch(self, held: Encoded) -> None:
-        spec = held.decode().fields.child("spec")
+    async def _touch(self, lease: Encoded) -> None:
+        spec = lease.decode().fields.child("spec")
         renewal = {
             "holderIdentity": spec.text("holderIdentity"),
-            "leaseDurationSeconds": spec.number("leaseDurationSeconds") or int(FRESH),
+            "leaseDurationSeconds": spec.number("leaseDurationSeconds") or int(DEFAULT_DURATION),
             "renewTime": self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         body = orjson.dumps({"spec": renewal})
         await self._client.request("PATCH", self._path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT)
 
     def _note_time(self, lease: bytes) -> None:
-        """What the cloud saw last, maybe from an earlier process, whose clock was another: it counts nothing older."""
+        """Note the renewTime that the cloud has, perhaps from an earlier process with another clock.
+
+        The node lifecycle controller ignores an earlier time than the latest that it has seen.
+        """
         stamp = orjson.loads(lease).get("spec", {}).get("renewTime")
-        if stamp is not None and self._stamped is None:
-            self._stamped = (datetime.datetime.fromisoformat(stamp), self._clock())
+        if stamp is not None and self._last_stamp is None:
+            self._last_stamp = (datetime.datetime.fromisoformat(stamp), self._clock())
 
     def _stamp(self) -> datetime.datetime:
-        """Now, but never earlier than the last time: a clock that is set back must not make the node look dead."""
+        """The time of a renewal: now, or later where the clock was set back, which must not make the node look dead."""
         wall, clock = datetime.datetime.now(datetime.UTC), self._clock()
-        if self._stamped is not None:
-            stamped, at = self._stamped
+        if self._last_stamp is not None:
+            stamped, at = self._last_stamp
             wall = max(wall, stamped + datetime.timedelta(seconds=clock - at))
-        self._stamped = (wall, clock)
+        self._last_stamp = (wall, clock)
         return wall
 
     def _is_alive(self) -> bool:
-        return self._heard is not None and self._clock() - self._heard < self._fresh
+        return self._renewed_at is not None and self._clock() - self._renewed_at < self._duration
 
     @property
-    def _fresh(self) -> float:
-        """Seconds that kubelet's last renewal counts."""
-        assert self._held is not None
-        return self._held.decode().fields.child("spec").number("leaseDurationSeconds") or FRESH
+    def _duration(self) -> float:
+        """Seconds for which a renewal by kubelet counts."""
+        assert self._lease is not None
+        return self._lease.decode().fields.child("spec").number("leaseDurationSeconds") or DEFAULT_DURATION
 
     def _copy_name(self, encoding: Encoding) -> str:
         return answer_name("", self._path, f"the lease as {encoding}", "")
 
 
 def _checked(lease: Encoded) -> Encoded:
-    """ValueError for what is no lease."""
+    """The object, which must be a readable Lease; ValueError otherwise."""
     if lease.kind != "Lease":
         raise ValueError(f"it is a {lease.kind or 'nothing'}, not a Lease")
     lease.decode()
     return lease
 
 
-def _identity(lease: Encoded) -> bytes:
-    """What of it a renewal does not change."""
+def _fixed_part(lease: Encoded) -> bytes:
+    """The part of a Lease that a renewal does not change."""
     return lease.codec.metadata_only(lease.codec.with_version(lease.raw, 0))
 
 
 def _written_over(lease: Encoded, version: int) -> bytes:
-    """The body that puts it in the place of whatever the cloud has at `version` (0: nothing)."""
+    """The body that replaces the cloud's Lease of `version`, or creates one (0)."""
     obj = lease.decode()
     metadata = obj.fields.child("metadata")
     metadata.clear("uid")

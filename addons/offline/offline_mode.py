@@ -83,4 +83,4 @@ class Offline:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self.copies.close(TABLE, self._journal.take())
+        self.copies.close(TABLE, self._journal.close())

@@ -1,4 +1,4 @@
-"""A request that the node answers by itself, apart from the server that brought it, and the parts of such answers."""
+"""A request that the hub answers itself while the cloud is away. Knows nothing of the HTTP server that received it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from kube.wire.encoding import Encoding
 from kube.wire.negotiation import acceptable
 
 HEADERS = {"Cache-Control": "no-cache, private"}
+"""On every answer that the hub makes itself, as on kube-apiserver's."""
 SUFFIX_LENGTH = 5
 SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
-"""What kube-apiserver's generated names end with, but for the letters that it leaves out."""
+"""The alphabet of generated names. kube-apiserver leaves some letters out of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineRequest:
-    """A request with its body. `target` is as on the wire, `content_type` without parameters."""
+    """A request with its body. `target` is the request target on the wire, `content_type` has no parameters."""
 
     info: RequestInfo
     target: str
@@ -37,27 +38,27 @@ class OfflineRequest:
 
     @classmethod
     def of(cls, info: RequestInfo, target: str, headers: Mapping[str, str], body: bytes) -> OfflineRequest:
-        """`headers` find their values under names in any case."""
+        """`headers` is a mapping that ignores the case of names."""
         content_type = headers.get("Content-Type", "").partition(";")[0].strip()
         accept, packed = headers.get("Accept"), headers.get("Accept-Encoding", "")
         return cls(info, target, content_type, accept, packed, body)
 
     def name(self, identity: str) -> str:
-        """Of the copy of the answer."""
+        """The name under which `CachedResponses` keeps the answer for an identity."""
         return answer_name(identity, self.target, self.accept or "", self.accept_encoding, self.body)
 
     @property
     def object_path(self) -> str:
-        """The path of the object that is written, without subresource."""
+        """The path of the object, without the subresource."""
         assert self.info.type is not None
         return self.info.type.path(self.info.namespace, self.info.name)
 
     def encodings(self) -> list[Encoding]:
-        """What whole objects may be written as in the answer, first choice first."""
+        """The encodings of whole objects that the client accepts, in its order of preference."""
         return [each.encoding for each in acceptable(self.accept) if not each.kind]
 
     def named(self, kind: str) -> tuple[Codec, ApiObject]:
-        """The object in the body, with the namespace of the request and a name; StatusError 400, 415."""
+        """The object in the body, completed by a generated name and the request's namespace; StatusError 400, 415."""
         codec, obj = self.decoded(kind)
         metadata = obj.fields.child("metadata")
         if not obj.name:
@@ -74,7 +75,7 @@ class OfflineRequest:
         return codec, obj
 
     def decoded(self, kind: str) -> tuple[Codec, ApiObject]:
-        """The object in the body, which is of a kind; StatusError 400, 415."""
+        """The object in the body, which must be of `kind`; StatusError 400, 415."""
         try:
             encoding = Encoding(self.content_type or Encoding.JSON)
         except ValueError:
@@ -88,18 +89,18 @@ class OfflineRequest:
         except ValueError as error:
             raise bad_request(f"the body cannot be read: {error}") from None
 
-    def check_taken(self, codec: Codec) -> None:
-        """StatusError 406 where the client does not take the encoding that it sent: nothing here translates."""
+    def check_accepted(self, codec: Codec) -> None:
+        """StatusError 406 where the client does not accept the encoding that it sent. The hub does not translate."""
         if codec.encoding not in self.encodings():
             raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
 
     def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
-        """The object as the answer; StatusError 406 as above."""
-        self.check_taken(codec)
+        """An answer with the object; StatusError 406 as `check_accepted`."""
+        self.check_accepted(codec)
         return response(Encoded.of(codec, obj), status)
 
 
 def response(obj: Encoded, status: int = 200) -> web.Response:
-    """An object as the whole answer."""
+    """An answer with one object."""
     headers = {**HEADERS, "Content-Type": obj.codec.content_type}
     return web.Response(status=status, body=obj.body(), headers=headers)

@@ -204,7 +204,7 @@ async def test_a_clock_that_is_set_under_a_running_hub(scene: Scene, hours: int)
     assert hub.metric(GARBAGE) == 0
     # It did look for garbage: what is older than all this goes.
     scene.set_clock(hours * HOUR + KEEP + 1)
-    await asyncio.to_thread(hub.process.wait_for_line, "copies went from disk: unused", 20)
+    await asyncio.to_thread(hub.process.wait_for_line, "copies deleted from disk: unused", 20)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

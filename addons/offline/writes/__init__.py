@@ -1,1 +1,1 @@
-"""Writes that the node takes while the cloud is gone, and the journal that replays them."""
+"""Writes that the hub accepts while the cloud is away, and the journal that replays them when the cloud is back."""

@@ -1,4 +1,4 @@
-"""Events while the cloud is gone: taken, kept in the journal, answered as they came."""
+"""Accepts events while the cloud is away: the journal keeps each request, and the client gets its event back."""
 
 from __future__ import annotations
 
@@ -16,44 +16,47 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 MAX_EVENT = 64 * 1024
-"""Bytes of an event: with the journal's bound on their number this bounds its memory."""
+"""Bytes of one event. events.k8s.io allows a note of 1 KB, so a real event is far smaller."""
 KIND = "Event"
 
 
-async def take_event(asked: OfflineRequest, journal: Journal) -> web.Response:
-    """The answer to a POST; StatusError for what is no event."""
-    codec, obj = asked.named(KIND)
-    asked.check_taken(codec)
+async def accept_event(request: OfflineRequest, journal: Journal) -> web.Response:
+    """Journal a POST and answer 201 with its event. StatusError where the body is no event."""
+    codec, obj = request.named(KIND)
+    request.check_accepted(codec)
     event = Encoded.of(codec, obj)
     body = event.body()
     _check_size(body)
-    await journal.written(journal.put_event("POST", asked.target, codec.content_type, body))
+    await journal.wait_written(journal.put_event("POST", request.target, codec.content_type, body))
     return response(event, 201)
 
 
-async def take_event_patch(asked: OfflineRequest, journal: Journal) -> web.Response:
-    """The answer to a PATCH: the event's name and what the patch says of it, as the event itself is not kept."""
-    info = asked.info
+async def accept_event_patch(request: OfflineRequest, journal: Journal) -> web.Response:
+    """Journal a PATCH and answer 200.
+
+    The hub keeps no events, so the answer holds the event's name and the fields that the patch sets.
+    """
+    info = request.info
     assert info.type is not None
-    _check_size(asked.body)
+    _check_size(request.body)
     metadata = {"name": info.name, "namespace": info.namespace}
     base: dict[str, Any] = {"apiVersion": info.type.api_version, "kind": KIND, "metadata": metadata}
-    document = apply_patch(asked.content_type, base, asked.body, KIND)
-    encodings = asked.encodings()
+    document = apply_patch(request.content_type, base, request.body, KIND)
+    encodings = request.encodings()
     if not encodings:
-        raise not_acceptable("an event comes as JSON or protobuf")
-    await journal.written(journal.put_event("PATCH", asked.target, asked.content_type, asked.body))
+        raise not_acceptable("an event is written as JSON or protobuf")
+    await journal.wait_written(journal.put_event("PATCH", request.target, request.content_type, request.body))
     if Encoding.JSON in encodings:
         return web.json_response(document, headers=HEADERS)
     codec = codec_for(Encoding.PROTOBUF)
     obj = decode_object(codec.encoding, info.type.api_version, KIND, b"")
     for name, value in metadata.items():
         obj.fields.child("metadata").set(name, value)
-    return asked.echo(codec, obj, 200)
+    return request.echo(codec, obj, 200)
 
 
 def _check_size(body: bytes) -> None:
     if len(body) > MAX_EVENT:
         raise entity_too_large(
-            f"the cloud cannot be reached, and an event that waits has {MAX_EVENT} bytes at most"
+            f"the cloud cannot be reached, and the hub journals events of at most {MAX_EVENT} bytes"
         )

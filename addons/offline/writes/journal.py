@@ -1,7 +1,8 @@
-"""Writes that the node took in the cloud's place, until the cloud has them: each object's latest status, and events.
+"""The journal: writes that the hub accepted in the cloud's place and has yet to replay.
 
-Kept in memory and on disk. A writer waits for the disk, but not for long: a disk that stands still costs no client
-more than that, and what is not written yet is written later.
+It holds the latest status of each object, and events in the order in which they came, in memory and on disk. A client
+waits up to DURABLE_WAIT for the disk. When the disk takes longer, the client gets its answer, and the journal writes
+the entry as soon as the disk can.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from kube.json_type import Json
 
 TABLE = "journal"
 MAX_EVENTS = 2000
-"""Events that wait; past them the oldest go, as in a cluster, which keeps events for an hour."""
+"""Events that the journal holds. It drops the oldest beyond them, as a cluster drops events after an hour."""
 DURABLE_WAIT = 1.0
-"""Seconds a client waits for the disk."""
+"""Seconds that a client waits for the disk."""
 
 STATUS, EVENT = "status", "event"
-"""Kinds of entries, as metrics name them."""
+"""The kinds of entries, as metrics name them."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StatusEntry:
-    """One object's metadata and status, as the cloud had them and as they are now. `path` is the object's."""
+    """Metadata and status of the object at `path`: `before` as the cloud has them, `after` as the node has them."""
 
     path: str
     kind: str
@@ -53,7 +54,7 @@ class StatusEntry:
 
 @dataclass(frozen=True, slots=True)
 class EventEntry:
-    """One request about an event, as it came."""
+    """One request that creates or patches an event, as the client sent it."""
 
     sequence: int
     method: str
@@ -70,17 +71,17 @@ class EventEntry:
 
 
 class Journal:
-    """The entries, in the order in which they came."""
+    """The entries that wait for the cloud. `added` is notified when one comes."""
 
     def __init__(self, copies: Copies, max_events: int = MAX_EVENTS) -> None:
         self._copies = copies
         self._max_events = max_events
         self.statuses: dict[str, StatusEntry] = {}
-        """By path."""
+        """By the object's path."""
         self.events: OrderedDict[int, EventEntry] = OrderedDict()
         self.added = Pulse()
-        # After whatever an earlier process left, also before that has been read.
-        self._next = time.time_ns()
+        # Wall time, so that events of this process come after those of an earlier one that are still unread on disk.
+        self._next_sequence = time.time_ns()
         self._unwritten: dict[str, bytes | None] = {}
         self._written = Pulse()
         self._writing: asyncio.Task[None] | None = None
@@ -88,7 +89,7 @@ class Journal:
         copies.on_loss.append(self._write_anew)
 
     async def open(self) -> None:
-        """Take up what an earlier process left; where the disk is slow, as soon as it says so."""
+        """Read the entries that an earlier process left. Wait PATIENCE at most: a slow disk delivers them later."""
         self._opening = asyncio.create_task(self._read(), name="journal from disk")
         await asyncio.wait([self._opening], timeout=PATIENCE)
 
@@ -104,17 +105,20 @@ class Journal:
             try:
                 self._restore(_parsed(value))
             except ValueError as error:
-                logger.error("the journal's entry %s cannot be read (%s) and is dropped", name, error)
+                logger.error("dropping the journal's entry %s, which cannot be read: %s", name, error)
                 metrics.JOURNAL_DROPPED.labels(name.partition(" ")[0], "unreadable").inc()
                 self._forget(name)
         self.events.update(new)
-        self._next = max(self._next, max(self.events, default=-1) + 1)
+        self._next_sequence = max(self._next_sequence, max(self.events, default=-1) + 1)
         self._trim()
         self._count()
         self.added.notify()
 
     def put_status(self, entry: StatusEntry) -> StatusEntry:
-        """Take the place of what waited for the object; the entry that waits now."""
+        """Replace the object's waiting entry and return the new one.
+
+        `before` stays that of the waiting entry: the cloud has seen nothing since.
+        """
         waiting = self.statuses.get(entry.path)
         if waiting is not None and waiting.uid == entry.uid:
             entry = replace(entry, before=waiting.before)
@@ -123,24 +127,24 @@ class Journal:
         return entry
 
     def put_event(self, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
-        entry = EventEntry(self._next, method, target, content_type, body)
-        self._next += 1
+        entry = EventEntry(self._next_sequence, method, target, content_type, body)
+        self._next_sequence += 1
         self.events[entry.sequence] = entry
         self._trim()
         self._keep(entry)
         return entry
 
-    async def written(self, entry: StatusEntry | EventEntry) -> None:
-        """Return when an entry is on disk, but within DURABLE_WAIT."""
+    async def wait_written(self, entry: StatusEntry | EventEntry) -> None:
+        """Return when an entry is on disk, or after DURABLE_WAIT."""
         try:
             async with asyncio.timeout(DURABLE_WAIT):
                 while entry.name in self._unwritten:
                     await self._written.wait()
         except TimeoutError:
-            logger.warning("the disk is slow: %s is answered before it is kept", entry.name)
+            logger.warning("the disk is slow: the hub answers before %s is on disk", entry.name)
 
-    def done(self, entry: StatusEntry | EventEntry) -> None:
-        """The cloud has it, or never will. What came for the same object since stays."""
+    def remove(self, entry: StatusEntry | EventEntry) -> None:
+        """Remove an entry that the cloud has taken or refused. A newer entry for the same object stays."""
         if isinstance(entry, StatusEntry):
             if self.statuses.get(entry.path) is not entry:
                 return
@@ -151,15 +155,15 @@ class Journal:
         self._count()
 
     def describe(self) -> dict[str, Any]:
-        """For people: what waits, without what is in it."""
+        """The waiting entries by name, for the debug page. Their contents stay private."""
         return {
             "statuses": sorted(self.statuses),
             "events": len(self.events),
             "unwritten": len(self._unwritten),
         }
 
-    def take(self) -> dict[str, bytes | None]:
-        """What is not on disk yet, for whoever writes it at the end."""
+    def close(self) -> dict[str, bytes | None]:
+        """Stop writing, and return what is not on disk yet for the process's last write."""
         for task in (self._opening, self._writing):
             if task is not None:
                 task.cancel()
@@ -202,7 +206,7 @@ class Journal:
             self._write(entry.name, entry.dump())
 
     async def _write_all(self) -> None:
-        """What came while an earlier batch was written is the next one."""
+        """Write batches until nothing is left. Entries that come during a write go into the next batch."""
         while self._unwritten:
             batch = dict(self._unwritten)
             if not await self._copies.write(partial(self._copies.disk.put, TABLE, batch)):
@@ -215,11 +219,11 @@ class Journal:
 
 
 def _parsed(value: bytes) -> StatusEntry | EventEntry:
-    """What `dump` gave; ValueError for anything else."""
+    """The entry that `dump` wrote; ValueError for anything else."""
     head, _, body = value.partition(b"\n")
     match orjson.loads(head):
         case [int(sequence), str(method), str(target), str(content_type)]:
             return EventEntry(sequence, method, target, content_type, body)
         case [str(path), str(kind), str(uid), dict(before), dict(after)]:
             return StatusEntry(path, kind, uid, before, after)
-    raise ValueError("it is no entry")
+    raise ValueError("it is no entry of a journal")

@@ -1,6 +1,6 @@
-"""Writes while the cloud is gone: kubelet's reports are taken, what else is written waits for the cloud.
+"""Decides which writes the hub accepts while the cloud is away: kubelet's reports and events, and nothing else.
 
-Nothing is taken that is not brought to the cloud afterwards, but for mirror pods, which kubelet makes anew.
+The hub replays each write that it accepts. The one exception is the creation of a mirror pod, which kubelet repeats.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.event_writes import take_event, take_event_patch
+from addons.offline.writes.event_writes import accept_event, accept_event_patch
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.registration import Registration
-from addons.offline.writes.replay import Later, Replay
+from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Lending
@@ -29,13 +29,13 @@ from kube.errors import entity_too_large, unavailable
 from kube.requests.request_info import RequestInfo
 
 MAX_BODY = 3 * 1024 * 1024
-"""Bytes, as kube-apiserver takes."""
+"""Bytes of a body; kube-apiserver's own limit."""
 MIRROR = "kubernetes.io/config.mirror"
-"""On pods that only show what kubelet runs from its own files."""
+"""The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
 
 
 class OfflineWrites:
-    """Sends each write to what takes it, and knows what the cloud has not got yet."""
+    """Hands each write to the module that accepts it, and knows which writes wait for the cloud."""
 
     def __init__(
         self,
@@ -51,52 +51,53 @@ class OfflineWrites:
         self._journal = journal
         self._replay = replay
 
-    def owes(self, info: RequestInfo) -> bool:
-        """Whether the node took a write of this object that the cloud does not have yet: a later one comes after."""
+    def is_pending(self, info: RequestInfo) -> bool:
+        """Whether the journal holds a status of this object. The cloud must get that one before this write."""
         return is_status_write(info) and _path(info) in self._journal.statuses
 
-    async def settled(self, info: RequestInfo) -> bool:
-        """Whether the cloud has all that the node took of this object, now at the latest."""
-        if self.owes(info):
+    async def flush(self, info: RequestInfo) -> bool:
+        """Replay the object's pending status now, if there is one; False when the cloud did not take it."""
+        if self.is_pending(info):
             try:
-                await self._replay.settle(_path(info))
-            except Later:
+                await self._replay.flush(_path(info))
+            except RetryLater:
                 return False
         return True
 
-    def keep(self, identity: str, asked: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
-        """Copy what the cloud made of a creation."""
-        if is_token_request(asked.info):
-            self._tokens.keep(identity, asked, headers, body)
-        elif is_registration(asked.info):
-            self._registration.keep(identity, asked, headers, body)
+    def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
+        """Keep the cloud's answer to a creation, where a later request can be answered from it."""
+        if is_token_request(request.info):
+            self._tokens.keep(identity, request, headers, body)
+        elif is_registration(request.info):
+            self._registration.keep(identity, request, headers, body)
 
-    async def answer(self, context: RequestContext, identity: str, asked: OfflineRequest) -> web.Response:
-        """The node's answer; StatusError 503 where the cloud is needed."""
-        info = asked.info
-        if len(asked.body) > MAX_BODY:
+    async def answer(self, context: RequestContext, identity: str, request: OfflineRequest) -> web.Response:
+        """The hub's own answer; StatusError 503 where only the cloud can answer."""
+        info = request.info
+        if len(request.body) > MAX_BODY:
             raise entity_too_large(f"limit is {MAX_BODY}")
         if is_token_request(info):
-            return await self._tokens.take(identity, asked)
-        # Who writes with a token of its own would be replayed with the hub's rights; a trial is only for the cloud.
-        if context.caller.lending is Lending.HUB and "dryRun=" not in asked.target:
+            return await self._tokens.answer(identity, request)
+        # The journal is replayed with the hub's identity, so a caller with a token of its own cannot use it.
+        # Only the cloud can answer a dry run.
+        if context.caller.lending is Lending.HUB and "dryRun=" not in request.target:
             if is_status_write(info):
-                return await self._status.take(asked)
+                return await self._status.accept(request)
             if is_event(info):
-                take = take_event if info.verb == "create" else take_event_patch
-                return await take(asked, self._journal)
+                accept = accept_event if info.verb == "create" else accept_event_patch
+                return await accept(request, self._journal)
             if is_pod_creation(info):
-                return _mirrored(asked)
+                return _mirrored(request)
             if is_registration(info):
-                raise await self._registration.refuse(identity, asked)
+                raise await self._registration.refuse(identity, request)
         raise unavailable("the cloud cannot be reached, and this write needs it")
 
 
-def _mirrored(asked: OfflineRequest) -> web.Response:
-    codec, obj = asked.named("Pod")
+def _mirrored(request: OfflineRequest) -> web.Response:
+    codec, obj = request.named("Pod")
     if MIRROR not in obj.annotations:
         raise unavailable("the cloud cannot be reached, and only it creates pods")
-    return asked.echo(codec, obj, 201)
+    return request.echo(codec, obj, 201)
 
 
 def _path(info: RequestInfo) -> str:

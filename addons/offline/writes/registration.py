@@ -1,4 +1,4 @@
-"""What kubelet creates when it starts, its Node and its CSINode: known from then on, and not created twice."""
+"""Kubelet's Node and CSINode, which it creates at each start: the hub answers 409 when it knows that they exist."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from kube.wire.encoding import Encoding
 
 
 class Registration:
-    """Copies what was created as if it had been read, and says without the cloud that it is there."""
+    """Keeps the cloud's answer to a creation as if it were the answer to a GET, and answers later creations from it."""
 
     def __init__(self, objects: OfflineReads, answers: CachedResponses) -> None:
         self._objects = objects
         self._answers = answers
 
-    def keep(self, identity: str, asked: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
-        """Copy the answer to a creation."""
-        name = _created(asked)
+    def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
+        """Keep the answer to a creation."""
+        name = _created(request)
         if name:
-            self._answers.keep(_copy_name(identity, asked, name), headers, body)
+            self._answers.keep(_copy_name(identity, request, name), headers, body)
 
-    async def refuse(self, identity: str, asked: OfflineRequest) -> StatusError:
-        """409 where the object is known to be there, after which kubelet reads it; 503 otherwise."""
-        info, name = asked.info, _created(asked)
+    async def refuse(self, identity: str, request: OfflineRequest) -> StatusError:
+        """409 where the hub has a copy of the object, after which kubelet reads the object; 503 otherwise."""
+        info, name = request.info, _created(request)
         assert info.type is not None
         if name:
             read = parse_request("GET", info.type.path(info.namespace, name))
-            kept = await self._answers.get(_copy_name(identity, asked, name))
+            kept = await self._answers.get(_copy_name(identity, request, name))
             if kept is not None or await self._objects.find(identity, read):
                 message = f'{info.type.group_resource} "{name}" already exists'
                 return StatusError(409, "AlreadyExists", message)
         return unavailable(f"the cloud cannot be reached, and only it creates {info.type.group_resource}")
 
 
-def _created(asked: OfflineRequest) -> str:
+def _created(request: OfflineRequest) -> str:
     """The name of the object in the body; "" where there is none."""
     try:
-        codec = codec_for(Encoding(asked.content_type))
-        return codec.peek(codec.decode_single(asked.body)[2]).name
+        codec = codec_for(Encoding(request.content_type))
+        return codec.peek(codec.decode_single(request.body)[2]).name
     except ValueError:
         return ""
 
 
-def _copy_name(identity: str, asked: OfflineRequest, name: str) -> str:
-    """Of the answer to a GET of the object by the same client."""
-    assert asked.info.type is not None
-    path = asked.info.type.path(asked.info.namespace, name)
-    return answer_name(identity, path, asked.accept or "", asked.accept_encoding)
+def _copy_name(identity: str, request: OfflineRequest, name: str) -> str:
+    """The name of the answer to the same client's GET of the object."""
+    assert request.info.type is not None
+    path = request.info.type.path(request.info.namespace, name)
+    return answer_name(identity, path, request.accept or "", request.accept_encoding)

@@ -1,4 +1,4 @@
-"""Kubelet's reports on its node and pods while the cloud is gone: merged into the node's copies, and journaled."""
+"""Accepts kubelet's status of its node and pods while the cloud is away: merges it into the copies and journals it."""
 
 from __future__ import annotations
 
@@ -25,62 +25,63 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """One copy of an object: in a store, or (without one) as a single answer that passed."""
+class ObjectCopy:
+    """One copy of an object: an item of a store, or (where `store` is None) the cloud's kept answer to a GET."""
 
     object: Encoded
     store: Store | None = None
 
     @property
     def form(self) -> tuple[Encoding, str, str, bytes]:
-        """As `kube.objects.status_update` takes it."""
+        """The object as the functions of `kube.objects.status_update` take it."""
         return self.object.codec.encoding, self.object.api_version, self.object.kind, self.object.raw
 
-    def written(self, asked: OfflineRequest) -> Held:
-        """What a write makes of it; StatusError where kube-apiserver would refuse."""
-        raw = updated(*self.form, asked.info.method, asked.content_type, asked.body)
-        return Held(replace(self.object, raw=raw), self.store)
+    def written(self, request: OfflineRequest) -> ObjectCopy:
+        """The copy after a write; StatusError where kube-apiserver would refuse the write."""
+        raw = updated(*self.form, request.info.method, request.content_type, request.body)
+        return ObjectCopy(replace(self.object, raw=raw), self.store)
 
-    def entry(self, path: str, after: Held) -> StatusEntry:
+    def entry(self, path: str, after: ObjectCopy) -> StatusEntry:
+        """The journal's entry for a write that made `after` of this copy."""
         before, now = status_document(*self.form), status_document(*after.form)
         return StatusEntry(path, self.object.kind, after.object.decode().uid, before, now)
 
 
 class StatusWrites:
-    """Applies status writes to every copy of an object that the node has, whatever its encoding."""
+    """Applies a status write to every copy of the object that the hub has, in each copy's encoding."""
 
     def __init__(
         self, objects: OfflineReads, answers: CachedResponses, journal: Journal, client: Client
     ) -> None:
-        """`client` asks the cloud what an object really is, when it has refused what the node made of it."""
+        """`client` reads an object from the cloud once the cloud has refused its journaled status."""
         self._objects = objects
         self._answers = answers
         self._journal = journal
         self._client = client
-        self._turn = asyncio.Lock()
-        """Each write is made of what the one before it left."""
+        self._lock = asyncio.Lock()
+        """Held during a write: the next one must start from its result."""
 
-    async def take(self, asked: OfflineRequest) -> web.Response:
-        """The answer to a PATCH or PUT of a status; StatusError 503 where the node does not have the object."""
-        path = asked.object_path
-        async with self._turn:
-            found = await self._found(asked)
-            if not found:
-                raise unavailable(f"the cloud cannot be reached, and the node has no copy of {path}")
-            made = [held.written(asked) for held in found]
-            encodings = asked.encodings()
-            acceptable = [each.object for each in made if each.object.codec.encoding in encodings]
+    async def accept(self, request: OfflineRequest) -> web.Response:
+        """The answer to a PATCH or PUT of a status; StatusError 503 where the hub has no copy of the object."""
+        path = request.object_path
+        async with self._lock:
+            copies = await self._copies_of(request)
+            if not copies:
+                raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {path}")
+            written = [each.written(request) for each in copies]
+            encodings = request.encodings()
+            acceptable = [each.object for each in written if each.object.codec.encoding in encodings]
             if not acceptable:
-                raise not_acceptable(f"the node has {path} in another encoding only")
-            for each in made:
-                self._show(each, asked)
-            entry = self._journal.put_status(found[0].entry(path, made[0]))
-        await self._journal.written(entry)
+                raise not_acceptable(f"the hub has {path} in another encoding only")
+            for each in written:
+                self._show(each, request)
+            entry = self._journal.put_status(copies[0].entry(path, written[0]))
+        await self._journal.wait_written(entry)
         answer = min(acceptable, key=lambda each: encodings.index(each.codec.encoding))
         return response(answer)
 
     async def refused(self, entry: StatusEntry) -> None:
-        """The cloud does not take a status: show again what it has."""
+        """Replace the copies of an object by the cloud's, after the cloud has refused its journaled status."""
         for item in await self._objects.find("", parse_request("GET", entry.path)):
             codec = item.store.codec
             try:
@@ -88,33 +89,37 @@ class StatusWrites:
                 if answer.content_type == codec.encoding:
                     item.store.amend(codec.decode_single(answer.body)[2])
             except (StatusError, Unreachable, ValueError) as error:
-                logger.warning("%s stays as the node had it: %s", entry.path, error)
+                logger.warning(
+                    "%s keeps the status that the cloud refused: %s",
+                    entry.path,
+                    error,
+                )
 
-    async def _found(self, asked: OfflineRequest) -> list[Held]:
-        found = [_held(item) for item in await self._objects.find("", asked.info)]
-        kept = await self._answers.get(_name(asked))
+    async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
+        copies = [_copy_in_store(item) for item in await self._objects.find("", request.info)]
+        kept = await self._answers.get(_name(request))
         if kept is not None:
-            # A Table, say, or only metadata is no copy.
+            # The answer may be a Table or the metadata alone, which no status can be written to.
             with contextlib.suppress(ValueError, LookupError):
-                held = Held(kept.single())
-                status_document(*held.form)
-                found.append(held)
-        return found
+                copy = ObjectCopy(kept.single())
+                status_document(*copy.form)
+                copies.append(copy)
+        return copies
 
-    def _show(self, held: Held, asked: OfflineRequest) -> None:
-        """From now on this is the object, for whoever watches or gets it."""
-        obj = held.object
-        if held.store is not None:
-            held.store.amend(obj.raw)
+    def _show(self, copy: ObjectCopy, request: OfflineRequest) -> None:
+        """Show a copy to those who watch or get the object from now on."""
+        obj = copy.object
+        if copy.store is not None:
+            copy.store.amend(obj.raw)
         else:
-            self._answers.keep(_name(asked), {"content-type": obj.codec.content_type}, obj.body())
+            self._answers.keep(_name(request), {"content-type": obj.codec.content_type}, obj.body())
 
 
-def _held(item: Item) -> Held:
+def _copy_in_store(item: Item) -> ObjectCopy:
     store = item.store
-    return Held(Encoded(store.codec, store.api_version, store.kind, item.raw), store)
+    return ObjectCopy(Encoded(store.codec, store.api_version, store.kind, item.raw), store)
 
 
-def _name(asked: OfflineRequest) -> str:
-    """Of the answer to a GET of the object by the same client."""
-    return answer_name("", asked.object_path, asked.accept or "", asked.accept_encoding)
+def _name(request: OfflineRequest) -> str:
+    """The name of the answer to the same client's GET of the object."""
+    return answer_name("", request.object_path, request.accept or "", request.accept_encoding)

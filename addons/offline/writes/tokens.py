@@ -1,4 +1,4 @@
-"""Tokens of service accounts: the last one that the cloud gave for the same pod, as long as it is valid."""
+"""Tokens of service accounts: the hub gives a pod the last token that the cloud made for it, while it is valid."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from kube.errors import unavailable
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
 
-LEFT = 10.0
-"""Seconds that a token must be valid yet to be worth handing out."""
+MIN_VALIDITY = 10.0
+"""Seconds that a token must still be valid for the hub to hand it out."""
 
 
 class Tokens:
-    """Copies of answers to token requests. A request names its pod in its body, so that is part of the name."""
+    """Keeps answers to token requests. A request names its pod in its body, so the answer's name covers the body."""
 
     def __init__(self, answers: CachedResponses, clock: Callable[[], float] = time.time) -> None:
-        """`clock` is the wall clock, in seconds: tokens expire by it."""
+        """`clock` gives wall time in seconds: tokens expire by it."""
         self._answers = answers
         self._clock = clock
 
-    def keep(self, identity: str, asked: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
-        self._answers.keep(asked.name(identity), headers, body)
+    def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
+        self._answers.keep(request.name(identity), headers, body)
 
-    async def take(self, identity: str, asked: OfflineRequest) -> web.Response:
-        """The last token given for the same request; StatusError 503 where none is valid."""
-        kept = await self._answers.get(asked.name(identity))
-        if kept is None or self._expires(kept) < self._clock() + LEFT:
+    async def answer(self, identity: str, request: OfflineRequest) -> web.Response:
+        """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""
+        kept = await self._answers.get(request.name(identity))
+        if kept is None or self._expires(kept) < self._clock() + MIN_VALIDITY:
             raise unavailable(
-                "the cloud cannot be reached, and the node has no valid token of this service account"
+                "the cloud cannot be reached, and the hub has no valid token of this service account"
             )
         return web.Response(status=201, body=kept.body, headers={**kept.headers, **HEADERS})
 
     def _expires(self, kept: CachedResponse) -> float:
-        """Seconds since the epoch; 0 where the answer cannot be read."""
+        """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read."""
         try:
             found = kept.single()
             return _time(found.codec.encoding, found.decode().fields.child("status"))

@@ -139,7 +139,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     await made.origin.start()
     yield made
     made.sources.close()
-    made.copies.close(TABLE, made.journal.take())
+    made.copies.close(TABLE, made.journal.close())
     await made.session.close()
     assert made.origin._runner is not None
     await made.origin._runner.cleanup()

@@ -11,7 +11,7 @@ import pytest
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import Copies, source_name
-from addons.offline.garbage import DAY, LOOK, Garbage, unmounted, unused
+from addons.offline.garbage import DAY, INTERVAL, Garbage, unmounted, unused
 from addons.telemetry import metrics
 from addons.views.sources import Sources
 from kube.disk.database import Disk, Meta
@@ -109,10 +109,10 @@ class Node:
 
     async def live(self, days: float) -> None:
         """Let the hub run, as its task does it."""
-        for _ in range(int(days * DAY / LOOK)):
-            self.wall += LOOK
-            self.uptime += LOOK
-            await self.garbage.look()
+        for _ in range(int(days * DAY / INTERVAL)):
+            self.wall += INTERVAL
+            self.uptime += INTERVAL
+            await self.garbage.collect()
 
     def kept(self, *list_watches: ListWatch) -> list[bool]:
         return [source_name("", each) in self.copies.disk.metas for each in list_watches]
@@ -201,32 +201,32 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     cloud.store.create(pod("far", "elsewhere", "n2"))
     secrets = [object_of("secrets", name) for name in ("used", "unused", "elsewhere")]
     await node.ask(*secrets)
-    await node.garbage.look()
+    await node.garbage.collect()
     assert node.kept(*secrets) == [True, True, True], "nobody knows which pods there are"
     pods = node.sources.get("", PODS)
     await pods.ready(5)
     while pods.reflector.state != "watching":
         await pods.reflector.changed.wait()
-    await node.garbage.look()
+    await node.garbage.collect()
     assert node.kept(*secrets) == [True, True, False]
     cloud.store.delete("pods", "gone", "default")
     while len(pods.store) > 1:
         await pods.store.next_update()
     node.up = False
-    await node.garbage.look()
+    await node.garbage.collect()
     assert node.kept(*secrets) == [True, True, False]
     node.up = True
-    await node.garbage.look()
+    await node.garbage.collect()
     assert node.kept(*secrets) == [True, False, False]
     followed = node.sources.get("", secrets[1])
     await followed.ready(5)
     await node.settled()
-    await node.garbage.look()
+    await node.garbage.collect()
     assert node.kept(*secrets) == [True, True, False]
 
 
 async def test_a_look_that_fails_is_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addons.offline.garbage.LOOK", 0.0)
+    monkeypatch.setattr("addons.offline.garbage.INTERVAL", 0.0)
     looks: list[int] = []
 
     async def look() -> None:
@@ -235,7 +235,7 @@ async def test_a_look_that_fails_is_not_the_last(node: Node, monkeypatch: pytest
             task.cancel()
         raise LookupError("a bug")
 
-    monkeypatch.setattr(node.garbage, "look", look)
+    monkeypatch.setattr(node.garbage, "collect", look)
     task = asyncio.create_task(node.garbage.run())
     await asyncio.gather(task, return_exceptions=True)
     assert len(looks) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.node_lease import FRESH, MERGE_PATCH, RENEWALS, RETRY_INTERVAL
+from addons.offline.node_lease import DEFAULT_DURATION, MERGE_PATCH, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -41,7 +41,7 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
         await asyncio.sleep(60)
         assert not lease_cloud.heard, "nobody has heard of kubelet yet"
         await kubelet.put()
-        await asyncio.sleep(2 * FRESH / RENEWALS + 1)
+        await asyncio.sleep(2 * DEFAULT_DURATION / RENEWALS + 1)
     assert lease_cloud.lines == [("GET", LEASE), ("PUT", LEASE), *[("PATCH", LEASE)] * 3]
     pushed = lease_cloud.heard[1].document
     assert pushed["metadata"]["resourceVersion"] == "33"
@@ -61,9 +61,9 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
 async def test_a_dead_kubelet_is_not_kept_alive(kubelet: World, lease_cloud: Told) -> None:
     await kubelet.put()
     async with kubelet.running():
-        await asyncio.sleep(FRESH / RENEWALS + 1)
+        await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
         heard = len(lease_cloud.heard)
-        kubelet.now += FRESH
+        kubelet.now += DEFAULT_DURATION
         assert not kubelet.lease.describe()["renewing"]
         await asyncio.sleep(600)
         assert len(lease_cloud.heard) == heard
@@ -72,7 +72,7 @@ async def test_a_dead_kubelet_is_not_kept_alive(kubelet: World, lease_cloud: Tol
         assert len(lease_cloud.heard) > heard, "it is back"
 
 
-@pytest.mark.parametrize(("duration", "alive"), [(40, 39.9), (10, 9.9), (0, FRESH - 0.1)])
+@pytest.mark.parametrize(("duration", "alive"), [(40, 39.9), (10, 9.9), (0, DEFAULT_DURATION - 0.1)])
 async def test_a_lease_says_itself_how_long_a_renewal_counts(
     kubelet: World, duration: int, alive: float
 ) -> None:

@@ -11,5 +11,5 @@ from addons import command
 from addons.offline import garbage
 
 if __name__ == "__main__":
-    garbage.LOOK, garbage.DAY = 0.2, 1
+    garbage.INTERVAL, garbage.DAY = 0.2, 1
     command.main(sys.argv[1:])

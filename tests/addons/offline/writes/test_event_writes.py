@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from addons.offline.writes.event_writes import MAX_EVENT, take_event, take_event_patch
+from addons.offline.writes.event_writes import MAX_EVENT, accept_event, accept_event_patch
 from addons.offline.writes.journal import Journal
 from kube.errors import StatusError
 from kube.json_type import Json
@@ -42,7 +42,7 @@ def answered(answer: web.Response) -> bytes:
 
 
 async def test_an_event_is_answered_as_it_came_and_waits_with_its_name(journal: Journal) -> None:
-    answer = await take_event(asked("POST", f"{EVENTS}?fieldManager=k", event(generateName="e-")), journal)
+    answer = await accept_event(asked("POST", f"{EVENTS}?fieldManager=k", event(generateName="e-")), journal)
     (entry,) = journal.events.values()
     assert (answer.status, entry.method, entry.target, entry.content_type) == (
         201,
@@ -60,7 +60,7 @@ async def test_an_event_in_protobuf_stays_one(journal: Journal) -> None:
     sent = in_protobuf("events.k8s.io/v1", "Event", "e", "a")
     target = "/apis/events.k8s.io/v1/namespaces/a/events"
     request = asked("POST", target, body_of(sent), accept=PROTOBUF, content_type=PROTOBUF)
-    answer = await take_event(request, journal)
+    answer = await accept_event(request, journal)
     (entry,) = journal.events.values()
     assert (entry.content_type, read(entry.body, PROTOBUF).encode()) == (PROTOBUF, sent.encode())
     assert read(answered(answer), PROTOBUF).api_version == "events.k8s.io/v1"
@@ -79,7 +79,7 @@ async def test_what_is_no_event_or_cannot_be_answered_does_not_wait(
     journal: Journal, body: Json, accept: str, code: int
 ) -> None:
     with pytest.raises(StatusError) as refused:
-        await take_event(asked("POST", EVENTS, body, accept=accept), journal)
+        await accept_event(asked("POST", EVENTS, body, accept=accept), journal)
     assert refused.value.code == code
     assert not journal.events
 
@@ -90,7 +90,7 @@ PATCH: Json = {"count": 5, "lastTimestamp": "2026-01-02T03:04:05Z"}
 @pytest.mark.parametrize("accept", [JSON, None, f"{PROTOBUF},{JSON}"])
 async def test_a_patch_is_answered_with_what_it_says(journal: Journal, accept: str | None) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=accept, content_type=STRATEGIC)
-    answer = await take_event_patch(request, journal)
+    answer = await accept_event_patch(request, journal)
     found = read(answered(answer), answer.content_type)
     assert (answer.status, found.kind, found.api_version, found.name, found.namespace) == (
         200,
@@ -107,7 +107,7 @@ async def test_a_patch_is_answered_with_what_it_says(journal: Journal, accept: s
 
 async def test_a_client_that_takes_protobuf_alone_gets_the_events_name(journal: Journal) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=PROTOBUF, content_type=STRATEGIC)
-    answer = await take_event_patch(request, journal)
+    answer = await accept_event_patch(request, journal)
     found = read(answered(answer), answer.content_type)
     assert (answer.content_type, found.kind, found.name, found.namespace) == (PROTOBUF, "Event", "e", "a")
 
@@ -125,7 +125,7 @@ async def test_a_patch_that_makes_no_sense_does_not_wait(
     journal: Journal, body: bytes, content_type: str, accept: str, code: int
 ) -> None:
     with pytest.raises(StatusError) as refused:
-        await take_event_patch(
+        await accept_event_patch(
             asked("PATCH", f"{EVENTS}/e", body, accept=accept, content_type=content_type), journal
         )
     assert refused.value.code == code

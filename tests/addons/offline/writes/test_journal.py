@@ -86,7 +86,7 @@ async def test_events_keep_their_order_and_the_oldest_go_when_there_are_too_many
         assert bodies(journal) == [b"2", b"3", b"4"]
         assert value_of(dropped) - before == 2
         assert value_of(metrics.JOURNAL_ENTRIES) == 3
-        await journal.written(last)
+        await journal.wait_written(last)
     async with journal_in(tmp_path) as again:
         assert bodies(again) == [b"2", b"3", b"4"], "on disk too"
 
@@ -101,16 +101,16 @@ async def test_a_bound_that_was_lowered_holds_after_a_restart(tmp_path: Path) ->
 
 async def test_who_waits_for_entries_is_told_of_each(journal: Journal) -> None:
     beats = beats_of(journal.added)
-    journal.done(journal.put_status(status("one")))
+    journal.remove(journal.put_status(status("one")))
     put_event(journal, b"x")
     assert beats() == 2
 
 
 async def test_what_is_done_is_forgotten(journal: Journal) -> None:
     entry, event = journal.put_status(status("one")), put_event(journal, b"x")
-    journal.done(entry)
-    journal.done(event)
-    journal.done(event)
+    journal.remove(entry)
+    journal.remove(event)
+    journal.remove(event)
     assert (journal.statuses, journal.events) == ({}, {})
     assert value_of(metrics.JOURNAL_ENTRIES) == 0
 
@@ -119,9 +119,9 @@ async def test_what_came_for_an_object_since_stays_when_the_earlier_is_done(tmp_
     async with journal_in(tmp_path) as journal:
         sent = journal.put_status(status("sent"))
         newer = journal.put_status(status("newer", before="sent"))
-        journal.done(sent)
+        journal.remove(sent)
         assert list(journal.statuses.values()) == [newer]
-        await journal.written(newer)
+        await journal.wait_written(newer)
     async with journal_in(tmp_path) as again:
         assert list(again.statuses.values()) == [newer]
 
@@ -140,11 +140,11 @@ async def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
         statuses = [killed.put_status(status(path, path=f"{NODE}-{path}")) for path in "ab"]
         # A body may have any bytes, line ends too.
         events = [put_event(killed, body) for body in (b"first\n\n{", b"k8s\x00\n\xff", b"")]
-        killed.done(put_event(killed, b"sent already"))
+        killed.remove(put_event(killed, b"sent already"))
         for entry in statuses:
-            await killed.written(entry)
+            await killed.wait_written(entry)
         for event in events:
-            await killed.written(event)
+            await killed.wait_written(event)
         await until(lambda: not killed.describe()["unwritten"])
         async with journal_in(tmp_path) as again:
             assert list(again.statuses.values()) == statuses
@@ -164,8 +164,8 @@ async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path)
 async def test_an_orderly_end_writes_what_waits(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as journal:
         gone = journal.put_status(status("gone"))
-        await journal.written(gone)
-        journal.done(gone)
+        await journal.wait_written(gone)
+        journal.remove(gone)
         kept = put_event(journal, b"x")
     async with journal_in(tmp_path) as again:
         assert (again.statuses, list(again.events.values())) == ({}, [kept])
@@ -191,7 +191,7 @@ async def test_an_entry_that_cannot_be_read_is_dropped_and_counted_and_the_other
 ) -> None:
     async with journal_in(tmp_path) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, b"x")
-        await journal.written(event)
+        await journal.wait_written(event)
         await journal._copies.guard(lambda: journal._copies.disk.put(TABLE, UNREADABLE))
     counters = [metrics.JOURNAL_DROPPED.labels(kind, "unreadable") for kind in (STATUS, EVENT)]
     before = [value_of(each) for each in counters]
@@ -221,7 +221,7 @@ async def test_what_a_failing_disk_did_not_take_is_written_when_it_is_back(
         assert journal.describe()["unwritten"] == 2
         newer = journal.put_status(status("two"))
         device.is_broken = False
-        await asyncio.wait_for(journal.written(entry), DURABLE_WAIT)
+        await asyncio.wait_for(journal.wait_written(entry), DURABLE_WAIT)
         await until(lambda: not journal.describe()["unwritten"])
         async with journal_in(tmp_path) as again:
             assert (list(again.statuses.values()), list(again.events.values())) == ([newer], [event])
@@ -246,7 +246,7 @@ async def test_a_disk_that_stands_still_costs_a_client_no_more_than_a_second(
         device.goes_on.clear()
         entry = put_event(journal, b"x")
         began = loop.time()
-        await journal.written(entry)
+        await journal.wait_written(entry)
         assert loop.time() - began == pytest.approx(DURABLE_WAIT)
         assert list(journal.events.values()) == [entry]
         assert "the disk is slow" in caplog.text
@@ -262,9 +262,9 @@ async def test_what_comes_while_the_disk_writes_is_written_next(tmp_path: Path) 
         journal.put_status(status("first"))
         await asyncio.sleep(0)
         gone = put_event(journal, b"gone")
-        journal.done(gone)
+        journal.remove(gone)
         last = journal.put_status(status("last"))
-        waiting = asyncio.create_task(journal.written(last))
+        waiting = asyncio.create_task(journal.wait_written(last))
         await asyncio.sleep(0)
         assert not waiting.done()
         device.goes_on.set()

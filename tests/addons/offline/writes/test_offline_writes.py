@@ -172,18 +172,18 @@ async def test_what_was_taken_of_an_object_comes_before_a_later_write_of_it(
 ) -> None:
     owe(world)
     report = parse_request("PATCH", f"{NODE}/status")
-    assert world.writes.owes(report)
-    assert await world.writes.settled(report)
+    assert world.writes.is_pending(report)
+    assert await world.writes.flush(report)
     assert cloud_says.lines == [("PATCH", f"{NODE}/status")]
-    assert not world.writes.owes(report)
-    assert await world.writes.settled(report)
+    assert not world.writes.is_pending(report)
+    assert await world.writes.flush(report)
     assert len(cloud_says.heard) == 1, "there was nothing more to bring"
 
 
 async def test_a_cloud_that_does_not_take_it_gets_no_later_write(world: World, cloud_says: Told) -> None:
     entry = owe(world)
     cloud_says.says = [OVERLOADED]
-    assert not await world.writes.settled(parse_request("PUT", f"{NODE}/status"))
+    assert not await world.writes.flush(parse_request("PUT", f"{NODE}/status"))
     assert list(world.journal.statuses.values()) == [entry]
 
 
@@ -200,6 +200,6 @@ async def test_a_cloud_that_does_not_take_it_gets_no_later_write(world: World, c
 async def test_other_requests_owe_nothing(world: World, cloud_says: Told, method: str, target: str) -> None:
     owe(world)
     info = parse_request(method, target)
-    assert not world.writes.owes(info)
-    assert await world.writes.settled(info)
+    assert not world.writes.is_pending(info)
+    assert await world.writes.flush(info)
     assert not cloud_says.heard

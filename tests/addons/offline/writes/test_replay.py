@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.writes.journal import STATUS, StatusEntry
-from addons.offline.writes.replay import CONFLICTS, Later
+from addons.offline.writes.replay import MAX_CONFLICTS, RetryLater
 from kube.concurrency.backoff import FIRST
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -89,12 +89,12 @@ async def test_another_object_of_that_name_never_gets_the_status(
 
 @pytest.mark.looptime
 async def test_conflicts_without_end_are_tried_again_later(replaying: World, cloud_says: Told) -> None:
-    cloud_says.says = [CONFLICT, {"metadata": {"uid": "u"}}] * CONFLICTS
+    cloud_says.says = [CONFLICT, {"metadata": {"uid": "u"}}] * MAX_CONFLICTS
     replaying.put(Ready="False")
     began = asyncio.get_running_loop().time()
     async with replaying.running():
         await replaying.until_empty()
-    assert len(cloud_says.heard) == 2 * CONFLICTS + 1
+    assert len(cloud_says.heard) == 2 * MAX_CONFLICTS + 1
     assert asyncio.get_running_loop().time() - began >= FIRST
 
 
@@ -155,8 +155,8 @@ async def test_who_cannot_be_asked_whose_object_it_is_is_asked_later(
 ) -> None:
     cloud_says.says = [CONFLICT, answer]
     entry = replaying.put(Ready="False")
-    with pytest.raises(Later):
-        await replaying.replay.settle(entry.path)
+    with pytest.raises(RetryLater):
+        await replaying.replay.flush(entry.path)
     assert list(replaying.journal.statuses.values()) == [entry]
 
 
@@ -197,9 +197,9 @@ async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cl
         return await send(method, path, **how)  # type: ignore[arg-type]  # passed on as it came
 
     vars(cloud_says)["request"] = sent_meanwhile
-    await replaying.replay.settle(first.path)
+    await replaying.replay.flush(first.path)
     assert list(replaying.journal.statuses.values()) == newer
-    await replaying.replay.settle(first.path)
+    await replaying.replay.flush(first.path)
     assert not replaying.journal.statuses
     sent = [each.document["status"]["conditions"][0]["status"] for each in cloud_says.heard]
     assert sent == ["False", "Unknown"]
@@ -210,23 +210,23 @@ async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cl
 
 async def test_settling_brings_one_object_and_no_other(replaying: World, cloud_says: Told) -> None:
     entry, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
-    await replaying.replay.settle(entry.path)
-    await replaying.replay.settle(entry.path)
+    await replaying.replay.flush(entry.path)
+    await replaying.replay.flush(entry.path)
     assert cloud_says.lines == [("PATCH", f"{entry.path}/status")]
     assert list(replaying.journal.statuses.values()) == [other]
 
 
 async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud_says: Told) -> None:
     entry = replaying.put(Ready="False")
-    await asyncio.gather(replaying.replay.settle(entry.path), replaying.replay.settle(entry.path))
+    await asyncio.gather(replaying.replay.flush(entry.path), replaying.replay.flush(entry.path))
     assert len(cloud_says.heard) == 1
 
 
 async def test_settling_gives_up_at_once_when_the_cloud_does(replaying: World, cloud_says: Told) -> None:
     cloud_says.says = [OVERLOADED]
     entry = replaying.put(Ready="False")
-    with pytest.raises(Later):
-        await replaying.replay.settle(entry.path)
+    with pytest.raises(RetryLater):
+        await replaying.replay.flush(entry.path)
     assert list(replaying.journal.statuses.values()) == [entry]
 
 

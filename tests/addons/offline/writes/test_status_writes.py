@@ -80,7 +80,7 @@ class World:
     async def patch(
         self, patch: Json, kind: str = STRATEGIC, accept: str = JSON, path: str = NODE
     ) -> web.Response:
-        return await self.writes.take(
+        return await self.writes.accept(
             asked("PATCH", f"{path}/status", patch, accept=accept, content_type=kind)
         )
 
@@ -128,7 +128,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         for task in list(made.answers._tasks):
             await task
         made.sources.close()
-        made.journal.take()
+        made.journal.close()
 
 
 # -- what a write becomes ------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ async def test_each_sort_of_write_is_applied_and_to_the_status_alone(
 ) -> None:
     (store,) = world.hold(Encoding.JSON)
     request = asked(method, f"{NODE}/status", raw(body), content_type=kind)
-    assert answered(await world.writes.take(request)).fields.child("status").text("phase") == "Running"
+    assert answered(await world.writes.accept(request)).fields.child("status").text("phase") == "Running"
     assert shown(store).fields.child("spec").text("podCIDR") == "10.0.0.0/24"
 
 
@@ -237,7 +237,7 @@ async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
     world.answers.keep(_name(request), {"content-type": content_type}, body)
     with pytest.raises(StatusError) as refused:
-        await world.writes.take(request)
+        await world.writes.accept(request)
     assert refused.value.code == 503
     assert not world.journal.statuses
 

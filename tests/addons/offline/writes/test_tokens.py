@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.writes.tokens import LEFT, Tokens
+from addons.offline.writes.tokens import MIN_VALIDITY, Tokens
 from kube.errors import StatusError
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, copies_in, in_protobuf
 from tests.addons.support.samples import raw
@@ -34,7 +34,7 @@ def in_bytes() -> bytes:
 
 
 class Clock:
-    now = EXPIRES - LEFT - 1
+    now = EXPIRES - MIN_VALIDITY - 1
 
     def __call__(self) -> float:
         return self.now
@@ -68,7 +68,7 @@ async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(
     headers, body = FORMS[form][0], FORMS[form][1]()
     request = asked("POST", TARGET, b"for a pod")
     tokens.keep("", request, headers, body)
-    answer = await tokens.take("", request)
+    answer = await tokens.answer("", request)
     assert (answer.status, answer.body, answer.headers["Content-Type"]) == (
         201,
         body,
@@ -78,7 +78,7 @@ async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(
     assert answer.headers["Cache-Control"] == "no-cache, private"
     clock.now += 2
     with pytest.raises(StatusError) as refused:
-        await tokens.take("", request)
+        await tokens.answer("", request)
     assert refused.value.code == 503
 
 
@@ -91,7 +91,7 @@ async def test_nobody_gets_a_token_for_another_request_or_of_another(tokens: Tok
     ]
     for identity, body, target in others:
         with pytest.raises(StatusError) as refused:
-            await tokens.take(identity, asked("POST", target, body))
+            await tokens.answer(identity, asked("POST", target, body))
         assert refused.value.code == 503
         assert "secret" not in str(refused.value)
 
@@ -115,5 +115,5 @@ async def test_an_answer_that_cannot_be_read_is_no_token(
     request = asked("POST", TARGET)
     tokens.keep("", request, {"content-type": content_type}, body)
     with pytest.raises(StatusError) as refused:
-        await tokens.take("", request)
+        await tokens.answer("", request)
     assert refused.value.code == 503
