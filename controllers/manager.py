@@ -1,4 +1,4 @@
-"""The manager's process: `python -m controllers.manager`. Reads the cluster always, writes while it leads."""
+"""The manager's process, `python -m controllers.manager`: it always watches the cluster and writes while it leads."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from collections.abc import Sequence
 from controllers.registry import CONTROLLERS
 from controllers.runtime import metrics
 from controllers.runtime.admin import admin_server
-from controllers.runtime.api import Api, Gate, only_while
 from controllers.runtime.connection import connect, find_credentials, open_session
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.crds import make_missing_kinds
-from controllers.runtime.election import Elector
+from controllers.runtime.crds import create_missing_crds
 from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
+from controllers.runtime.leader_election import LeaderElector
+from controllers.runtime.write_client import Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 
 LEASE = "edgehub-manager"
-KINDS_INTERVAL = 1.0
-"""Seconds between two looks for kinds that the API server does not know."""
+CRD_CHECK_INTERVAL = 1.0
+"""Seconds between two checks for kinds that the API server does not know."""
 
-NEXT_LIST = 2.0
-"""Seconds after which the next list begins although one is not there yet: its kind may be missing."""
+LIST_PATIENCE = 2.0
+"""Seconds that the manager waits for one initial list before it starts the next: the kind may be missing."""
 
 logger = logging.getLogger(__name__)
 
 
 class Manager:
-    """The controllers of one process and what they share."""
+    """The controllers of one process, with the informers and the write client that they share."""
 
     def __init__(self, client: Client, writer: Client, settings: Settings, gate: Gate) -> None:
-        self._api = Api(writer, gate)
+        self._api = WriteClient(writer, gate)
         self._informers = Informers(client)
         context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings)
         self._controllers: list[Controller] = [
@@ -52,35 +52,35 @@ class Manager:
             for result in metrics.RESULTS:
                 metrics.WORK.labels(controller.name, result)
         for informer in self._informers:
-            metrics.OBJECTS.labels(informer.kind.type.group_resource).set_function(informer.__len__)
+            metrics.OBJECTS.labels(informer.resource.type.group_resource).set_function(informer.__len__)
 
-    def trouble(self) -> str:
-        """What still keeps this process from working well, "" if nothing."""
+    def readiness_error(self) -> str:
+        """Which informers have not synced and why, "" when all have."""
         missing = [
-            f"{informer.kind.type.group_resource}: {informer.trouble}"
+            f"{informer.resource.type.group_resource}: {informer.sync_error}"
             for informer in self._informers
-            if not informer.synced.is_set()
+            if not informer.has_synced
         ]
         return "; ".join(missing)
 
-    async def follow(self) -> None:
-        """Keep the copies of the cluster, until cancelled.
+    async def run_informers(self) -> None:
+        """List and watch everything that the controllers read, until cancelled.
 
-        They are made one after the other: nine long lists at once would cost, for good, twice the memory.
+        The initial lists run one after the other: nine long lists at once would double the process's memory for good.
         """
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
-                tasks.create_task(informer.run(), name=f"informer of {informer.kind.type.group_resource}")
+                tasks.create_task(informer.run(), name=f"informer of {informer.resource.type.group_resource}")
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(NEXT_LIST):
-                        await informer.answered()
+                    async with asyncio.timeout(LIST_PATIENCE):
+                        await informer.wait_for_response()
 
     async def lead(self) -> None:
-        """Do the work, until cancelled."""
+        """Run the controllers until cancelled."""
         metrics.LEADER.set(1)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._make_kinds(), name="kinds")
+                tasks.create_task(self._create_crds(), name="crds")
                 for controller in self._controllers:
                     tasks.create_task(controller.run(), name=controller.name)
         finally:
@@ -90,28 +90,28 @@ class Manager:
         for controller in self._controllers:
             controller.queue.close()
 
-    async def _make_kinds(self) -> None:
+    async def _create_crds(self) -> None:
         tried: set[str] = set()
-        while any(not informer.synced.is_set() for informer in self._informers):
-            await make_missing_kinds(self._api, self._informers, tried)
-            await asyncio.sleep(KINDS_INTERVAL)
+        while any(not informer.has_synced for informer in self._informers):
+            await create_missing_crds(self._api, self._informers, tried)
+            await asyncio.sleep(CRD_CHECK_INTERVAL)
 
 
 async def serve(settings: Settings, credentials: Credentials) -> None:
-    """Run the manager until cancelled; the Lease is given back at the end."""
+    """Run the manager until cancelled, then release the Lease."""
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     async with open_session(credentials) as session:
         client = connect(session, credentials, identity)
-        elector = Elector(client, settings.namespace, LEASE, identity)
-        gate = elector.left if settings.leader_elect else lambda: float("inf")
-        async with open_session(credentials, only_while(gate)) as writing:
+        elector = LeaderElector(client, settings.namespace, LEASE, identity)
+        gate = elector.remaining if settings.leader_elect else lambda: float("inf")
+        async with open_session(credentials, refuse_unless_leading(gate)) as writing:
             manager = Manager(client, connect(writing, credentials, identity), settings, gate)
             try:
                 async with (
-                    admin_server(settings.listen, settings.admin_port, manager.trouble),
+                    admin_server(settings.listen, settings.admin_port, manager.readiness_error),
                     asyncio.TaskGroup() as tasks,
                 ):
-                    tasks.create_task(manager.follow(), name="follow")
+                    tasks.create_task(manager.run_informers(), name="informers")
                     work = elector.run(manager.lead) if settings.leader_elect else manager.lead()
                     tasks.create_task(work, name="lead")
             finally:
@@ -119,7 +119,7 @@ async def serve(settings: Settings, credentials: Credentials) -> None:
 
 
 async def run(settings: Settings, credentials: Credentials) -> None:
-    """As `serve`, until SIGTERM or SIGINT."""
+    """Run `serve` until SIGTERM or SIGINT."""
     task = asyncio.ensure_future(serve(settings, credentials))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -131,7 +131,7 @@ async def run(settings: Settings, credentials: Credentials) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0 after a signal, 2 when an option or the kubeconfig cannot be used."""
+    """Run the program; the exit status is 0 after a signal, 2 when an option or the kubeconfig is unusable."""
     settings = parse_settings(arguments, list(CONTROLLERS))
     logging.basicConfig(
         level=logging.DEBUG if settings.verbose else logging.INFO,

@@ -1,18 +1,18 @@
-"""The controllers, one line each: a new one is its module and a line here."""
+"""Lists all controllers by name. A new controller is a module and a line here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from controllers.grids.servicegrid import ServiceGridController
-from controllers.leaders.hubleader import HubLeaderController
-from controllers.leaders.hubleaderconfig import HubLeaderConfigController
-from controllers.leaders.hubleaderrbac import HubLeaderRbacController
-from controllers.pools.nodeattributes import NodeAttributesController
-from controllers.pools.nodepool import NodePoolController
+from controllers.grids.service_grid_controller import ServiceGridController
+from controllers.leaders.hub_leader_config_controller import HubLeaderConfigController
+from controllers.leaders.hub_leader_controller import HubLeaderController
+from controllers.leaders.hub_leader_rbac_controller import HubLeaderRbacController
+from controllers.pools.node_attributes_controller import NodeAttributesController
+from controllers.pools.node_pool_controller import NodePoolController
 from controllers.runtime.controller import Context, Controller
-from controllers.triggers.endpoints import EndpointsTriggerController
-from controllers.triggers.endpointslices import EndpointSlicesTriggerController
+from controllers.triggers.endpoint_slices_controller import EndpointSlicesTriggerController
+from controllers.triggers.endpoints_controller import EndpointsTriggerController
 
 type Make = Callable[[Context], Controller]
 

@@ -1,4 +1,4 @@
-"""The manager's command line."""
+"""The manager's command line, parsed into `Settings`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line says. `kubeconfig` None: the pod's service account."""
+    """The parsed command line. Without a `kubeconfig` the manager uses its pod's service account."""
 
     kubeconfig: Path | None = None
     namespace: str = "kube-system"
@@ -28,7 +28,7 @@ class Settings:
 
 
 def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Settings:
-    """The settings; ends the process with a message when an option is wrong. `controllers` are the known ones."""
+    """Parse the command line; a wrong option ends the process with a message. `controllers` are the known names."""
     defaults = Settings()
     parser = argparse.ArgumentParser(prog="manager", description="The cloud-side controllers of Edgehub.")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: the pod's service account")
@@ -88,7 +88,7 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
 
 
 def parse_controllers(text: str, known: Sequence[str]) -> frozenset[str]:
-    """The controllers that a list names; ValueError for an unknown one."""
+    """The controllers that a value of `--controllers` selects; ValueError names an unknown one."""
     chosen: set[str] = set()
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if entries and all(entry.startswith("-") for entry in entries):

@@ -1,24 +1,24 @@
-"""What controllers read of a NodePool, and how its status is written."""
+"""The facts that controllers read from a NodePool, and how they write its status."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controllers.runtime.events import About
-from controllers.runtime.informer import ResourceKind
-from controllers.runtime.reading import mapping, metadata, number, objects, text, texts
+from controllers.runtime.events import ObjectReference
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 NODEPOOL_TYPE = ResourceType("apps.openyurt.io", "v1beta2", "nodepools")
 MARK = "mark"
-"""The strategy that elects among marked nodes; every other value means `random`."""
+"""The leaderElectionStrategy that elects among marked nodes; every other value means `random`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shared:
-    """A resource that is read once for a whole pool."""
+class PoolScopedResource:
+    """A resource that a leader hub reads once for its whole pool: an entry of poolScopeMetadata."""
 
     group: str
     version: str
@@ -28,21 +28,24 @@ class Shared:
         return f"{self.group}/{self.version}/{self.resource}"
 
 
-SHARED_BY_DEFAULT = (Shared("", "v1", "services"), Shared("discovery.k8s.io", "v1", "endpointslices"))
-"""Of document 003."""
+DEFAULT_POOL_SCOPE = (
+    PoolScopedResource("", "v1", "services"),
+    PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
+)
+"""The default of document 003."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Leader:
-    """A node whose hub reads for its pool, and the address at which the others reach it."""
+    """A node whose hub reads for its pool, and the IP address at which the other hubs reach it."""
 
     node: str
     address: str
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """The fields that matter here, with the schema's defaults where they are missing."""
+class NodePool:
+    """The fields of a NodePool that controllers use. Missing fields have the schema's defaults."""
 
     name: str
     uid: str = ""
@@ -53,13 +56,13 @@ class Pool:
     strategy: str = "random"
     selector: dict[str, str] = field(default_factory=dict)
     replicas: int = 1
-    shared: tuple[Shared, ...] = SHARED_BY_DEFAULT
+    pool_scope: tuple[PoolScopedResource, ...] = DEFAULT_POOL_SCOPE
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Json, ...] = ()
     nodes: tuple[str, ...] = ()
     ready: int = -1
-    """-1 in a pool that has never been counted."""
+    """-1 until a manager has counted the pool's nodes."""
     unready: int = -1
     leaders: tuple[Leader, ...] = ()
     leader_count: int = 0
@@ -67,16 +70,16 @@ class Pool:
 
     @property
     def elects(self) -> bool:
-        """Document 003 elects where nodes are connected; OpenYurt where enableLeaderElection says so."""
+        """Whether the pool has leaders. Document 003 asks for interConnectivity, OpenYurt for enableLeaderElection."""
         return self.interconnected or self.election
 
     @property
-    def about(self) -> About:
-        return About(NODEPOOL_TYPE.api_version, "NodePool", "", self.name, self.uid)
+    def reference(self) -> ObjectReference:
+        return ObjectReference(NODEPOOL_TYPE.api_version, "NodePool", "", self.name, self.uid)
 
     @property
     def owner(self) -> Json:
-        """An ownerReference: what belongs to a pool goes with it."""
+        """An ownerReference, by which garbage collection deletes dependents with their pool."""
         return {
             "apiVersion": NODEPOOL_TYPE.api_version,
             "kind": "NodePool",
@@ -87,10 +90,10 @@ class Pool:
         }
 
 
-def read_pool(obj: Json) -> Pool:
+def read_pool(obj: Json) -> NodePool:
     meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
     nodes = status.get("nodes")
-    return Pool(
+    return NodePool(
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
         generation=number(meta.get("generation")),
@@ -100,7 +103,7 @@ def read_pool(obj: Json) -> Pool:
         strategy=text(spec.get("leaderElectionStrategy")) or "random",
         selector=texts(spec.get("leaderNodeLabelSelector")),
         replicas=max(1, number(spec.get("leaderReplicas"), 1)),
-        shared=_read_shared(spec.get("poolScopeMetadata")),
+        pool_scope=_read_shared(spec.get("poolScopeMetadata")),
         labels=texts(spec.get("labels")),
         annotations=texts(spec.get("annotations")),
         taints=tuple(objects(spec.get("taints"))),
@@ -116,32 +119,32 @@ def read_pool(obj: Json) -> Pool:
     )
 
 
-def _read_shared(value: object) -> tuple[Shared, ...]:
+def _read_shared(value: object) -> tuple[PoolScopedResource, ...]:
     if not isinstance(value, list):
-        return SHARED_BY_DEFAULT
+        return DEFAULT_POOL_SCOPE
     found = {
-        Shared(text(each.get("group")), text(each.get("version")), text(each.get("resource")))
+        PoolScopedResource(text(each.get("group")), text(each.get("version")), text(each.get("resource")))
         for each in objects(value)
     }
     return tuple(sorted(each for each in found if _shareable(each)))
 
 
-def _shareable(shared: Shared) -> bool:
+def _shareable(shared: PoolScopedResource) -> bool:
     """The schema refuses the rest; an object from before it may have it. Every node may list what is shared."""
     parts = (shared.version, shared.resource)
     clean = all(part and part.replace("-", "").replace(".", "").isalnum() for part in parts)
     return clean and (shared.group, shared.resource) != ("", "secrets") and "*" not in shared.group
 
 
-NODEPOOLS = ResourceKind(NODEPOOL_TYPE, read_pool)
+NODEPOOLS = WatchedResource(NODEPOOL_TYPE, read_pool)
 
 
 def with_condition(
     conditions: tuple[Json, ...], kind: str, condition: Json | None, now: datetime
 ) -> list[Json]:
-    """The conditions with one of a type set or, by None, taken out; the others and their order stay.
+    """The conditions with the one of a type replaced or, if `condition` is None, removed. The order stays.
 
-    lastTransitionTime moves only when the status changes.
+    lastTransitionTime changes only with the status.
     """
     kept = [each for each in conditions if each.get("type") != kind]
     if condition is None:
@@ -154,5 +157,5 @@ def with_condition(
 
 
 def timestamp(moment: datetime) -> str:
-    """As metav1.Time."""
+    """A moment in the format of metav1.Time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

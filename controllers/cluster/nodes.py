@@ -1,21 +1,21 @@
-"""What controllers read of a Node."""
+"""The facts that controllers read from a Node."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controllers.runtime.informer import ResourceKind
-from controllers.runtime.reading import mapping, metadata, objects, text, texts
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 POOL_LABEL = "apps.openyurt.io/nodepool"
-"""Names the pool that a node belongs to."""
+"""The node label whose value is the name of the node's pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Equal when nothing that a controller cares for has changed: a heartbeat alone makes no difference."""
+    """The facts of a node. A heartbeat leaves them equal, so it causes no reconcile."""
 
     name: str
     uid: str = ""
@@ -52,7 +52,7 @@ def read_node(obj: Json) -> Node:
 
 
 def _trim(obj: Json) -> Json:
-    # A node lists all its images, and its facts hold the rest: only what identifies it is kept beside them.
+    # A Node object is large because it lists all images; keep only the fields that `read_node` reads.
     meta, status = metadata(obj), mapping(obj.get("status"))
     kept = ("name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
     return {
@@ -69,9 +69,9 @@ def _trim(obj: Json) -> Json:
     }
 
 
-NODES = ResourceKind(
+NODES = WatchedResource(
     ResourceType("", "v1", "nodes"),
     read_node,
-    trim=_trim,
-    indexes={"pool": lambda node: [node.pool] if node.pool else []},
+    transform=_trim,
+    indexers={"pool": lambda node: [node.pool] if node.pool else []},
 )

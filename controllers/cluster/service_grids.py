@@ -1,12 +1,12 @@
-"""What the controller reads of a ServiceGrid."""
+"""The facts that the controller reads from a ServiceGrid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controllers.runtime.events import About
-from controllers.runtime.informer import ResourceKind
-from controllers.runtime.reading import mapping, metadata, number, objects, text, texts
+from controllers.runtime.events import ObjectReference
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
@@ -16,7 +16,7 @@ GRID_KIND = "ServiceGrid"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`key` is the label key that the traffic stays within, `template` the spec of the Service."""
+    """A grid keeps traffic among nodes with the same value of label `key`. `template` is the spec of its Service."""
 
     namespace: str
     name: str
@@ -34,8 +34,8 @@ class Grid:
         return f"{self.name}-svc"
 
     @property
-    def about(self) -> About:
-        return About(GRID_TYPE.api_version, GRID_KIND, self.namespace, self.name, self.uid)
+    def reference(self) -> ObjectReference:
+        return ObjectReference(GRID_TYPE.api_version, GRID_KIND, self.namespace, self.name, self.uid)
 
 
 def read_grid(obj: Json) -> Grid:
@@ -54,4 +54,4 @@ def read_grid(obj: Json) -> Grid:
     )
 
 
-SERVICEGRIDS = ResourceKind(GRID_TYPE, read_grid)
+SERVICEGRIDS = WatchedResource(GRID_TYPE, read_grid)

@@ -1,18 +1,18 @@
-"""What controllers read of a Service."""
+"""The facts that controllers read from a Service."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controllers.runtime.informer import ResourceKind
-from controllers.runtime.reading import metadata, objects, text, texts
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import metadata, objects, text, texts
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 TOPOLOGY = "openyurt.io/topologyKeys"
-"""The annotation that says how far traffic to a Service may go (documents 000 and 002)."""
+"""The annotation that limits traffic of a Service to a node or a pool (documents 000 and 002)."""
 POOL_TOPOLOGIES = frozenset({"openyurt.io/nodepool", "kubernetes.io/zone"})
-"""Its values that mean the node pool; the second is an older word for it (document 002)."""
+"""The annotation's values that mean the node pool; the second is the older one (document 002)."""
 GRID_SELECTOR = "superedge.io/grid-selector"
 """The label that names the ServiceGrid of a Service (document 004)."""
 
@@ -41,7 +41,7 @@ class Service:
 
     @property
     def in_pool(self) -> bool:
-        """Whether traffic stays in the node pool, so that its endpoints matter when a pool changes."""
+        """Whether traffic stays in the node pool, so that a change of a pool concerns the Service's endpoints."""
         return self.topology in POOL_TOPOLOGIES
 
 
@@ -62,8 +62,8 @@ def read_service(obj: Json) -> Service:
     )
 
 
-SERVICES = ResourceKind(
+SERVICES = WatchedResource(
     ResourceType("", "v1", "services"),
     read_service,
-    indexes={"owner": lambda service: [service.owner.uid] if service.owner else []},
+    indexers={"owner": lambda service: [service.owner.uid] if service.owner else []},
 )

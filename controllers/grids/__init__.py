@@ -1,1 +1,1 @@
-"""The controller that makes a Service in each cell of a ServiceGrid."""
+"""The controller that keeps one Service for each ServiceGrid."""

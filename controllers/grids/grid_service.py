@@ -1,7 +1,7 @@
-"""The Service of a ServiceGrid: how it is made, and what must change in the one that is there. Pure.
+"""Builds the Service of a ServiceGrid, and the patch for an existing one. Pure.
 
-Fields that the template names become so; those that it named before and no longer names go back to the server's
-default; all others (clusterIP, families, node ports, foreign labels and annotations) are the cluster's and stay.
+The patch sets the fields that the template names. It removes fields that the template no longer names, so that the
+server's default returns. All other fields (clusterIP, families, node ports, labels and annotations of others) stay.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import orjson
 
 from controllers.cluster.service_grids import GRID_KIND, GRID_TYPE, Grid
 from controllers.cluster.services import GRID_SELECTOR
-from controllers.runtime.reading import mapping, metadata, objects, texts
+from controllers.runtime.unstructured import mapping, metadata, objects, texts
 from kube.json_type import Json
 
 GRID_KEY = "superedge.io/grid-uniq-key"
 TOPOLOGY_KEYS = "topologyKeys"
-"""The annotation by which hubs keep traffic within nodes of the same label value (document 004)."""
+"""The annotation by which hubs keep traffic among nodes with the same label value (document 004)."""
 APPLIED = "superedge.io/applied-fields"
-"""The annotation that notes which labels and fields of the spec come from the grid."""
+"""The record: the Service annotation that lists which labels and spec fields come from the grid."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
 """Fields of a ServiceSpec of the source's time, which today's servers no longer know and drop."""
 GROWN_LISTS = frozenset({"ipFamilies", "clusterIPs"})
-"""The server appends to these for a second family."""
+"""Lists to which the server appends an entry for a second IP family."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -47,7 +47,10 @@ def new_service(grid: Grid) -> Json:
 
 
 def service_patch(grid: Grid, live: Json) -> Json:
-    """The merge patch that makes a live Service the grid's; {} when it is. 409 if the Service moved on meanwhile."""
+    """The merge patch that brings a live Service to what the grid says; {} when nothing differs.
+
+    The server answers 409 to an outdated patch.
+    """
     meta = metadata(live)
     labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
     applied = _parse_applied(annotations.get(APPLIED, ""))
@@ -68,7 +71,7 @@ def service_patch(grid: Grid, live: Json) -> Json:
 
 
 def key_label(key: str) -> str | None:
-    """A label key as the value of a label, where no slash may be; None when even that is none."""
+    """A label key in the form of a label value, which cannot have a slash; None if the form is invalid too."""
     value = key.replace("/", "_")
     return value if _LABEL_VALUE.fullmatch(value) else None
 
@@ -127,7 +130,7 @@ def _text_changes(
 
 def _spec_changes(live: Json, wanted: Json, applied: Iterable[str]) -> Json:
     changes: Json = {}
-    # Ports and selector are the template's alone, also where it names none.
+    # Only the template may set ports and selector, even when it names none.
     for name in {*applied, "ports", "selector"} - set(wanted):
         if live.get(name) not in (None, [], {}):
             changes[name] = None
@@ -145,7 +148,7 @@ def _spec_changes(live: Json, wanted: Json, applied: Iterable[str]) -> Json:
 
 
 def _holds(live: object, wanted: object, *, grown: bool = False) -> bool:
-    """Whether a live value is the wanted one, but for what the server has added to it."""
+    """Whether a live value equals the wanted one, apart from what the server added."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(_holds(live.get(key), wanted[key]) for key in wanted)
     if isinstance(wanted, list):
@@ -153,7 +156,7 @@ def _holds(live: object, wanted: object, *, grown: bool = False) -> bool:
             return False
         enough = len(live) >= len(wanted) if grown else len(live) == len(wanted)
         return enough and all(map(_holds, live, wanted))
-    # Go leaves out what is false, zero or empty.
+    # The server omits fields that are false, zero or empty.
     return live == wanted or (not wanted and live is None)
 
 
@@ -166,14 +169,14 @@ def _same_ports(live: list[Json], wanted: list[Json]) -> bool:
 
 
 def _same_port(live: Json, wanted: Json) -> bool:
-    """By the server's defaults: a port that is not named has no name, and goes to the port of the same number."""
+    """Compare with the server's defaults: no name, and a targetPort equal to the port."""
     expected = {"targetPort": wanted.get("port"), "name": "", "appProtocol": None}
     expected |= {name: value for name, value in wanted.items() if value not in (None, "")}
     return _identity(live) == _identity(wanted) and _holds(live, expected)
 
 
 def _ports(live: list[Json], wanted: list[Json], live_spec: Json, wanted_spec: Json) -> list[Json]:
-    """The wanted ports, with the node ports that were allocated to the same ones."""
+    """The wanted ports, with the node ports that the server has allocated to them."""
     keeps = wanted_spec.get("type", live_spec.get("type")) in ("NodePort", "LoadBalancer")
     allocated = {_identity(port): port["nodePort"] for port in live if port.get("nodePort")} if keeps else {}
     return [

@@ -1,1 +1,1 @@
-"""Controllers that choose the leader hubs of a pool, publish them, and give them their rights."""
+"""Controllers that elect the leader hubs of a pool, publish them, and grant hubs their rights."""

@@ -1,27 +1,27 @@
-"""What hubs are told of their pool, and what they may read because of it: a ConfigMap and two roles. Pure."""
+"""Builds the ConfigMap that describes a pool to its hubs, and the two roles by which hubs may read. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import Pool
+from controllers.cluster.node_pools import NodePool
 from kube.json_type import Json
 
 CONFIG_LABEL = "openyurt.io/configmap-name"
-"""The label by which hubs select the ConfigMap; its value is the ConfigMap's name."""
+"""The label by which hubs select the ConfigMap. The value is the ConfigMap's name."""
 POOL_SCOPE_ROLE = "edgehub:pool-scope"
 LEADER_HUBS_ROLE = "edgehub:leader-hubs"
-"""Bound to nodes by the manifests of the hub."""
+"""`hub-rbac.yaml` binds it to all nodes."""
 LONGEST_LABEL = 63
-"""Characters of a label's value."""
+"""Characters that a label's value may have."""
 
 
 def config_name(pool: str) -> str:
     return f"leader-hub-{pool}"
 
 
-def leader_config(pool: Pool, namespace: str) -> Json:
-    """The ConfigMap for a pool's hubs; keys and formats are OpenYurt's, so that its hubs read it too."""
+def leader_config(pool: NodePool, namespace: str) -> Json:
+    """The ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too."""
     name = config_name(pool.name)
     return {
         "apiVersion": "v1",
@@ -29,24 +29,24 @@ def leader_config(pool: Pool, namespace: str) -> Json:
         "metadata": {
             "namespace": namespace,
             "name": name,
-            # A pool's longest name is longer than what is left of a label here: such a pool is found by name only.
+            # A pool name of more than 52 characters makes the value too long: hubs find that ConfigMap by its name.
             "labels": {CONFIG_LABEL: name} if len(name) <= LONGEST_LABEL else {},
             "ownerReferences": [pool.owner],
         },
         "data": {
             "leaders": ",".join(f"{each.node}/{each.address}" for each in sorted(pool.leaders)),
-            "pool-scoped-metadata": ",".join(map(str, sorted(pool.shared))),
+            "pool-scoped-metadata": ",".join(map(str, sorted(pool.pool_scope))),
             "interconnectivity": "true" if pool.interconnected else "false",
             "enable-leader-election": "true" if pool.elects else "false",
         },
     }
 
 
-def pool_scope_role(pools: Iterable[Pool]) -> Json:
-    """The ClusterRole of hubs: list and watch on all that some pool shares."""
+def pool_scope_role(pools: Iterable[NodePool]) -> Json:
+    """The ClusterRole of hubs: list and watch for every resource in the scope of some pool."""
     by_group: dict[str, set[str]] = {}
     for pool in pools:
-        for shared in pool.shared:
+        for shared in pool.pool_scope:
             by_group.setdefault(shared.group, set()).add(shared.resource)
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -59,7 +59,7 @@ def pool_scope_role(pools: Iterable[Pool]) -> Json:
     }
 
 
-def leader_hubs_role(pools: Iterable[Pool], namespace: str) -> Json:
+def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
     """The Role of hubs: the ConfigMaps of all pools, by name. A hub of one pool may read those of others."""
     names = sorted(config_name(pool.name) for pool in pools)
     rule = {
@@ -72,13 +72,13 @@ def leader_hubs_role(pools: Iterable[Pool], namespace: str) -> Json:
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": {"name": LEADER_HUBS_ROLE, "namespace": namespace},
-        # Without names the rule would mean all ConfigMaps.
+        # A rule without resourceNames would grant all ConfigMaps.
         "rules": [rule] if names else [],
     }
 
 
 def differs(live: Json | None, intended: Json) -> bool:
-    """Whether an object lacks something of what is intended. Labels and owners of others do not matter."""
+    """Whether the live object lacks a part of the intended one. Labels and owners that others added do not count."""
     if live is None:
         return True
     meta, wanted = live.get("metadata", {}), intended["metadata"]

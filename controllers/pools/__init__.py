@@ -1,1 +1,1 @@
-"""Controllers that keep the members of node pools and what their nodes inherit."""
+"""Controllers that count the nodes of a pool and put the pool's attributes on them."""

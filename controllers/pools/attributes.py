@@ -1,6 +1,7 @@
-"""The labels, annotations and taints that a pool puts on its nodes, and takes away again. Pure.
+"""The labels, annotations and taints that a pool puts on its nodes and removes from nodes that leave. Pure.
 
-What was put is noted on the node, as OpenYurt notes it, so that only that is taken away: what others set stays.
+An annotation of the node records what the pool put there, in OpenYurt's format. The controller removes only what is in
+the record, so attributes that others set stay.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from controllers.cluster.node_pools import Pool
+from controllers.cluster.node_pools import NodePool
 from controllers.cluster.nodes import POOL_LABEL, Node
-from controllers.runtime.reading import mapping, objects, text, texts
+from controllers.runtime.unstructured import mapping, objects, text, texts
 from kube.json_type import Json
 
 PREVIOUS = "nodepool.openyurt.io/previous-attributes"
-"""The annotation of a node that notes what its pool has put on it: labels, annotations, taints."""
+"""The record: the node annotation that lists the labels, annotations and taints that come from the pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Taints by key and effect, which identify them."""
+    """Labels, annotations, and taints by key and effect."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -32,8 +33,8 @@ class Attributes:
         return bool(self.labels or self.annotations or self.taints)
 
 
-def wanted_attributes(pool: Pool | None) -> Attributes:
-    """What a pool wants on its nodes; nothing for a node without one. Membership itself is not its to set."""
+def wanted_attributes(pool: NodePool | None) -> Attributes:
+    """The attributes that a pool puts on its nodes, none without a pool. The pool label itself is never among them."""
     if pool is None:
         return Attributes()
     return Attributes(
@@ -44,10 +45,11 @@ def wanted_attributes(pool: Pool | None) -> Attributes:
 
 
 def node_patch(node: Node, wanted: Attributes) -> Json:
-    """The merge patch that brings a node to what is wanted; {} when it is so. 409 if the node moved on meanwhile.
+    """The merge patch that gives a node the wanted attributes; {} if it has them.
 
-    A value that somebody else gave to a wanted key gives way; one that already is as wanted is not noted as ours,
-    and so stays when the node leaves the pool. A noted one that somebody changed since is no longer ours either.
+    The server answers 409 to an outdated patch. The pool's value replaces a different value of another client. A value
+    that the node has already is not recorded, so it stays when the node leaves the pool. A recorded value that another
+    client has changed since stays too.
     """
     put = parse_previous(node.annotations.get(PREVIOUS, ""))
     live_taints = _taints(node.taints)
@@ -76,7 +78,7 @@ def node_patch(node: Node, wanted: Attributes) -> Json:
 
 
 def parse_previous(note: str) -> Attributes:
-    """What the annotation notes; garbage notes nothing, so that nothing is taken away by mistake."""
+    """Parse the record. An unreadable record counts as empty, so that nothing is removed by mistake."""
     try:
         parsed = mapping(orjson.loads(note)) if note else {}
     except orjson.JSONDecodeError:
@@ -87,7 +89,7 @@ def parse_previous(note: str) -> Attributes:
 
 
 def format_previous(attributes: Attributes) -> str | None:
-    """The annotation's value, None when there is nothing to note."""
+    """The record as the annotation's value, None when it is empty."""
     if not attributes:
         return None
     taints = [
@@ -111,7 +113,7 @@ def _ours[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, str
 
 
 def _changes[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, str]) -> dict[K, str | None]:
-    """Values to set, None to take away."""
+    """Values to set; None removes a key."""
     away: dict[K, str | None] = {
         key: None for key, value in put.items() if key not in wanted and live.get(key) == value
     }
@@ -121,7 +123,7 @@ def _changes[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, 
 def _patched_taints(
     live: tuple[Json, ...], changes: Mapping[tuple[str, str], str | None]
 ) -> list[Json] | None:
-    """The whole list, because a merge patch replaces lists; None, which removes it, when nothing is left."""
+    """The whole new list, because a merge patch replaces lists; None, which removes the field, when it is empty."""
     kept = [each for each in live if (each.get("key"), each.get("effect")) not in changes]
     put = [
         {"key": key, "effect": effect, **({"value": value} if value else {})}

@@ -1,4 +1,4 @@
-"""The admin port: alive, ready, and metrics."""
+"""The admin port: `/healthz`, `/readyz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aiohttp import web
 
 from controllers.runtime import metrics
 
-type Trouble = Callable[[], str]
-"""Why the process is not ready, "" when it is."""
+type ReadinessCheck = Callable[[], str]
+"""Why the process is not ready, "" when it is ready."""
 
 
 @asynccontextmanager
-async def admin_server(listen: str, port: int, trouble: Trouble) -> AsyncIterator[None]:
-    """Serves while the context is open; port 0 serves nothing. OSError when the port is taken."""
+async def admin_server(listen: str, port: int, check: ReadinessCheck) -> AsyncIterator[None]:
+    """Serve the admin port while the context is open; port 0 opens none. OSError when the port is taken."""
     if port == 0:
         yield
         return
@@ -25,7 +25,7 @@ async def admin_server(listen: str, port: int, trouble: Trouble) -> AsyncIterato
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        why = trouble()
+        why = check()
         return web.Response(status=503, text=f"{why}\n") if why else web.Response(text="ok\n")
 
     async def exposition(_: web.Request) -> web.Response:

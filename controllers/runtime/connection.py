@@ -1,4 +1,4 @@
-"""The manager's connection to the API server: TLS and identity of a kubeconfig or of the pod's service account."""
+"""The manager's connection to the API server, with the TLS settings and identity of a kubeconfig or of its pod."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kube.http.http1 import Http1Session
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where kubelet mounts a pod's identity."""
+"""The folder where kubelet mounts the service account of a pod."""
 USER_AGENT = "edgehub-manager/0.1.0"
 
 
 def find_credentials(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Credentials:
-    """Of the kubeconfig or, without one, of the pod; ValueError in the operator's words when there is none."""
+    """The credentials of the kubeconfig or, without one, of the pod; ValueError says what is missing."""
     if kubeconfig is not None:
         return load_kubeconfig(kubeconfig)
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
@@ -38,11 +38,11 @@ def find_credentials(kubeconfig: Path | None, environment: Mapping[str, str] = o
 
 
 def tls_context(credentials: Credentials) -> ssl.SSLContext:
-    """What the credentials ask for; ValueError when their certificates cannot be used."""
+    """The TLS context of these credentials; ValueError when their certificates are unusable."""
     try:
         authority = credentials.authority.read().decode()
         context = ssl.create_default_context(cadata=authority or None)
-        # Python 3.13 checks CAs strictly, and many clusters' CAs lack what it asks for.
+        # Python 3.13 demands extensions that many clusters' CA certificates lack.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if credentials.insecure:
             context.check_hostname = False
@@ -58,17 +58,18 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
 def open_session(
     credentials: Credentials, before_sending: Callable[[], None] = lambda: None
 ) -> aiohttp.ClientSession:
-    """A session for `connect`, to be closed by the caller.
+    """A session for `connect`; the caller closes it.
 
-    `before_sending` is called for each request when its connection is there; what it raises ends the request unsent.
+    The session calls `before_sending` for each request once its connection is open. An exception from it ends the
+    request before a byte is sent.
     """
 
     async def as_credentials_say(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        # The name that the server must prove to have, and is asked for by, where that is not the URL's host.
+        # tls-server-name: the name in the server's certificate where it differs from the URL's host.
         request.server_hostname = credentials.server_name or None
-        # Read for each request: projected tokens rotate within the hour.
+        # Read the token for each request: kubelet replaces projected tokens within the hour.
         if bearer := credentials.bearer:
             request.headers["Authorization"] = bearer
         return await send(request)
@@ -76,7 +77,7 @@ def open_session(
     async def about_to_send(*_: object) -> None:
         before_sending()
 
-    # In spite of its name this is aiohttp's last call before bytes are written.
+    # Despite its name, aiohttp sends this signal just before it writes the headers.
     sending = aiohttp.TraceConfig()
     sending.on_request_headers_sent.append(about_to_send)
     secure = credentials.server.startswith("https:")
@@ -98,7 +99,7 @@ def connect(session: aiohttp.ClientSession, credentials: Credentials, identity: 
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """OpenSSL takes a client certificate from files only; these are private, and gone at once."""
+    """Load a client certificate through a private temporary file: OpenSSL reads certificates from files only."""
     with tempfile.TemporaryDirectory() as folder:
         pair = Path(folder) / "pair.pem"
         pair.touch(mode=0o600)

@@ -1,6 +1,7 @@
-"""What a controller is, and the loop that runs one: watches put keys in a queue, workers reconcile them.
+"""The base of all controllers: informers put keys into a work queue, and workers reconcile them.
 
-A controller never sees an event: it is given a key, reads the world from informers, and writes the difference.
+`reconcile` gets a key, never an event. It reads the current state from informers and writes the difference, so a lost
+or repeated event does no harm.
 """
 
 from __future__ import annotations
@@ -14,84 +15,90 @@ from dataclasses import dataclass
 from typing import Any
 
 from controllers.runtime import metrics
-from controllers.runtime.api import Api, NotLeading
 from controllers.runtime.events import EventRecorder
-from controllers.runtime.informer import Handler, Informer, Informers, ResourceKind
+from controllers.runtime.informer import EventHandler, Informer, Informers, WatchedResource
+from controllers.runtime.write_client import NotLeading, WriteClient
 from controllers.settings import Settings
 from kube.concurrency.workqueue import Queue
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.store.store import Key
 
-type KeysOf[F] = Callable[[Key, F | None, F | None], Iterable[Key]]
-"""The keys that a change concerns: of the object's key, its facts before (None: new) and after (None: gone)."""
+type MapFunc[F] = Callable[[Key, F | None, F | None], Iterable[Key]]
+"""Maps a change to the keys to reconcile, as controller-runtime's MapFunc. Arguments: the object's key, its facts
+before (None: new) and after (None: deleted)."""
 
 REFUSED = frozenset({400, 403, 404, 405, 413, 415, 422})
-"""Answers that mean that the API server does not take what was written, however often."""
+"""Status codes by which the API server refuses the content of a write: the same write will be refused again."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What controllers stand on."""
+    """What the manager hands to each controller."""
 
-    api: Api
+    api: WriteClient
     informers: Informers
     events: EventRecorder
     settings: Settings
 
 
 class Controller(ABC):
-    """One concern. `watch` in the constructor says what it follows."""
+    """One controller. Its constructor calls `watch` and `follow` for what it reads."""
 
     name: str
     workers = 2
-    """Keys worked on at the same time; writes to the API server dominate."""
-    settle = 0.0
-    """Seconds between a change and the work, so that what changes together is seen together."""
+    """Keys reconciled at the same time. A reconcile mostly waits for the API server."""
+    debounce = 0.0
+    """Seconds between a change and its reconcile, so that changes that come together are handled together."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.queue: Queue[Key] = Queue()
-        self.followed: list[Informer[Any]] = []
+        self.informers: list[Informer[Any]] = []
 
     @abstractmethod
     async def reconcile(self, key: Key) -> None:
-        """Make the world as the object of this key asks for; do nothing if it is."""
+        """Bring the cluster to what the object of this key asks for; write nothing if it is there already."""
 
-    def watch[F](self, kind: ResourceKind[F], keys_of: KeysOf[F], *, at_first: bool = True) -> Informer[F]:
-        """Follow a kind: the keys of each change are queued. `at_first`: also those of what is there at the start."""
+    def watch[F](
+        self, resource: WatchedResource[F], map_func: MapFunc[F], *, enqueue_initial: bool = True
+    ) -> Informer[F]:
+        """Reconcile the keys to which `map_func` maps each change.
 
-        def handle(key: Key, old: F | None, new: F | None, first: bool) -> None:
-            if at_first or not first:
-                for each in keys_of(key, old, new):
-                    self.queue.add_after(each, 0.0 if first else self.settle)
+        With `enqueue_initial` the objects of the initial list count as changes.
+        """
 
-        return self.follow(kind, handle)
+        def handle(key: Key, old: F | None, new: F | None, is_in_initial_list: bool) -> None:
+            if enqueue_initial or not is_in_initial_list:
+                for each in map_func(key, old, new):
+                    self.queue.add_after(each, 0.0 if is_in_initial_list else self.debounce)
 
-    def follow[F](self, kind: ResourceKind[F], handler: Handler[F] | None = None) -> Informer[F]:
-        """Read a kind; its informer is waited for before the work begins."""
-        informer = self._context.informers.of(kind)
+        return self.follow(resource, handle)
+
+    def follow[F](self, resource: WatchedResource[F], handler: EventHandler[F] | None = None) -> Informer[F]:
+        """Read a resource: `run` waits for its informer before it reconciles anything."""
+        informer = self._context.informers.informer_for(resource)
         if handler is not None:
-            informer.handle(handler)
-        if informer not in self.followed:
-            self.followed.append(informer)
+            informer.add_event_handler(handler)
+        if informer not in self.informers:
+            self.informers.append(informer)
         return informer
 
     @property
-    def synced(self) -> bool:
-        return all(informer.synced.is_set() for informer in self.followed)
+    def has_synced(self) -> bool:
+        return all(informer.has_synced for informer in self.informers)
 
     def busy(self) -> bool:
-        """Whether there is a key that waits, is worked on or comes again."""
+        """Whether a key waits, is being reconciled or will be retried."""
         return not self.queue.idle
 
     async def run(self) -> None:
-        """Work while leading, until cancelled; what was being worked on is queued again."""
-        for informer in self.followed:
-            await informer.synced.wait()
-        logger.info("%s: working, %d keys wait", self.name, len(self.queue))
+        """Reconcile until cancelled. A key whose reconcile the cancellation stops goes back into the queue."""
+        for informer in self.informers:
+            await informer.wait_for_sync()
+        logger.info("%s: started, %d keys wait", self.name, len(self.queue))
         async with asyncio.TaskGroup() as workers:
             for number in range(self.workers):
                 workers.create_task(self._work(), name=f"{self.name}-{number}")
@@ -101,7 +108,7 @@ class Controller(ABC):
             key = await self.queue.get()
             began = time.perf_counter()
             try:
-                result = await self._try(key)
+                result = await self._reconcile(key)
             except asyncio.CancelledError:
                 self.queue.add(key)
                 raise
@@ -115,12 +122,12 @@ class Controller(ABC):
                 metrics.RETRIES.labels(self.name).inc()
                 self.queue.retry(key)
 
-    async def _try(self, key: Key) -> str:
+    async def _reconcile(self, key: Key) -> str:
         shown = "/".join(filter(None, key))
         try:
             await self.reconcile(key)
         except NotLeading:
-            return "failed"  # this work ends in a moment, and goes on when somebody leads again
+            return "failed"  # `run` is about to be cancelled; the next leader reconciles the key
         except StatusError as error:
             if error.code == 409:
                 return "conflict"
@@ -130,12 +137,12 @@ class Controller(ABC):
             logger.warning("%s: %s: %s", self.name, shown, error)
             return "failed"
         except Exception:
-            # A bug of ours that one object brings out must not stop the work on the others.
+            # A bug that one object triggers must not stop the reconciles of the others.
             logger.exception("%s: %s", self.name, shown)
             return "failed"
         return "done"
 
 
 def own_key[F](key: Key, old: F | None, new: F | None) -> Iterable[Key]:
-    """For `Controller.watch`: the object itself, whenever anything in its facts changed."""
+    """A MapFunc: the object's own key, when its facts changed."""
     return () if old == new else (key,)

@@ -1,4 +1,4 @@
-"""Makes the two kinds at the start where a cluster lacks them, as SuperEdge's controller does for its own."""
+"""Creates the CRDs that the cluster lacks when the manager starts, as SuperEdge's controller does for its own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from controllers.runtime.api import Api
 from controllers.runtime.informer import Informers
-from controllers.runtime.reading import mapping
+from controllers.runtime.unstructured import mapping
+from controllers.runtime.write_client import WriteClient
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.json_type import Json
@@ -31,14 +31,14 @@ def manifest(group_resource: str) -> Json | None:
     return None
 
 
-async def make_missing_kinds(api: Api, informers: Informers, tried: set[str]) -> None:
-    """Creates the kinds that the API server does not know, each once: `tried` remembers.
+async def create_missing_crds(api: WriteClient, informers: Informers, tried: set[str]) -> None:
+    """Create the CRD of each kind that the API server does not know, once: `tried` remembers the names.
 
-    One that is there is never touched, whoever made it. Not being allowed to is no failure: then an administrator
-    applies the manifests.
+    An existing CRD is never touched, whoever made it. A manager without the right to create CRDs goes on: an
+    administrator applies the manifests then.
     """
     for informer in informers:
-        name = informer.kind.type.group_resource
+        name = informer.resource.type.group_resource
         crd = manifest(name) if informer.refused else None
         if crd is None:
             continue
@@ -49,4 +49,4 @@ async def make_missing_kinds(api: Api, informers: Informers, tried: set[str]) ->
                 logger.info("created the kind %s", name)
             except (StatusError, Unreachable) as error:
                 logger.warning("the kind %s is missing and was not created: %s", name, error)
-        informer.hurry()
+        informer.retry_now()

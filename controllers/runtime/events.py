@@ -1,4 +1,4 @@
-"""Events that tell a user what the manager did to an object, or why it did not."""
+"""Writes Events that tell a user what the manager did to an object, or why it could not."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controllers.runtime.api import Api, NotLeading
+from controllers.runtime.write_client import NotLeading, WriteClient
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.requests.request_info import ResourceType
 
 EVENTS = ResourceType("", "v1", "events")
 REPEAT_AFTER = 600.0
-"""Seconds in which the same thing about the same object is not said twice: a retry is no news."""
+"""Seconds in which an identical Event is not written again: a retry is no news."""
 REMEMBERED = 1024
-"""Things said that are remembered, the newest ones."""
+"""How many Events are remembered for that, the newest ones."""
 LONGEST_MESSAGE = 1024
-"""Characters, the API server's limit."""
+"""Characters; the API server refuses longer ones."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """The object of an event."""
+class ObjectReference:
+    """The object that an Event is about, as core/v1 names it."""
 
     api_version: str
     kind: str
@@ -37,51 +37,53 @@ class About:
 
 
 class EventRecorder:
-    """Best effort: an event that cannot be written is logged and never fails the work it tells of."""
+    """Records Events, best effort: a failed write is logged and never fails the reconcile that it reports."""
 
-    def __init__(self, api: Api, component: str) -> None:
+    def __init__(self, api: WriteClient, component: str) -> None:
         self._api = api
         self._component = component
-        self._said: OrderedDict[tuple[About, str, str], float] = OrderedDict()
+        self._recent: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
 
-    async def normal(self, about: About, reason: str, message: str) -> None:
-        await self._say(about, "Normal", reason, message)
+    async def normal(self, reference: ObjectReference, reason: str, message: str) -> None:
+        await self._record(reference, "Normal", reason, message)
 
-    async def warning(self, about: About, reason: str, message: str) -> None:
-        await self._say(about, "Warning", reason, message)
+    async def warning(self, reference: ObjectReference, reason: str, message: str) -> None:
+        await self._record(reference, "Warning", reason, message)
 
-    async def _say(self, about: About, severity: str, reason: str, message: str) -> None:
+    async def _record(self, reference: ObjectReference, severity: str, reason: str, message: str) -> None:
         message = message[:LONGEST_MESSAGE]
         now = time.monotonic()
-        said = (about, reason, message)
-        if now - self._said.get(said, float("-inf")) < REPEAT_AFTER:
+        event = (reference, reason, message)
+        if now - self._recent.get(event, float("-inf")) < REPEAT_AFTER:
             return
-        self._said[said] = now
-        self._said.move_to_end(said)
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
-        logger.info("%s %s/%s: %s: %s", about.kind, about.namespace, about.name, reason, message)
+        self._recent[event] = now
+        self._recent.move_to_end(event)
+        if len(self._recent) > REMEMBERED:
+            self._recent.popitem(last=False)
+        logger.info("%s %s/%s: %s: %s", reference.kind, reference.namespace, reference.name, reason, message)
         try:
-            await self._api.create(EVENTS, self._event(about, severity, reason, message))
+            await self._api.create(EVENTS, self._event(reference, severity, reason, message))
         except (StatusError, Unreachable, NotLeading) as error:
-            logger.warning("event %s of %s %s: %s", reason, about.kind, about.name, error)
+            logger.warning("event %s of %s %s: %s", reason, reference.kind, reference.name, error)
 
-    def _event(self, about: About, severity: str, reason: str, message: str) -> dict[str, object]:
+    def _event(
+        self, reference: ObjectReference, severity: str, reason: str, message: str
+    ) -> dict[str, object]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
                 # Events of objects without namespace are kept in this one, as client-go does.
-                "namespace": about.namespace or "default",
-                "name": f"{about.name}.{secrets.token_hex(8)}",
+                "namespace": reference.namespace or "default",
+                "name": f"{reference.name}.{secrets.token_hex(8)}",
             },
             "involvedObject": {
-                "apiVersion": about.api_version,
-                "kind": about.kind,
-                "namespace": about.namespace,
-                "name": about.name,
-                "uid": about.uid,
+                "apiVersion": reference.api_version,
+                "kind": reference.kind,
+                "namespace": reference.namespace,
+                "name": reference.name,
+                "uid": reference.uid,
             },
             "type": severity,
             "reason": reason,

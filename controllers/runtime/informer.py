@@ -1,6 +1,8 @@
-"""One copy of the objects of a kind in the manager, shared by all controllers: facts read from them, and indexes.
+"""The manager's in-memory copy of each kind of object, shared by all controllers, as client-go's shared informers.
 
-Objects are kept without what no controller reads, so that thousands of nodes and slices fit in little memory.
+An informer lists and watches one resource. It turns each object into facts (a small, comparable value), indexes the
+facts, and calls the controllers' handlers when they change. A transform cuts each object down before it is stored, so
+that thousands of nodes and slices fit in little memory.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from controllers.runtime.reading import metadata, text
+from controllers.runtime.unstructured import metadata, text
 from kube.http.client import Client
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -23,26 +25,31 @@ from kube.store.store import Change, Item, Key, Store
 from kube.wire.codec import Codec
 from kube.wire.encoding import Encoding
 
-CATCH_UP = 2.0
-"""Seconds for which a write is waited for in the watch: it takes milliseconds, or the watch is broken."""
+OBSERVE_TIMEOUT = 2.0
+"""Seconds that a controller waits to see its own write in the watch. The watch delivers within milliseconds unless it
+is broken."""
 
 logger = logging.getLogger(__name__)
 
 
 def without_managed_fields(obj: Json) -> Json:
-    """The object as controllers need it: who wrote which field is half of its size, and nobody reads it."""
+    """The default transform: managedFields make up half of an object, and no controller reads them."""
     metadata(obj).pop("managedFields", None)
     return obj
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ResourceKind[F]:
-    """What is watched of one resource, and how it is read. `read` makes comparable facts of an object."""
+class WatchedResource[F]:
+    """What an informer watches and how it reads it.
+
+    `read` turns an object into facts. `transform` removes what `read` does not need. `indexers` map facts to the
+    values under which `Informer.by_index` finds them.
+    """
 
     type: ResourceType
     read: Callable[[Json], F]
-    trim: Callable[[Json], Json] = without_managed_fields
-    indexes: Mapping[str, Callable[[F], Iterable[str]]] = field(default_factory=dict)
+    transform: Callable[[Json], Json] = without_managed_fields
+    indexers: Mapping[str, Callable[[F], Iterable[str]]] = field(default_factory=dict)
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
@@ -54,117 +61,128 @@ class ResourceKind[F]:
         )
 
 
-type Handler[F] = Callable[[Key, F | None, F | None, bool], None]
-"""Told of a key, its facts before and after, and whether this is the first sight of an object that was there
-already."""
+type EventHandler[F] = Callable[[Key, F | None, F | None, bool], None]
+"""Called with a key, the facts before (None: new) and after (None: deleted), and whether the object comes from the
+initial list."""
 
 
 class Informer[F]:
-    """Facts by key. Handlers are called in the order of versions, on the event loop."""
+    """The facts of one watched resource, by key. Handlers run on the event loop, in the order of resourceVersions."""
 
-    def __init__(self, client: Client, kind: ResourceKind[F]) -> None:
-        self.kind = kind
-        self._store = _TrimmedStore(kind.trim)
+    def __init__(self, client: Client, resource: WatchedResource[F]) -> None:
+        self.resource = resource
+        self._store = _TransformingStore(resource.transform)
         self._store.listen(self)
-        self._reflector = Reflector(client, kind.list_watch, self._store)
+        self._reflector = Reflector(client, resource.list_watch, self._store)
         self._facts: dict[Key, F] = {}
-        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in kind.indexes}
-        self._handlers: list[Handler[F]] = []
-        self.synced = asyncio.Event()
+        self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in resource.indexers}
+        self._handlers: list[EventHandler[F]] = []
+        self._synced = asyncio.Event()
 
     @property
-    def trouble(self) -> str:
-        """Why the copy is not there or not current, "" if all is well."""
-        return str(self._reflector.error or ("" if self.synced.is_set() else "not listed yet"))
+    def has_synced(self) -> bool:
+        """Whether the initial list has arrived."""
+        return self._synced.is_set()
+
+    async def wait_for_sync(self) -> None:
+        await self._synced.wait()
+
+    @property
+    def sync_error(self) -> str:
+        """Why the copy is missing or out of date, "" if it is current."""
+        return str(self._reflector.error or ("" if self.has_synced else "not listed yet"))
 
     @property
     def refused(self) -> bool:
-        """Whether the API server says no to the list itself: an unknown kind, or no right to read it."""
+        """Whether the API server refuses the list: it does not know the kind, or denies the right to read it."""
         return self._reflector.refusal is not None
 
     def __len__(self) -> int:
         return len(self._facts)
 
-    def handle(self, handler: Handler[F]) -> None:
+    def add_event_handler(self, handler: EventHandler[F]) -> None:
         self._handlers.append(handler)
 
     def get(self, key: Key) -> F | None:
         return self._facts.get(key)
 
-    def each(self) -> Iterator[tuple[Key, F]]:
+    def items(self) -> Iterator[tuple[Key, F]]:
         return iter(self._facts.items())
 
-    def find(self, index: str, value: str) -> list[tuple[Key, F]]:
-        """The objects of which the index says this value, in the order of keys."""
+    def by_index(self, index: str, value: str) -> list[tuple[Key, F]]:
+        """The objects that an indexer gives this value, sorted by key."""
         return [(key, self._facts[key]) for key in sorted(self._indexes[index].get(value, ()))]
 
     def object(self, key: Key) -> Json | None:
-        """A fresh copy of the object, as far as it is kept."""
+        """A fresh copy of the object, as far as the transform kept it."""
         item = self._store.get(key)
         return None if item is None else _parse(item.raw)
 
-    async def answered(self) -> None:
-        """Return when the API server has given the list, or refused it."""
-        while not (self.synced.is_set() or self.refused):
+    async def wait_for_response(self) -> None:
+        """Return when the API server has answered the initial list, or refused it."""
+        while not (self.has_synced or self.refused):
             await self._reflector.changed.wait()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
+        """List again at once: what stood in the way of the list may be gone."""
         self._reflector.retry_now()
 
-    async def catch_up(self, written: Json) -> None:
-        """Return when the copy is as new as the answer to a write, so that the next look does not write it again."""
+    async def wait_until_observed(self, written: Json) -> None:
+        """Return when the watch has delivered this write, so that the next reconcile does not repeat it."""
         version = parse_version(text(metadata(written).get("resourceVersion")))
         try:
-            async with asyncio.timeout(CATCH_UP):
+            async with asyncio.timeout(OBSERVE_TIMEOUT):
                 while self._store.version < version:
                     await self._store.next_update()
         except TimeoutError:
-            logger.info("%s lags behind", self.kind.type.group_resource)
+            logger.info("the watch of %s lags behind", self.resource.type.group_resource)
 
     async def run(self) -> None:
-        """Keep the copy until cancelled."""
+        """List and watch until cancelled."""
         await self._reflector.run()
 
     def changed(self, change: Change) -> None:
-        self._tell(change.key, self._read(change.new), first=False)
+        """The store calls this for each change."""
+        self._update(change.key, self._read(change.new), is_in_initial_list=False)
 
     def advanced(self) -> None:
-        if not self.synced.is_set() and self._store.complete:
-            self._take_all()
-            self.synced.set()
+        """The store calls this when its resourceVersion moves, first after the initial list."""
+        if not self.has_synced and self._store.complete:
+            self._update_all()
+            self._synced.set()
 
     def restarted(self) -> None:
-        """The cluster was restored from a backup: all of it may have changed."""
+        """The store calls this when the cluster was restored from a backup: every object may have changed."""
         for key in [key for key in self._facts if self._store.get(key) is None]:
-            self._tell(key, None, first=False)
-        self._take_all()
+            self._update(key, None, is_in_initial_list=False)
+        self._update_all()
 
-    def _take_all(self) -> None:
+    def _update_all(self) -> None:
         for item in self._store:
-            self._tell(item.key, self._read(item), first=True)
+            self._update(item.key, self._read(item), is_in_initial_list=True)
 
     def _read(self, item: Item | None) -> F | None:
         if item is None:
             return None
         try:
-            return self.kind.read(_parse(item.raw))
+            return self.resource.read(_parse(item.raw))
         except Exception:
-            # One object that cannot be read must not stop the others.
-            logger.exception("%s %s cannot be read", self.kind.type.group_resource, "/".join(item.key))
+            # One object that `read` fails on must not stop the informer.
+            logger.exception("%s %s cannot be read", self.resource.type.group_resource, "/".join(item.key))
             return None
 
-    def _tell(self, key: Key, new: F | None, first: bool) -> None:
+    def _update(self, key: Key, new: F | None, *, is_in_initial_list: bool) -> None:
         old = self._facts.pop(key, None)
         if old is not None:
-            self._index(key, old, set.discard)
+            self._update_indexes(key, old, set.discard)
         if new is not None:
             self._facts[key] = new
-            self._index(key, new, set.add)
+            self._update_indexes(key, new, set.add)
         for handler in self._handlers:
-            handler(key, old, new, first)
+            handler(key, old, new, is_in_initial_list)
 
-    def _index(self, key: Key, facts: F, change: Callable[[set[Key], Key], None]) -> None:
-        for name, values_of in self.kind.indexes.items():
+    def _update_indexes(self, key: Key, facts: F, change: Callable[[set[Key], Key], None]) -> None:
+        for name, values_of in self.resource.indexers.items():
             index = self._indexes[name]
             for value in values_of(facts):
                 keys = index.setdefault(value, set())
@@ -174,38 +192,38 @@ class Informer[F]:
 
 
 class Informers:
-    """The informers of a process, one for each kind."""
+    """The informers of a process, one for each watched resource: client-go's SharedInformerFactory."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._informers: dict[int, Informer[Any]] = {}
 
-    def of[F](self, kind: ResourceKind[F]) -> Informer[F]:
-        """The informer of a kind, made when first asked for."""
-        if id(kind) not in self._informers:
-            self._informers[id(kind)] = Informer(self._client, kind)
-        return self._informers[id(kind)]
+    def informer_for[F](self, resource: WatchedResource[F]) -> Informer[F]:
+        """The informer of a watched resource; the first call makes it."""
+        if id(resource) not in self._informers:
+            self._informers[id(resource)] = Informer(self._client, resource)
+        return self._informers[id(resource)]
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         return iter(self._informers.values())
 
 
-class _TrimmedStore(Store):
-    """A store that keeps less of each object than came."""
+class _TransformingStore(Store):
+    """A store that transforms each object before it keeps it."""
 
-    def __init__(self, trim: Callable[[Json], Json]) -> None:
+    def __init__(self, transform: Callable[[Json], Json]) -> None:
         super().__init__()
-        self._trim = trim
+        self._transform = transform
 
     def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
-        return super().items(codec, map(self._trimmed, raws))
+        return super().items(codec, map(self._transformed, raws))
 
     def apply(self, event_type: str, raw: bytes) -> None:
-        super().apply(event_type, self._trimmed(raw))
+        super().apply(event_type, self._transformed(raw))
 
-    def _trimmed(self, raw: bytes) -> bytes:
-        # orjson leaves the bytes in the buffer that it grew for them; the copy takes only what it needs.
-        return bytes(memoryview(orjson.dumps(self._trim(_parse(raw)))))
+    def _transformed(self, raw: bytes) -> bytes:
+        # orjson returns bytes inside an oversized buffer; the copy takes only the memory that it needs.
+        return bytes(memoryview(orjson.dumps(self._transform(_parse(raw)))))
 
 
 def _parse(raw: bytes) -> Json:

@@ -11,43 +11,48 @@ from prometheus_client import (
     generate_latest,
 )
 
-# A counter's time of birth would double the page for nothing.
+# The creation times of counters would double the page and nobody reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
 
 LEADER = Gauge("edgehub_manager_leader", "1 while this process holds the Lease.", registry=REGISTRY)
 QUEUE_DEPTH = Gauge(
-    "edgehub_manager_queue_depth", "Keys that wait to be worked on.", ["controller"], registry=REGISTRY
+    "edgehub_manager_queue_depth", "Keys that wait to be reconciled.", ["controller"], registry=REGISTRY
 )
 BUSY = Gauge(
     "edgehub_manager_busy",
-    "1 while keys wait, are worked on or come again, 0 when there is nothing to do.",
+    "1 while keys wait, are being reconciled or will be retried, else 0.",
     ["controller"],
     registry=REGISTRY,
 )
 WORK_SECONDS = Histogram(
     "edgehub_manager_work_seconds",
-    "How long the work on a key took.",
+    "Duration of a reconcile.",
     ["controller"],
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
     registry=REGISTRY,
 )
 WORK = Counter(
     "edgehub_manager_work",
-    "Keys worked on: done, conflict (somebody else wrote first), refused (by the API server) or failed.",
+    "Reconciles, by result: done, conflict (another client wrote first), refused (by the API server) or failed.",
     ["controller", "result"],
     registry=REGISTRY,
 )
 RETRIES = Counter(
-    "edgehub_manager_retries", "Keys that were put back to be tried again.", ["controller"], registry=REGISTRY
+    "edgehub_manager_retries",
+    "Keys that were queued again after a reconcile without success.",
+    ["controller"],
+    registry=REGISTRY,
 )
 WRITES = Counter(
     "edgehub_manager_writes",
-    "Writes to the API server, by the status of its answer.",
+    "Writes to the API server, by the status code of its response.",
     ["resource", "verb", "code"],
     registry=REGISTRY,
 )
-OBJECTS = Gauge("edgehub_manager_objects", "Objects kept in memory.", ["resource"], registry=REGISTRY)
+OBJECTS = Gauge(
+    "edgehub_manager_objects", "Objects in the informers' memory.", ["resource"], registry=REGISTRY
+)
 
 RESULTS = ("done", "conflict", "refused", "failed")
 """Values of the label `result`."""

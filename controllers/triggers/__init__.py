@@ -1,1 +1,1 @@
-"""Controllers that touch Endpoints and slices so that other hubs look at them again."""
+"""Controllers that annotate Endpoints and EndpointSlices, so that hubs of other makes filter them again."""

@@ -1,4 +1,4 @@
-"""What the trigger controllers read of Endpoints and EndpointSlices: whose they are, and on which nodes."""
+"""The facts that trigger controllers read from Endpoints and EndpointSlices: their Service and their nodes."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.runtime.informer import ResourceKind
-from controllers.runtime.reading import mapping, metadata, objects, text, texts
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
 SERVICE_NAME = "kubernetes.io/service-name"
-"""The label of an EndpointSlice that names its Service."""
+"""The label of an EndpointSlice whose value is the name of its Service."""
 HOSTNAME = "kubernetes.io/hostname"
-"""The key under which v1beta1 slices name the node in an endpoint's topology."""
+"""The topology key by which an endpoint of a v1beta1 slice names its node."""
 LONGEST_SECONDS = 12
-"""Digits of a time in seconds: until the year 33658."""
+"""Digits that a time in seconds may have: enough until the year 33658."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """`triggered` is the time that the trigger annotation says, in seconds of the epoch; 0 without one."""
+    """`triggered` is the time in the trigger annotation, in seconds since 1970; 0 without one."""
 
     service: Key
     nodes: frozenset[str]
@@ -31,29 +31,31 @@ class Backends:
     deleting: bool = False
 
 
-def endpoints_kind(annotation: str) -> ResourceKind[Backends]:
-    """Endpoints are those of the Service of the same name."""
+def endpoints_resource(annotation: str) -> WatchedResource[Backends]:
+    """Endpoints belong to the Service of the same name."""
 
     def read(obj: Json) -> Backends:
         name = text(metadata(obj).get("name"))
         return _read(obj, name, objects(obj.get("subsets")), annotation)
 
-    return _kind(ResourceType("", "v1", "endpoints"), read, _trimmer("subsets", _endpoints_nodes, annotation))
+    return _watched_resource(
+        ResourceType("", "v1", "endpoints"), read, _transform_of("subsets", _endpoints_nodes, annotation)
+    )
 
 
-def slices_kind(annotation: str) -> ResourceKind[Backends]:
-    """A Service has any number of slices, which its name labels."""
+def endpoint_slices_resource(annotation: str) -> WatchedResource[Backends]:
+    """EndpointSlices belong to the Service that their label names."""
 
     def read(obj: Json) -> Backends:
         name = texts(metadata(obj).get("labels")).get(SERVICE_NAME, "")
         return _read(obj, name, objects(obj.get("endpoints")), annotation)
 
     resource = ResourceType("discovery.k8s.io", "v1", "endpointslices")
-    return _kind(resource, read, _trimmer("endpoints", _slice_nodes, annotation))
+    return _watched_resource(resource, read, _transform_of("endpoints", _slice_nodes, annotation))
 
 
 def triggered_at(value: str) -> float:
-    """The time that a trigger annotation says, as we or OpenYurt write it; 0 for anything else."""
+    """The time in a trigger annotation that this manager or OpenYurt wrote; 0 for any other value."""
     try:
         return (
             float(value)
@@ -64,31 +66,33 @@ def triggered_at(value: str) -> float:
         return 0.0
 
 
-def _kind(
-    resource: ResourceType, read: Callable[[Json], Backends], trim: Callable[[Json], Json]
-) -> ResourceKind[Backends]:
+def _watched_resource(
+    resource: ResourceType, read: Callable[[Json], Backends], transform: Callable[[Json], Json]
+) -> WatchedResource[Backends]:
     indexes: dict[str, Callable[[Backends], list[str]]] = {
         "service": lambda backends: ["/".join(backends.service)],
         "node": lambda backends: list(backends.nodes),
     }
-    return ResourceKind(resource, read, trim=trim, indexes=indexes)
+    return WatchedResource(resource, read, transform=transform, indexers=indexes)
 
 
 def _read(obj: Json, service: str, parts: list[Json], annotation: str) -> Backends:
     meta = metadata(obj)
     return Backends(
         service=(text(meta.get("namespace")), service),
-        # As trimmed: the names alone. Interned, because each node is named by thousands of them.
+        # The transform has left node names only. Thousands of slices name the same node, hence the interning.
         nodes=frozenset(sys.intern(text(part.get("nodeName"))) for part in parts),
         triggered=triggered_at(texts(meta.get("annotations")).get(annotation, "")),
         deleting="deletionTimestamp" in meta,
     )
 
 
-def _trimmer(part: str, nodes_of: Callable[[Json], Iterator[str]], annotation: str) -> Callable[[Json], Json]:
-    """Thousands of slices are kept for the names in them only: one of a hundred endpoints shrinks to a few names."""
+def _transform_of(
+    part: str, nodes_of: Callable[[Json], Iterator[str]], annotation: str
+) -> Callable[[Json], Json]:
+    """A transform that keeps the node names only: a slice of a hundred endpoints shrinks to a few names."""
 
-    def trim(obj: Json) -> Json:
+    def transform(obj: Json) -> Json:
         meta = metadata(obj)
         kept = ("namespace", "name", "resourceVersion", "deletionTimestamp")
         label = texts(meta.get("labels")).get(SERVICE_NAME)
@@ -103,11 +107,11 @@ def _trimmer(part: str, nodes_of: Callable[[Json], Iterator[str]], annotation: s
             part: [{"nodeName": name} for name in names],
         }
 
-    return trim
+    return transform
 
 
 def _endpoints_nodes(subset: Json) -> Iterator[str]:
-    """Also of addresses that are not ready: they may be so when a hub looks."""
+    """The nodes of all addresses. Those that are not ready count too: they may be ready when the hub filters them."""
     for addresses in ("addresses", "notReadyAddresses"):
         for each in objects(subset.get(addresses)):
             yield text(each.get("nodeName"))

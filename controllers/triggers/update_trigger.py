@@ -1,12 +1,13 @@
-"""What the two trigger controllers share: they touch an annotation, so that hubs which follow nothing else look again.
+"""The base of both trigger controllers: they write an annotation, so that hubs of other makes filter an object again.
 
-A change is kept as a demand, "touched no earlier than then", until an object shows that it is met. A standby keeps
-the same demands, so that a change which the leader saw and did not get to is not lost with it.
+A change creates a demand for each object that it concerns: "annotated no earlier than now". The controller drops a
+demand when the object's annotation shows that it is met. A standby manager keeps the same demands, so that a change
+which the leader saw but did not handle is not lost when the leader ends.
 
-While no manager runs, NodePool.status keeps the nodes that hubs know: the next manager counts anew, and what differs
-is a change like any other. For the rest nothing is recorded, and it is lost then: a Service's topology annotation
-that changed, a pool that was deleted, and what was still queued when the last manager ended. A record would cost a
-write for each Service or slice, and so the traffic that triggers are to save.
+While no manager runs, NodePool.status holds the nodes that hubs know of. The next manager counts the nodes again, and a
+difference is a change like any other. Other changes are lost in that time: a changed topology annotation of a Service,
+a deleted pool, and the queue of the last manager. A record of them would cost a write for each Service or slice, which
+is the traffic that triggers should save.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import time
 from collections.abc import Set
 from datetime import UTC, datetime
 
-from controllers.cluster.node_pools import NODEPOOLS, Pool
+from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.cluster.services import SERVICES, Service
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.informer import ResourceKind
+from controllers.runtime.informer import WatchedResource
 from controllers.triggers.annotations import affected_nodes, topology_changed
 from controllers.triggers.backends import Backends
 from kube.concurrency.workqueue import Bucket
@@ -27,11 +28,11 @@ from kube.errors import StatusError
 from kube.store.store import Key
 
 RATE = 200.0
-"""Objects of a kind touched a second: 1,000 slices of one event are spread over 5 s. Each write goes to every node that
-watches them, so slices of 1 KB are 200 KB/s on each link. A slower rate would keep a first start that counts a cluster
-with 2,500 slices in pools from being steady within 20 s."""
+"""Writes a second for each kind: 1,000 slices of one change take 5 s. The cloud sends each written object to every node
+that watches it, so slices of 1 KB cost 200 KB/s on each link. At this rate a first start with 2,500 slices in pools
+finishes within 20 s."""
 BURST = 10
-"""Objects touched at once before that."""
+"""Writes before the rate applies."""
 SKEW = 60.0
 """Seconds by which the clocks of two managers may differ."""
 
@@ -41,22 +42,22 @@ class UpdateTrigger(Controller):
 
     workers = 4
 
-    def __init__(self, context: Context, kind: ResourceKind[Backends]) -> None:
+    def __init__(self, context: Context, kind: WatchedResource[Backends]) -> None:
         super().__init__(context)
         self._kind = kind
         self._annotation = context.settings.trigger_annotation
         self._demands: dict[Key, float] = {}
-        # What changed before all kinds were listed: whom it concerns is known only then.
-        self._early_services: set[Key] = set()
-        self._early_nodes: set[str] = set()
+        # Changes seen before all informers have synced: the objects that they concern are not known yet.
+        self._unresolved_services: set[Key] = set()
+        self._unresolved_nodes: set[str] = set()
         self._pace = Bucket(RATE, BURST)
         self._targets = self.follow(kind, self._target_changed)
         self._services = self.follow(SERVICES, self._service_changed)
         self.follow(NODEPOOLS, self._pool_changed)
 
     async def run(self) -> None:
-        for informer in self.followed:
-            await informer.synced.wait()
+        for informer in self.informers:
+            await informer.wait_for_sync()
         self._demand_for(set(), set())
         await super().run()
 
@@ -69,7 +70,7 @@ class UpdateTrigger(Controller):
         now = datetime.now(UTC)
         patch = {"metadata": {"annotations": {self._annotation: trigger_value(now)}}}
         try:
-            await self._context.api.merge(self._kind.type, *key, patch)
+            await self._context.api.merge_patch(self._kind.type, *key, patch)
         except StatusError as error:
             if error.code != 404:
                 raise
@@ -91,26 +92,27 @@ class UpdateTrigger(Controller):
         if topology_changed(old, new):
             self._demand_for({key}, set())
 
-    def _pool_changed(self, _key: Key, old: Pool | None, new: Pool | None, first: bool) -> None:
+    def _pool_changed(self, _key: Key, old: NodePool | None, new: NodePool | None, first: bool) -> None:
         if not first:
             self._demand_for(set(), affected_nodes(old, new))
 
     def _demand_for(self, services: Set[Key], nodes: Set[str]) -> None:
-        """Of all targets of these services, and of those with an endpoint on these nodes whose Service is in a pool."""
-        self._early_services |= services
-        self._early_nodes |= nodes
-        if not self.synced:
+        """Demand a trigger for all objects of these Services, and for objects with an endpoint on these nodes if their
+        Service keeps traffic in the pool."""
+        self._unresolved_services |= services
+        self._unresolved_nodes |= nodes
+        if not self.has_synced:
             return
-        for key in self._early_services:
-            for target, _ in self._targets.find("service", "/".join(key)):
+        for key in self._unresolved_services:
+            for target, _ in self._targets.by_index("service", "/".join(key)):
                 self._demand(target)
-        for node in self._early_nodes:
-            for target, backends in self._targets.find("node", node):
+        for node in self._unresolved_nodes:
+            for target, backends in self._targets.by_index("node", node):
                 service = self._services.get(backends.service)
                 if service is not None and service.in_pool:
                     self._demand(target)
-        self._early_services.clear()
-        self._early_nodes.clear()
+        self._unresolved_services.clear()
+        self._unresolved_nodes.clear()
 
     def _demand(self, key: Key) -> None:
         self._demands[key] = time.time()
@@ -118,10 +120,10 @@ class UpdateTrigger(Controller):
 
 
 def is_met(demand: float, triggered: float) -> bool:
-    """Whether a target was touched since the demand. A time from the future is somebody's mistake, and no answer."""
+    """Whether the object was annotated since the demand. A time in the future is a mistake and meets no demand."""
     return demand <= triggered <= time.time() + SKEW
 
 
 def trigger_value(moment: datetime) -> str:
-    """To the microsecond: with seconds alone a second change within one would be no change."""
+    """The annotation's value, with microseconds: two triggers within a second must differ."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from controllers.registry import CONTROLLERS
-from controllers.runtime.api import Api
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import WriteClient
 from controllers.settings import Settings
 from kube.http.client import Client
 from tests.cloud.sessions import new_session
@@ -17,13 +17,13 @@ from tests.cloud.sessions import new_session
 async def test_each_follows_something_and_shares_its_copy() -> None:
     async with new_session() as session:
         client = Client(session, "http://127.0.0.1:1", {})
-        api = Api(client, lambda: 0.0)
+        api = WriteClient(client, lambda: 0.0)
         informers = Informers(client)
         context = Context(api, informers, EventRecorder(api, "test"), Settings())
         made = [make(context) for make in CONTROLLERS.values()]
     assert [each.name for each in made] == list(CONTROLLERS)
-    assert all(each.followed for each in made)
-    resources = [each.kind.type.group_resource for each in informers]
+    assert all(each.informers for each in made)
+    resources = [each.resource.type.group_resource for each in informers]
     assert len(resources) == len(set(resources)) == 9
 
 

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.cluster.node_pools import SHARED_BY_DEFAULT, Leader, Shared, read_pool, with_condition
+from controllers.cluster.node_pools import (
+    DEFAULT_POOL_SCOPE,
+    Leader,
+    PoolScopedResource,
+    read_pool,
+    with_condition,
+)
 from kube.json_type import Json
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -53,15 +59,20 @@ def test_a_pool() -> None:
     )
     assert pool.elects
     assert (pool.strategy, pool.selector, pool.replicas) == ("mark", {"big": "yes"}, 2)
-    assert pool.shared == (Shared("", "v1", "nodes"),)
+    assert pool.pool_scope == (PoolScopedResource("", "v1", "nodes"),)
     assert (pool.nodes, pool.ready, pool.unready) == (("a", "b"), 1, 1)
     assert pool.leaders == (Leader("a", "10.0.0.1"),)
-    assert pool.owner["uid"] == pool.about.uid == "u"
+    assert pool.owner["uid"] == pool.reference.uid == "u"
 
 
 def test_an_empty_pool_has_the_defaults() -> None:
     pool = read_pool({"metadata": {"name": "p"}})
-    assert (pool.elects, pool.strategy, pool.replicas, pool.shared) == (False, "random", 1, SHARED_BY_DEFAULT)
+    assert (pool.elects, pool.strategy, pool.replicas, pool.pool_scope) == (
+        False,
+        "random",
+        1,
+        DEFAULT_POOL_SCOPE,
+    )
     assert pool.ready == -1
 
 
@@ -76,7 +87,7 @@ def test_what_would_open_too_much_is_not_shared() -> None:
         "garbage",
     ]
     pool = read_pool({"spec": {"poolScopeMetadata": entries}})
-    assert pool.shared == (Shared("", "v1", "pods"),)
+    assert pool.pool_scope == (PoolScopedResource("", "v1", "pods"),)
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.dictionaries(st.sampled_from(FIELDS), JSON))

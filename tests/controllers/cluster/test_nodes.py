@@ -36,11 +36,11 @@ def test_a_node() -> None:
     assert (node.name, node.pool, node.ready, node.address) == ("a", "p", True, "10.0.0.1")
     assert (node.annotations, node.version, node.deleting) == ({"x": "y"}, "7", False)
     assert node.taints == ({"key": "t", "effect": "NoSchedule"},)
-    assert list(NODES.indexes["pool"](node)) == ["p"]
+    assert list(NODES.indexers["pool"](node)) == ["p"]
 
 
 def test_what_is_kept_reads_the_same() -> None:
-    kept = NODES.trim(copy.deepcopy(NODE))
+    kept = NODES.transform(copy.deepcopy(NODE))
     assert read_node(kept) == read_node(NODE)
     assert "images" not in kept["status"]
     assert "managedFields" not in kept["metadata"]
@@ -65,5 +65,5 @@ def test_a_heartbeat_is_no_difference() -> None:
 def test_garbage_is_a_node_that_is_not_ready(obj: Json) -> None:
     node = read_node(obj)
     assert (node.ready, node.address, node.pool) == (False, "", "")
-    assert list(NODES.indexes["pool"](node)) == []
-    assert read_node(NODES.trim(obj)) == node
+    assert list(NODES.indexers["pool"](node)) == []
+    assert read_node(NODES.transform(obj)) == node

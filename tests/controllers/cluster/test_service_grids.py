@@ -15,7 +15,7 @@ def test_a_grid() -> None:
     )
     assert (grid.service_name, grid.key, grid.labels) == ("g-svc", "zone1", {"a": "b"})
     assert (grid.generation, grid.observed, len(grid.conditions)) == (4, 3, 1)
-    assert (grid.about.kind, grid.about.namespace, grid.about.uid) == ("ServiceGrid", "ns", "u")
+    assert (grid.reference.kind, grid.reference.namespace, grid.reference.uid) == ("ServiceGrid", "ns", "u")
     assert not grid.deleting
 
 

@@ -33,7 +33,7 @@ def test_a_service() -> None:
         grid="g",
         deleting=True,
     )
-    assert list(SERVICES.indexes["owner"](service)) == ["u"]
+    assert list(SERVICES.indexers["owner"](service)) == ["u"]
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_which_topologies_mean_the_pool(topology: str | None, in_pool: bool) -> 
 def test_garbage_says_nothing(obj: Json) -> None:
     service = read_service(obj)
     assert (service.topology, service.owner, service.grid) == (None, None, "")
-    assert list(SERVICES.indexes["owner"](service)) == []
+    assert list(SERVICES.indexers["owner"](service)) == []

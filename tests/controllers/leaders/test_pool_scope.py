@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
-from controllers.cluster.node_pools import Leader, Pool, Shared
+from controllers.cluster.node_pools import Leader, NodePool, PoolScopedResource
 from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role, pool_scope_role
 
-POOL = Pool(
+POOL = NodePool(
     "hangzhou",
     uid="u",
     interconnected=True,
     leaders=(Leader("b", "10.0.0.2"), Leader("a", "fd00::1")),
-    shared=(Shared("discovery.k8s.io", "v1", "endpointslices"), Shared("", "v1", "services")),
+    pool_scope=(
+        PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
+        PoolScopedResource("", "v1", "services"),
+    ),
 )
 
 
@@ -34,24 +37,26 @@ def test_the_config_map_is_openyurts() -> None:
 @pytest.mark.parametrize(
     ("pool", "interconnectivity", "election"),
     [
-        (Pool("p"), "false", "false"),
-        (Pool("p", election=True), "false", "true"),
-        (Pool("p", interconnected=True), "true", "true"),
+        (NodePool("p"), "false", "false"),
+        (NodePool("p", election=True), "false", "true"),
+        (NodePool("p", interconnected=True), "true", "true"),
     ],
 )
-def test_what_a_pool_says_of_itself(pool: Pool, interconnectivity: str, election: str) -> None:
+def test_what_a_pool_says_of_itself(pool: NodePool, interconnectivity: str, election: str) -> None:
     data = leader_config(pool, "ns")["data"]
     assert (data["interconnectivity"], data["enable-leader-election"]) == (interconnectivity, election)
     assert data["leaders"] == ""
 
 
 def test_a_name_too_long_for_a_label_is_left_out() -> None:
-    assert leader_config(Pool("p" * 63), "ns")["metadata"]["labels"] == {}
-    assert leader_config(Pool("p" * 52), "ns")["metadata"]["labels"] != {}
+    assert leader_config(NodePool("p" * 63), "ns")["metadata"]["labels"] == {}
+    assert leader_config(NodePool("p" * 52), "ns")["metadata"]["labels"] != {}
 
 
 def test_the_cluster_role_is_the_union() -> None:
-    other = Pool("q", shared=(Shared("", "v1", "nodes"), Shared("", "v1", "services")))
+    other = NodePool(
+        "q", pool_scope=(PoolScopedResource("", "v1", "nodes"), PoolScopedResource("", "v1", "services"))
+    )
     assert pool_scope_role([POOL, other])["rules"] == [
         {"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["list", "watch"]},
         {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
@@ -65,7 +70,7 @@ def test_without_pools_nothing_is_granted() -> None:
 
 
 def test_the_role_names_each_config_map() -> None:
-    [rule] = leader_hubs_role([Pool("b"), Pool("a")], "ns")["rules"]
+    [rule] = leader_hubs_role([NodePool("b"), NodePool("a")], "ns")["rules"]
     assert rule["resourceNames"] == ["leader-hub-a", "leader-hub-b"]
 
 

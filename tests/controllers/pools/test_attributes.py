@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.cluster.node_pools import Pool
+from controllers.cluster.node_pools import NodePool
 from controllers.cluster.nodes import POOL_LABEL, Node
 from controllers.pools.attributes import (
     PREVIOUS,
@@ -106,7 +106,7 @@ def test_the_patch_is_of_one_version() -> None:
 
 
 def test_membership_is_not_a_pool_s_to_set() -> None:
-    pool = Pool("p", labels={POOL_LABEL: "q", "a": "1"}, annotations={PREVIOUS: "x"})
+    pool = NodePool("p", labels={POOL_LABEL: "q", "a": "1"}, annotations={PREVIOUS: "x"})
     assert wanted_attributes(pool) == Attributes(labels={"a": "1"})
     assert wanted_attributes(None) == Attributes()
 

@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from controllers.runtime import metrics
-from controllers.runtime.api import Api, NotLeading
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import NotLeading, WriteClient
 from controllers.settings import Settings
 from kube.errors import conflict, internal, invalid
 from kube.http.client import Client, Unreachable
@@ -29,7 +29,7 @@ class Recorded(Controller):
     def __init__(self, name: str, work: Callable[[Key], Awaitable[None]]) -> None:
         self.name = name
         client = Client(cast(Session, None), "", {})
-        api = Api(client, lambda: 1.0)
+        api = WriteClient(client, lambda: 1.0)
         super().__init__(Context(api, Informers(client), EventRecorder(api, name), Settings()))
         self._work_on = work
         self.asked: list[tuple[str, float]] = []

@@ -12,9 +12,9 @@ import pytest
 from controllers.cluster.node_pools import NODEPOOLS
 from controllers.cluster.nodes import NODES
 from controllers.cluster.service_grids import SERVICEGRIDS
-from controllers.runtime.api import Api
-from controllers.runtime.crds import CRDS, make_missing_kinds, manifest
+from controllers.runtime.crds import CRDS, create_missing_crds, manifest
 from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import WriteClient
 from kube.errors import forbidden
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
@@ -26,7 +26,7 @@ PATIENCE = 30.0
 """Seconds for an answer on loopback."""
 
 
-class Created(Api):
+class Created(WriteClient):
     """An API that notes what is created, and may refuse it."""
 
     def __init__(self, *, refuse: bool = False) -> None:
@@ -46,11 +46,15 @@ async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
     """Informers of three kinds, each of which has had its answer."""
     async with new_session() as session:
         informers = Informers(Client(session, cloud.url, {}))
-        made = [informers.of(NODES), informers.of(NODEPOOLS), informers.of(SERVICEGRIDS)]
+        made = [
+            informers.informer_for(NODES),
+            informers.informer_for(NODEPOOLS),
+            informers.informer_for(SERVICEGRIDS),
+        ]
         tasks = [asyncio.ensure_future(informer.run()) for informer in made]
         async with asyncio.timeout(PATIENCE):
             for informer in made:
-                await informer.answered()
+                await informer.wait_for_response()
         yield informers
         for task in tasks:
             task.cancel()
@@ -63,7 +67,7 @@ async def test_missing_kinds_are_made_once(refuse: bool) -> None:
     async with ScriptableCloud(resources=plain) as cloud, following(cloud) as informers:
         api, tried = Created(refuse=refuse), set[str]()
         for _ in range(3):
-            await make_missing_kinds(api, informers, tried)
+            await create_missing_crds(api, informers, tried)
     assert sorted(api.names) == ["nodepools.apps.openyurt.io", "servicegrids.superedge.io"]
 
 

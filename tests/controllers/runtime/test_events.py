@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.runtime.api import Api, NotLeading
-from controllers.runtime.events import LONGEST_MESSAGE, REMEMBERED, About, EventRecorder
+from controllers.runtime.events import LONGEST_MESSAGE, REMEMBERED, EventRecorder, ObjectReference
+from controllers.runtime.write_client import NotLeading, WriteClient
 from kube.errors import forbidden
 from kube.http.client import Unreachable
 from kube.requests.request_info import ResourceType
 
-NODE = About("v1", "Node", "", "n", "uid")
-GRID = About("superedge.io/v1", "ServiceGrid", "ns", "g", "uid")
+NODE = ObjectReference("v1", "Node", "", "n", "uid")
+GRID = ObjectReference("superedge.io/v1", "ServiceGrid", "ns", "g", "uid")
 
 
-class Written(Api):
+class Written(WriteClient):
     """An API that keeps what is created, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -54,14 +54,14 @@ async def test_objects_without_namespace_have_theirs_in_default() -> None:
 async def test_the_same_is_not_said_twice() -> None:
     api = Written()
     events = EventRecorder(api, "manager")
-    for about, reason, message in [
+    for reference, reason, message in [
         (NODE, "A", "b"),
         (NODE, "A", "b"),
         (NODE, "A", "c"),
         (NODE, "B", "b"),
         (GRID, "A", "b"),
     ]:
-        await events.warning(about, reason, message)
+        await events.warning(reference, reason, message)
     assert len(api.objects) == 4
 
 

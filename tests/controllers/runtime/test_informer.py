@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controllers.runtime.informer import Informer, Informers, ResourceKind, without_managed_fields
-from controllers.runtime.reading import metadata, texts
+from controllers.runtime.informer import Informer, Informers, WatchedResource, without_managed_fields
+from controllers.runtime.unstructured import metadata, texts
 from kube.http.client import Client
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -28,8 +28,8 @@ def read(obj: Json) -> str:
     return labels.get("value", "")
 
 
-KIND = ResourceKind(
-    ResourceType("", "v1", "configmaps"), read, indexes={"value": lambda value: [value]}, namespace="default"
+KIND = WatchedResource(
+    ResourceType("", "v1", "configmaps"), read, indexers={"value": lambda value: [value]}, namespace="default"
 )
 
 
@@ -40,7 +40,7 @@ class Follower:
         self.informer = informer
         self.told: list[tuple[str, str | None, str | None, bool]] = []
         self._told = asyncio.Event()
-        informer.handle(self._handle)
+        informer.add_event_handler(self._handle)
 
     def _handle(self, key: Key, old: str | None, new: str | None, first: bool) -> None:
         self.told.append((key[1], old, new, first))
@@ -70,11 +70,11 @@ async def follower(cloud: ScriptableCloud) -> AsyncIterator[Follower]:
     cloud.store.create(config_map("first", value="x"))
     cloud.store.create(config_map("bad", broken="yes"))
     async with new_session() as session:
-        informer = Informers(Client(session, cloud.url, {})).of(KIND)
+        informer = Informers(Client(session, cloud.url, {})).informer_for(KIND)
         following = Follower(informer)
         task = asyncio.ensure_future(informer.run())
         async with asyncio.timeout(PATIENCE):
-            await informer.synced.wait()
+            await informer.wait_for_sync()
         yield following
         task.cancel()
         await asyncio.wait([task])
@@ -89,16 +89,16 @@ async def test_it_tells_what_was_there_and_what_changes(cloud: ScriptableCloud, 
     cloud.store.delete("configmaps", "first", "default")
     told = await follower.hears(4)
     assert told[2:] == [("second", None, "y", False), ("first", "x", None, False)]
-    assert dict(follower.informer.each()) == {("default", "second"): "y"}
+    assert dict(follower.informer.items()) == {("default", "second"): "y"}
 
 
 async def test_indexes_follow(cloud: ScriptableCloud, follower: Follower) -> None:
     informer = follower.informer
-    assert informer.find("value", "x") == [(("default", "first"), "x")]
+    assert informer.by_index("value", "x") == [(("default", "first"), "x")]
     cloud.store.update(config_map("first", value="z"))
     await follower.hears(3)
-    assert informer.find("value", "x") == []
-    assert informer.find("value", "z") == [(("default", "first"), "z")]
+    assert informer.by_index("value", "x") == []
+    assert informer.by_index("value", "z") == [(("default", "first"), "z")]
 
 
 async def test_an_object_is_a_fresh_copy_of_what_is_kept(follower: Follower) -> None:
@@ -114,29 +114,29 @@ async def test_an_object_is_a_fresh_copy_of_what_is_kept(follower: Follower) -> 
 
 async def test_catching_up_waits_for_the_version(cloud: ScriptableCloud, follower: Follower) -> None:
     written = cloud.store.create(config_map("second", value="y"))
-    await follower.informer.catch_up(written)
+    await follower.informer.wait_until_observed(written)
     assert follower.informer.get(("default", "second")) == "y"
-    await follower.informer.catch_up({})
+    await follower.informer.wait_until_observed({})
 
 
 async def test_one_copy_for_all(cloud: ScriptableCloud) -> None:
     async with new_session() as session:
         informers = Informers(Client(session, cloud.url, {}))
-        assert informers.of(KIND) is informers.of(KIND)
+        assert informers.informer_for(KIND) is informers.informer_for(KIND)
         assert len(list(informers)) == 1
 
 
 async def test_an_unknown_kind_is_refused_and_said(cloud: ScriptableCloud) -> None:
     async with new_session() as session:
-        kind = ResourceKind(ResourceType("none.example.com", "v1", "things"), read)
-        informer = Informers(Client(session, cloud.url, {})).of(kind)
-        assert informer.trouble == "not listed yet"
+        kind = WatchedResource(ResourceType("none.example.com", "v1", "things"), read)
+        informer = Informers(Client(session, cloud.url, {})).informer_for(kind)
+        assert informer.sync_error == "not listed yet"
         task = asyncio.ensure_future(informer.run())
         async with asyncio.timeout(PATIENCE):
-            await informer.answered()
+            await informer.wait_for_response()
         assert informer.refused
-        assert informer.trouble
-        assert not informer.synced.is_set()
+        assert informer.sync_error
+        assert not informer.has_synced
         task.cancel()
         await asyncio.wait([task])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.cluster.node_pools import Pool
+from controllers.cluster.node_pools import NodePool
 from controllers.cluster.services import Service
 from controllers.triggers.annotations import affected_nodes, topology_changed
 
@@ -28,17 +28,17 @@ def test_a_topology_changed(old: Service | None, new: Service | None, changed: b
 @pytest.mark.parametrize(
     ("old", "new", "nodes"),
     [
-        (Pool("p", nodes=("a", "b")), None, {"a", "b"}),
-        (Pool("p", nodes=("a", "b")), Pool("p", nodes=("a",)), {"a", "b"}),
-        (Pool("p", nodes=("a",)), Pool("p", nodes=("a", "b")), {"a", "b"}),
-        (Pool("p", nodes=("a",)), Pool("p", nodes=("b",)), {"a", "b"}),
-        (None, Pool("p", nodes=("a",)), {"a"}),
-        (Pool("p"), Pool("p", nodes=("a",), ready=1), {"a"}),
-        (Pool("p"), Pool("p", ready=0), set()),
-        (Pool("p", nodes=("a", "b")), Pool("p", nodes=("b", "a")), set()),
-        (Pool("p", nodes=("a",), ready=1), Pool("p", nodes=("a",), ready=0), set()),
-        (Pool("p"), None, set()),
+        (NodePool("p", nodes=("a", "b")), None, {"a", "b"}),
+        (NodePool("p", nodes=("a", "b")), NodePool("p", nodes=("a",)), {"a", "b"}),
+        (NodePool("p", nodes=("a",)), NodePool("p", nodes=("a", "b")), {"a", "b"}),
+        (NodePool("p", nodes=("a",)), NodePool("p", nodes=("b",)), {"a", "b"}),
+        (None, NodePool("p", nodes=("a",)), {"a"}),
+        (NodePool("p"), NodePool("p", nodes=("a",), ready=1), {"a"}),
+        (NodePool("p"), NodePool("p", ready=0), set()),
+        (NodePool("p", nodes=("a", "b")), NodePool("p", nodes=("b", "a")), set()),
+        (NodePool("p", nodes=("a",), ready=1), NodePool("p", nodes=("a",), ready=0), set()),
+        (NodePool("p"), None, set()),
     ],
 )
-def test_the_nodes_of_a_change(old: Pool | None, new: Pool | None, nodes: set[str]) -> None:
+def test_the_nodes_of_a_change(old: NodePool | None, new: NodePool | None, nodes: set[str]) -> None:
     assert affected_nodes(old, new) == nodes

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.runtime.informer import ResourceKind
-from controllers.triggers.backends import Backends, endpoints_kind, slices_kind, triggered_at
+from controllers.runtime.informer import WatchedResource
+from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource, triggered_at
 from kube.json_type import Json
 
 TRIGGER = "openyurt.io/updateTrigger"
@@ -21,8 +21,8 @@ META: Json = {
 }
 
 
-def kept(kind: ResourceKind[Backends], obj: Json) -> tuple[Backends, Json]:
-    trimmed = kind.trim(copy.deepcopy(obj))
+def kept(kind: WatchedResource[Backends], obj: Json) -> tuple[Backends, Json]:
+    trimmed = kind.transform(copy.deepcopy(obj))
     return kind.read(trimmed), trimmed
 
 
@@ -37,7 +37,9 @@ def kept(kind: ResourceKind[Backends], obj: Json) -> tuple[Backends, Json]:
     ],
 )
 def test_the_nodes_of_a_slice(endpoint: Any, nodes: set[str]) -> None:
-    backends, trimmed = kept(slices_kind(TRIGGER), {"metadata": META, "endpoints": [endpoint, None]})
+    backends, trimmed = kept(
+        endpoint_slices_resource(TRIGGER), {"metadata": META, "endpoints": [endpoint, None]}
+    )
     assert backends == Backends(("ns", "web"), frozenset(nodes), triggered=1_700_000_000)
     assert len(str(trimmed)) < 300
 
@@ -45,16 +47,19 @@ def test_the_nodes_of_a_slice(endpoint: Any, nodes: set[str]) -> None:
 def test_endpoints_count_addresses_that_are_not_ready() -> None:
     subset = {"addresses": [{"nodeName": "a"}, {"ip": "10.0.0.1"}], "notReadyAddresses": [{"nodeName": "b"}]}
     obj = {"metadata": {"namespace": "ns", "name": "web"}, "subsets": [subset]}
-    kind = endpoints_kind(TRIGGER)
+    kind = endpoints_resource(TRIGGER)
     backends, _ = kept(kind, obj)
     assert backends == Backends(("ns", "web"), frozenset({"a", "b"}))
-    assert sorted(kind.indexes["node"](backends)) == ["a", "b"]
-    assert list(kind.indexes["service"](backends)) == ["ns/web"]
+    assert sorted(kind.indexers["node"](backends)) == ["a", "b"]
+    assert list(kind.indexers["service"](backends)) == ["ns/web"]
 
 
 @pytest.mark.parametrize("part", [None, "x", [], [None], {}])
 def test_garbage_names_no_node(part: Any) -> None:
-    for kind, name in ((slices_kind(TRIGGER), "endpoints"), (endpoints_kind(TRIGGER), "subsets")):
+    for kind, name in (
+        (endpoint_slices_resource(TRIGGER), "endpoints"),
+        (endpoints_resource(TRIGGER), "subsets"),
+    ):
         assert kept(kind, {"metadata": META, name: part})[0].nodes == frozenset()
 
 

@@ -15,13 +15,13 @@ import pytest
 
 from controllers.cluster.node_pools import NODEPOOL_TYPE
 from controllers.cluster.services import SERVICES
-from controllers.runtime.api import Api
 from controllers.runtime.controller import Context
 from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import WriteClient
 from controllers.settings import Settings
 from controllers.triggers.backends import triggered_at
-from controllers.triggers.endpointslices import EndpointSlicesTriggerController
+from controllers.triggers.endpoint_slices_controller import EndpointSlicesTriggerController
 from controllers.triggers.update_trigger import BURST, RATE, is_met, trigger_value
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -110,7 +110,7 @@ def uncounted(name: str) -> Json:
 @asynccontextmanager
 async def triggering(cluster: PretendedCluster) -> AsyncIterator[EndpointSlicesTriggerController]:
     """The controller of slices at work, its copies complete."""
-    api, informers = Api(cluster, lambda: 1.0), Informers(cluster)
+    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
     controller = EndpointSlicesTriggerController(
         Context(api, informers, EventRecorder(api, "test"), Settings())
     )
@@ -118,7 +118,7 @@ async def triggering(cluster: PretendedCluster) -> AsyncIterator[EndpointSlicesT
     # Of the virtual clock, which runs on while nothing happens.
     async with asyncio.timeout(60):
         for informer in informers:
-            await informer.synced.wait()
+            await informer.wait_for_sync()
     tasks.append(asyncio.ensure_future(controller.run()))
     yield controller
     for task in tasks:

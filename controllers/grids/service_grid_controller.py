@@ -1,4 +1,4 @@
-"""Makes one Service for each ServiceGrid and keeps it, with the annotation that closes its traffic (document 004)."""
+"""Keeps one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell (document 004)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kube.json_type import Json
 from kube.store.store import Key
 
 READY = "Ready"
-"""The condition: the grid's Service is as the grid says."""
+"""The condition that says whether the grid's Service is as its template says."""
 
 
 class ServiceGridController(Controller):
-    """Key: a grid. Its Service goes with it, by garbage collection."""
+    """Key: a grid. Garbage collection deletes the Service of a deleted grid."""
 
     name = "servicegrid"
 
@@ -34,45 +34,49 @@ class ServiceGridController(Controller):
             return
         if not grid.key:
             message = "this service grid has an empty gridUniqKey"
-            await self._context.events.warning(grid.about, "Empty", message)
+            await self._context.events.warning(grid.reference, "Empty", message)
             await self._report(grid, "EmptyGridUniqKey", message)
             return
         try:
             conflict = await self._sync(grid)
         except StatusError as error:
             if error.code in REFUSED:
-                await self._context.events.warning(grid.about, "ServiceRefused", str(error))
+                await self._context.events.warning(grid.reference, "ServiceRefused", str(error))
                 await self._report(grid, "ServiceRefused", str(error))
             raise
         if conflict:
-            await self._context.events.warning(grid.about, "NameConflict", conflict)
+            await self._context.events.warning(grid.reference, "NameConflict", conflict)
         await self._report(grid, "NameConflict" if conflict else "", conflict)
 
     async def _sync(self, grid: Grid) -> str:
-        """Make the Service right; what is in the way of that, "" if nothing."""
-        for key, surplus in self._services.find("owner", grid.uid):
+        """Create, change or adopt the Service; returns the conflict that prevents it, "" without one."""
+        for key, surplus in self._services.by_index("owner", grid.uid):
             if surplus.name != grid.service_name and not surplus.deleting:
                 await self._context.api.delete(SERVICES.type, *key, surplus.uid)
-                await self._context.events.normal(grid.about, "Deleted", f"surplus service {surplus.name}")
+                await self._context.events.normal(
+                    grid.reference, "Deleted", f"surplus service {surplus.name}"
+                )
         key = (grid.namespace, grid.service_name)
         service, live = self._services.get(key), self._services.object(key)
         if service is None or live is None:
             written = await self._context.api.create(SERVICES.type, new_service(grid))
-            await self._services.catch_up(written)
-            await self._context.events.normal(grid.about, "Created", f"service {grid.service_name}")
+            await self._services.wait_until_observed(written)
+            await self._context.events.normal(grid.reference, "Created", f"service {grid.service_name}")
             return ""
         if service.deleting:
             return f"service {service.name} is being deleted"
-        if reason := foreign(grid, service):
+        if reason := ownership_conflict(grid, service):
             return reason
         if patch := service_patch(grid, live):
-            await self._services.catch_up(await self._context.api.merge(SERVICES.type, *key, patch))
+            await self._services.wait_until_observed(
+                await self._context.api.merge_patch(SERVICES.type, *key, patch)
+            )
             what = "Updated" if service.owner else "Adopted"
-            await self._context.events.normal(grid.about, what, f"service {service.name}")
+            await self._context.events.normal(grid.reference, what, f"service {service.name}")
         return ""
 
     async def _report(self, grid: Grid, reason: str, message: str) -> None:
-        """Set the condition: ready, or not for a reason."""
+        """Write the Ready condition: True if the reason is ""."""
         condition: Json = {
             "status": "False" if reason else "True",
             "observedGeneration": grid.generation,
@@ -84,20 +88,20 @@ class ServiceGridController(Controller):
             return
         status = {"observedGeneration": grid.generation, "conditions": conditions}
         try:
-            written = await self._context.api.merge(
+            written = await self._context.api.merge_patch(
                 GRID_TYPE, grid.namespace, grid.name, {"status": status}, "status"
             )
-            await self._grids.catch_up(written)
+            await self._grids.wait_until_observed(written)
         except StatusError as error:
-            # Gone meanwhile, or a kind made by SuperEdge, which has no status to be written.
+            # The grid was deleted, or its CRD is SuperEdge's, which has no status subresource.
             if error.code != 404:
                 raise
 
 
-def foreign(grid: Grid, service: Service) -> str:
-    """Why a Service of the right name is not the grid's to change, "" if it is.
+def ownership_conflict(grid: Grid, service: Service) -> str:
+    """Why the grid must not change a Service of its name, "" if it may.
 
-    An orphan is adopted if its label names the grid; one without the label is some user's own.
+    A grid adopts a Service without owner if the Service's label names the grid. Without the label it is a user's own.
     """
     if service.owner is not None:
         if service.owner.uid == grid.uid:
@@ -109,7 +113,7 @@ def foreign(grid: Grid, service: Service) -> str:
 
 
 def grids_of(key: Key, old: Service | None, new: Service | None) -> Iterable[Key]:
-    """The grids that a change of a Service concerns: owner, named by its label, or in want of its name."""
+    """The grids that a Service concerns: its owner, the grid that its label names, and the grid that wants its name."""
     if old == new:
         return set()
     names = {key[1].removesuffix("-svc")} if key[1].endswith("-svc") else set()

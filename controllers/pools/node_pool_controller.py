@@ -1,4 +1,4 @@
-"""Keeps NodePool.status: which nodes a pool has, and how many of them are ready."""
+"""Writes the names of a pool's nodes and the number of ready ones to NodePool.status."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kube.store.store import Key
 
 
 class NodePoolController(Controller):
-    """Key: a pool. Nodes that change together become one write."""
+    """Key: a pool. Nodes that change together cause one write."""
 
     name = "nodepool"
-    settle = 0.1
+    debounce = 0.1
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -26,16 +26,16 @@ class NodePoolController(Controller):
         pool = self._pools.get(key)
         if pool is None:
             return
-        status = membership_status(pool, (node for _, node in self._nodes.find("pool", pool.name)))
+        status = membership_status(pool, (node for _, node in self._nodes.by_index("pool", pool.name)))
         if status:
-            # Nobody else writes these fields, so a version would only make this wait for those who write others.
+            # No other controller writes these fields, so a resourceVersion in the patch would only cause conflicts.
             patch = {"status": status}
-            written = await self._context.api.merge(NODEPOOL_TYPE, "", pool.name, patch, "status")
-            await self._pools.catch_up(written)
+            written = await self._context.api.merge_patch(NODEPOOL_TYPE, "", pool.name, patch, "status")
+            await self._pools.wait_until_observed(written)
 
 
 def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
-    """The pools, before and after, of a node whose membership or readiness changed."""
+    """The old and new pool of a node whose membership or readiness changed."""
     seen = [(node.pool, node.ready) if node is not None else None for node in (old, new)]
     if seen[0] == seen[1]:
         return set()

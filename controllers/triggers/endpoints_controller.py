@@ -1,9 +1,9 @@
-"""Triggers hubs by an annotation on Endpoints when a Service's topology or the nodes of a pool change."""
+"""Annotates Endpoints when a Service's topology or the nodes of a pool change, so that hubs filter them again."""
 
 from __future__ import annotations
 
 from controllers.runtime.controller import Context
-from controllers.triggers.backends import endpoints_kind
+from controllers.triggers.backends import endpoints_resource
 from controllers.triggers.update_trigger import UpdateTrigger
 
 
@@ -13,4 +13,4 @@ class EndpointsTriggerController(UpdateTrigger):
     name = "servicetopology-endpoints"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, endpoints_kind(context.settings.trigger_annotation))
+        super().__init__(context, endpoints_resource(context.settings.trigger_annotation))

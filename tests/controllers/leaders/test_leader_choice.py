@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.cluster.node_pools import Leader, Pool
+from controllers.cluster.node_pools import Leader, NodePool
 from controllers.cluster.nodes import Node
-from controllers.leaders.leaders import elect, fit_leaders, leader_status
+from controllers.leaders.leader_choice import elect, leader_candidates, leader_status
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
-POOL = Pool("p", interconnected=True, generation=3)
+POOL = NodePool("p", interconnected=True, generation=3)
 
 
 def node(name: str, **fields: object) -> Node:
@@ -36,7 +36,7 @@ def first(candidates: list[Leader], count: int) -> list[Leader]:
     ],
 )
 def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
-    assert bool(fit_leaders(POOL, [node("a", **changed)])) is fit
+    assert bool(leader_candidates(POOL, [node("a", **changed)])) is fit
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
 )
 def test_who_is_marked(selector: dict[str, str], labels: dict[str, str], fit: bool) -> None:
     pool = replace(POOL, strategy="mark", selector=selector)
-    assert bool(fit_leaders(pool, [node("a", labels=labels)])) is fit
+    assert bool(leader_candidates(pool, [node("a", labels=labels)])) is fit
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_leader_at_another_address_is_another() -> None:
 
 
 def test_without_an_election_nobody_leads() -> None:
-    pool = Pool("p", leaders=(Leader("a", "ip-a"),))
+    pool = NodePool("p", leaders=(Leader("a", "ip-a"),))
     assert elect(pool, [node("a")], first) == ()
 
 
@@ -132,7 +132,7 @@ def test_without_candidates_the_condition_says_why() -> None:
 def test_switched_off_nothing_is_left_and_other_conditions_stay() -> None:
     other = {"type": "Other", "status": "True"}
     ready = {"type": "LeaderReady", "status": "True"}
-    pool = Pool("p", leaders=(Leader("a", "x"),), leader_count=1, conditions=(other, ready))
+    pool = NodePool("p", leaders=(Leader("a", "x"),), leader_count=1, conditions=(other, ready))
     status = leader_status(pool, (), NOW)
     assert (status["leaderEndpoints"], status["leaderNum"], status["conditions"]) == (None, 0, [other])
-    assert leader_status(Pool("p"), (), NOW) == {}
+    assert leader_status(NodePool("p"), (), NOW) == {}

@@ -1,4 +1,4 @@
-"""Publishes to hubs, in a ConfigMap for each pool, who leads it and what its nodes share."""
+"""Publishes the leaders and the pool scope of each pool to its hubs, in one ConfigMap a pool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from controllers.cluster.node_pools import NODEPOOLS
 from controllers.leaders.pool_scope import CONFIG_LABEL, config_name, differs, leader_config
 from controllers.runtime.controller import Context, Controller, own_key
-from controllers.runtime.informer import ResourceKind, without_managed_fields
+from controllers.runtime.informer import WatchedResource, without_managed_fields
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -16,7 +16,7 @@ CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 
 
 class HubLeaderConfigController(Controller):
-    """Key: a pool. The ConfigMap of a deleted pool is garbage-collected."""
+    """Key: a pool. Garbage collection deletes the ConfigMap of a deleted pool."""
 
     name = "hubleaderconfig"
 
@@ -32,15 +32,17 @@ class HubLeaderConfigController(Controller):
             return
         intended = leader_config(pool, self._namespace)
         if differs(self._configs.get((self._namespace, config_name(pool.name))), intended):
-            await self._configs.catch_up(await self._context.api.apply(CONFIG_MAPS, intended))
+            await self._configs.wait_until_observed(await self._context.api.apply(CONFIG_MAPS, intended))
 
 
-def config_maps(namespace: str) -> ResourceKind[Json]:
-    """Those that hubs select; the many others of the namespace are none of the manager's business."""
-    return ResourceKind(CONFIG_MAPS, without_managed_fields, namespace=namespace, label_selector=CONFIG_LABEL)
+def config_maps(namespace: str) -> WatchedResource[Json]:
+    """The ConfigMaps with the label by which hubs select them, not the others of the namespace."""
+    return WatchedResource(
+        CONFIG_MAPS, without_managed_fields, namespace=namespace, label_selector=CONFIG_LABEL
+    )
 
 
 def pool_of(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
-    """The pool that a ConfigMap belongs to, by its name."""
+    """The pool whose ConfigMap has this name."""
     prefix = config_name("")
     return [("", key[1].removeprefix(prefix))] if key[1].startswith(prefix) and old != new else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.cluster.nodes import Node
-from controllers.leaders.hubleader import pools_of
+from controllers.leaders.hub_leader_controller import pools_of
 from tests.controllers.support.scene import NODES, POOLS, Scene, condition, leaders
 
 pytestmark = [pytest.mark.real]

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controllers.runtime.api import Api, NotLeading, only_while
 from controllers.runtime.connection import connect, open_session
-from controllers.runtime.events import About, EventRecorder
+from controllers.runtime.events import EventRecorder, ObjectReference
+from controllers.runtime.write_client import NotLeading, WriteClient, refuse_unless_leading
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
@@ -38,20 +38,20 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def api(client: Client) -> Api:
-    return Api(client, lambda: 10.0)
+def api(client: Client) -> WriteClient:
+    return WriteClient(client, lambda: 10.0)
 
 
-async def test_create_change_and_delete(api: Api) -> None:
+async def test_create_change_and_delete(api: WriteClient) -> None:
     made = await api.create(CONFIG_MAPS, OBJECT)
     with pytest.raises(StatusError) as taken:
         await api.create(CONFIG_MAPS, OBJECT)
     assert taken.value.code == 409
-    changed = await api.merge(CONFIG_MAPS, "default", "a", {"data": {"x": None, "y": "2"}})
+    changed = await api.merge_patch(CONFIG_MAPS, "default", "a", {"data": {"x": None, "y": "2"}})
     assert changed["data"] == {"y": "2"}
     stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"z": "3"}}
     with pytest.raises(StatusError) as conflict:
-        await api.merge(CONFIG_MAPS, "default", "a", stale)
+        await api.merge_patch(CONFIG_MAPS, "default", "a", stale)
     assert conflict.value.code == 409
     await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
     # Gone is gone, whoever did it.
@@ -68,8 +68,8 @@ async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sen
     def gate() -> float:
         return next(left)
 
-    async with open_session(credentials, only_while(gate)) as session:
-        api = Api(connect(session, credentials, "me"), gate)
+    async with open_session(credentials, refuse_unless_leading(gate)) as session:
+        api = WriteClient(connect(session, credentials, "me"), gate)
         with pytest.raises(NotLeading):
             await api.create(CONFIG_MAPS, OBJECT)
         # Nothing came of the first: the name is free.
@@ -78,16 +78,16 @@ async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sen
 
 
 async def test_who_does_not_lead_writes_nothing(client: Client) -> None:
-    api = Api(client, lambda: 0.0)
+    api = WriteClient(client, lambda: 0.0)
     for write in (
         api.create(CONFIG_MAPS, OBJECT),
         api.apply(CONFIG_MAPS, OBJECT),
-        api.merge(CONFIG_MAPS, "default", "a", {}),
+        api.merge_patch(CONFIG_MAPS, "default", "a", {}),
         api.delete(CONFIG_MAPS, "default", "a", "u"),
     ):
         with pytest.raises(NotLeading):
             await write
-    await EventRecorder(api, "test").warning(About("v1", "Node", "", "n", "n"), "Reason", "message")
+    await EventRecorder(api, "test").warning(ObjectReference("v1", "Node", "", "n", "n"), "Reason", "message")
     with pytest.raises(StatusError) as missing:
-        await Api(client, lambda: 1.0).merge(CONFIG_MAPS, "default", "a", {"data": {}})
+        await WriteClient(client, lambda: 1.0).merge_patch(CONFIG_MAPS, "default", "a", {"data": {}})
     assert missing.value.code == 404

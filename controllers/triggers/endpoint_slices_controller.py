@@ -1,9 +1,9 @@
-"""Triggers hubs by an annotation on EndpointSlices when a Service's topology or the nodes of a pool change."""
+"""Annotates EndpointSlices when a Service's topology or a pool's nodes change, so that hubs filter them again."""
 
 from __future__ import annotations
 
 from controllers.runtime.controller import Context
-from controllers.triggers.backends import slices_kind
+from controllers.triggers.backends import endpoint_slices_resource
 from controllers.triggers.update_trigger import UpdateTrigger
 
 
@@ -13,4 +13,4 @@ class EndpointSlicesTriggerController(UpdateTrigger):
     name = "servicetopology-endpointslices"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context, slices_kind(context.settings.trigger_annotation))
+        super().__init__(context, endpoint_slices_resource(context.settings.trigger_annotation))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.runtime.reading import mapping, metadata, number, objects, text, texts
+from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
 
 
 @pytest.mark.parametrize("garbage", [None, 5, "x", [1], True])

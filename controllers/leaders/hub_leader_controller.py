@@ -1,4 +1,4 @@
-"""Elects the hubs that read for their pools, and keeps them elected as nodes come, go and fail (document 003)."""
+"""Elects the leader hubs of each pool, and replaces a leader whose node fails or leaves (document 003)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 
 from controllers.cluster.node_pools import NODEPOOL_TYPE, NODEPOOLS
 from controllers.cluster.nodes import NODES, Node
-from controllers.leaders.leaders import elect, leader_status
+from controllers.leaders.leader_choice import elect, leader_status
 from controllers.runtime.controller import Context, Controller, own_key
 from kube.store.store import Key
 
 
 class HubLeaderController(Controller):
-    """Key: a pool. Follows nodes themselves, not their numbers: one that fails as another comes changes no number."""
+    """Key: a pool. The controller watches nodes instead of the counts in the status, because no count changes when one
+    node fails while another becomes ready."""
 
     name = "hubleader"
-    settle = 0.1
-    """Seconds: nodes that fail together are seen together, so that none of them is elected in place of another."""
+    debounce = 0.1
+    """Seconds. Nodes that fail together are handled together, so that no failed node replaces another as leader."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -29,22 +30,22 @@ class HubLeaderController(Controller):
         pool = self._pools.get(key)
         if pool is None:
             return
-        nodes = [node for _, node in self._nodes.find("pool", pool.name)]
+        nodes = [node for _, node in self._nodes.by_index("pool", pool.name)]
         leaders = elect(pool, nodes, random.sample)
         status = leader_status(pool, leaders, datetime.now(UTC))
         if not status:
             return
-        # With the version: two managers, or one that has not seen its own last choice, must not choose twice.
+        # The resourceVersion prevents a second election, by another manager or by one that has not seen its own write.
         patch = {"metadata": {"resourceVersion": pool.version}, "status": status}
-        written = await self._context.api.merge(NODEPOOL_TYPE, "", pool.name, patch, "status")
+        written = await self._context.api.merge_patch(NODEPOOL_TYPE, "", pool.name, patch, "status")
         if leaders != pool.leaders:
             names = ", ".join(each.node for each in leaders) or "none"
-            await self._context.events.normal(pool.about, "LeadersElected", f"leader hubs: {names}")
-        await self._pools.catch_up(written)
+            await self._context.events.normal(pool.reference, "LeadersElected", f"leader hubs: {names}")
+        await self._pools.wait_until_observed(written)
 
 
 def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
-    """The pools, before and after, of a node of which anything changed that fitness to lead depends on."""
+    """The old and new pool of a node whose eligibility to lead may have changed."""
     seen = [
         (node.pool, node.ready, node.address, node.deleting, node.labels) if node is not None else None
         for node in (old, new)

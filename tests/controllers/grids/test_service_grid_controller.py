@@ -8,7 +8,7 @@ import pytest
 
 from controllers.cluster.service_grids import Grid
 from controllers.cluster.services import Owner, Service
-from controllers.grids.servicegrid import foreign, grids_of
+from controllers.grids.service_grid_controller import grids_of, ownership_conflict
 from tests.controllers.support.scene import TEMPLATE, Scene, condition
 
 pytestmark = [pytest.mark.real]
@@ -175,7 +175,7 @@ def test_the_service_goes_with_its_grid(scene: Scene, manager: object) -> None:
     ],
 )
 def test_whose_a_service_is(service: Service, word: str) -> None:
-    reason = foreign(Grid("ns", "g", uid="u1"), service)
+    reason = ownership_conflict(Grid("ns", "g", uid="u1"), service)
     assert bool(reason) == bool(word)
     assert word in reason
 

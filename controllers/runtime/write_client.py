@@ -1,8 +1,9 @@
-"""Writes to the Kubernetes API, each behind a gate: who is not the leader begins no write.
+"""Writes to the Kubernetes API, each behind a gate: only the leader starts a write.
 
-The gate is looked at twice: before anything is done, and when the connection is there, so that a process that was put
-to sleep between the two sends nothing when it wakes. One that falls asleep in the very act sends that one write. It
-does no harm: it names the version or uid that it is about, or changes what the leader of then watches and puts right.
+`WriteClient` checks the gate before it prepares a request. `refuse_unless_leading` checks it again when the connection
+is open, so that a process that was suspended between the two sends nothing when it wakes. A process that is suspended
+while it sends completes that one write. Such a write does no harm: it names the resourceVersion or uid that it is
+about, or changes a field that the new leader watches and corrects.
 """
 
 from __future__ import annotations
@@ -13,37 +14,37 @@ from typing import Any
 import orjson
 
 from controllers.runtime import metrics
-from controllers.runtime.reading import mapping, metadata, text
+from controllers.runtime.unstructured import mapping, metadata, text
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 FIELD_MANAGER = "edgehub-manager"
-"""The name under which the server notes who wrote a field."""
+"""The fieldManager of all writes."""
 WRITE_TIMEOUT = 10.0
-"""Seconds to the answer to a write, as long as the Lease is good for that long."""
+"""Seconds that a write may take; less when the Lease ends earlier."""
 
 type Gate = Callable[[], float]
-"""Seconds for which this process may still write; 0 or less when it may not."""
+"""Seconds for which this process may still write; 0 or less when it is not the leader."""
 
 
 class NotLeading(Exception):
-    """This process has no Lease now, and so does not write."""
+    """The process does not hold the Lease, so it must not write."""
 
 
-def only_while(gate: Gate) -> Callable[[], None]:
-    """The second look, for `controllers.runtime.connection.open_session`; it raises NotLeading."""
+def refuse_unless_leading(gate: Gate) -> Callable[[], None]:
+    """The second check, for `controllers.runtime.connection.open_session`; it raises NotLeading."""
 
-    def look() -> None:
+    def check() -> None:
         if gate() <= 0:
             raise NotLeading("the Lease ended before the write was sent")
 
-    return look
+    return check
 
 
-class Api:
-    """Errors are those of `kube.http.client.Client.request`, and NotLeading."""
+class WriteClient:
+    """Creates, patches and deletes objects. Raises what `kube.http.client.Client.request` raises, and NotLeading."""
 
     def __init__(self, client: Client, gate: Gate) -> None:
         self._client = client
@@ -55,24 +56,24 @@ class Api:
         return await self._write("create", resource, "POST", path, obj)
 
     async def apply(self, resource: ResourceType, obj: Json) -> Json:
-        """Server-side apply: the fields given become so and belong to us; those of others stay as they are.
+        """Server-side apply: takes ownership of the given fields and leaves the fields of others alone.
 
-        Fields that we applied before and no longer name are removed. Creates what is not there.
+        The server removes fields that we applied before and no longer name. It creates an object that is missing.
         """
         path = resource.path(text(metadata(obj).get("namespace")), text(metadata(obj).get("name")))
         return await self._write(
             "apply", resource, "PATCH", path, obj, "application/apply-patch+yaml", {"force": "true"}
         )
 
-    async def merge(
+    async def merge_patch(
         self, resource: ResourceType, namespace: str, name: str, patch: Json, subresource: str = ""
     ) -> Json:
-        """A JSON merge patch. With metadata.resourceVersion in the patch, 409 when the object has moved on."""
+        """Send a JSON merge patch. If its metadata.resourceVersion is out of date, the server answers 409."""
         path = resource.path(namespace, name) + (f"/{subresource}" if subresource else "")
         return await self._write("patch", resource, "PATCH", path, patch, "application/merge-patch+json")
 
     async def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
-        """Deletes the object of this uid, no other of the same name; one that is gone is no error."""
+        """Delete the object with this uid, not a new one of the same name. A missing object is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             await self._write("delete", resource, "DELETE", resource.path(namespace, name), options)
@@ -90,8 +91,8 @@ class Api:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Json:
-        left = self._gate()
-        if left <= 0:
+        remaining = self._gate()
+        if remaining <= 0:
             raise NotLeading(f"{method} {path}")
         code = "none"
         try:
@@ -101,7 +102,7 @@ class Api:
                 query={} if method == "DELETE" else {"fieldManager": FIELD_MANAGER, **(query or {})},
                 body=orjson.dumps(body),
                 content_type=content_type,
-                timeout=min(WRITE_TIMEOUT, left),
+                timeout=min(WRITE_TIMEOUT, remaining),
             )
             code = "200"
             return _json(answer.body)

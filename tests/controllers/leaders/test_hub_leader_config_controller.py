@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.leaders.hubleaderconfig import pool_of
+from controllers.leaders.hub_leader_config_controller import pool_of
 from tests.controllers.support.scene import CONFIG_MAPS, NODES, POOLS, Scene
 
 pytestmark = [pytest.mark.real]

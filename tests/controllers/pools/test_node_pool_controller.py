@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controllers.cluster.nodes import Node
-from controllers.pools.nodepool import pools_of
+from controllers.pools.node_pool_controller import pools_of
 from tests.controllers.support.scene import NODES, POOLS, Scene
 
 pytestmark = [pytest.mark.real]

@@ -1,4 +1,4 @@
-"""Reads fields of JSON objects that anybody may have written: what has the wrong type is absent, never an error."""
+"""Reads fields of JSON objects that any client may have written. A field of the wrong type counts as absent."""
 
 from __future__ import annotations
 

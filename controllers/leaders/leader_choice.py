@@ -1,11 +1,11 @@
-"""Which nodes' hubs lead a pool, by the rules of document 003. Pure but for the choice among equals, which is given."""
+"""Chooses the leader hubs of a pool by the rules of document 003. Pure; the caller passes the random choice."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from controllers.cluster.node_pools import MARK, Leader, Pool, timestamp, with_condition
+from controllers.cluster.node_pools import MARK, Leader, NodePool, timestamp, with_condition
 from controllers.cluster.nodes import Node
 from kube.json_type import Json
 
@@ -13,11 +13,11 @@ LEADER_READY = "LeaderReady"
 """The condition of document 003."""
 
 type Choose = Callable[[list[Leader], int], list[Leader]]
-"""Some of the candidates, as many as asked for: `random.sample`."""
+"""Picks a number of the candidates: `random.sample`."""
 
 
-def fit_leaders(pool: Pool, nodes: Iterable[Node]) -> list[Leader]:
-    """The nodes that may lead: Ready, reachable, staying, and for `mark` with all labels of the selector.
+def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
+    """The nodes that may lead: Ready, with an address, not being deleted, for `mark` with all labels of the selector.
 
     An empty selector marks no node: the schema refuses it.
     """
@@ -31,19 +31,19 @@ def fit_leaders(pool: Pool, nodes: Iterable[Node]) -> list[Leader]:
     )
 
 
-def elect(pool: Pool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader, ...]:
-    """The leaders that the pool is to have. One that is still fit, at the same address, stays."""
+def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader, ...]:
+    """The leaders that the pool shall have. A leader that is still a candidate at the same address stays leader."""
     if not pool.elects:
         return ()
-    candidates = fit_leaders(pool, nodes)
+    candidates = leader_candidates(pool, nodes)
     stay = [each for each in dict.fromkeys(pool.leaders) if each in candidates][: pool.replicas]
     others = [each for each in candidates if each not in stay]
     missing = min(pool.replicas - len(stay), len(others))
     return (*stay, *choose(others, missing)) if missing else tuple(stay)
 
 
-def leader_status(pool: Pool, leaders: tuple[Leader, ...], now: datetime) -> Json:
-    """The fields of the status that differ, as a merge patch of it; {} when none does."""
+def leader_status(pool: NodePool, leaders: tuple[Leader, ...], now: datetime) -> Json:
+    """The status fields that must change, as a merge patch of the status; {} when none must."""
     changed: Json = {}
     if leaders != pool.leaders:
         changed["leaderEndpoints"] = [
@@ -58,12 +58,12 @@ def leader_status(pool: Pool, leaders: tuple[Leader, ...], now: datetime) -> Jso
     return changed
 
 
-def _marked(pool: Pool, node: Node) -> bool:
+def _marked(pool: NodePool, node: Node) -> bool:
     return bool(pool.selector) and pool.selector.items() <= node.labels.items()
 
 
-def _condition(pool: Pool, leaders: tuple[Leader, ...]) -> Json | None:
-    """None where there is no election: a condition about it would say nothing."""
+def _condition(pool: NodePool, leaders: tuple[Leader, ...]) -> Json | None:
+    """The LeaderReady condition, None for a pool without election."""
     if not pool.elects:
         return None
     if leaders:

@@ -1,9 +1,8 @@
-"""Leader election by a Lease: of several managers at most one writes, and another follows soon when it ends.
+"""Leader election by a Lease: of several managers at most one writes, and another takes over soon after it ends.
 
-Why not the kubernetes package's own (read in versions 36 and 37): neither its thread nor its asyncio elector gives the
-Lease back, so that a successor waits out the whole duration after a SIGTERM; both compare wall clocks, try to renew
-without a deadline of the single request, and so may write on after the Lease has ended; its Lease lock is only in
-37, which does not install beside mitmproxy on Python 3.12.
+The electors of the kubernetes package (read in versions 36 and 37) do not release the Lease, so a successor waits for
+the whole duration after a SIGTERM. They compare wall clocks and set no deadline for a single request, so they may
+write after the Lease has ended.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from controllers.runtime.reading import mapping, metadata, number, text
+from controllers.runtime.unstructured import mapping, metadata, number, text
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -30,24 +29,27 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. A successor takes over at most the duration and two polls after the last renewal: 12 s after a crash."""
+    """Seconds, named as in client-go.
 
-    duration: float = 10.0
-    """How long a Lease is good without a renewal: others wait that long, by their own clock."""
-    deadline: float = 7.0
-    """How long the holder relies on a renewal, counted from before it was sent: shorter, so that nobody writes at
-    the same time as a successor, whatever the network does."""
-    renew: float = 2.0
-    poll: float = 1.0
-    """How often the others look: within this time after a release one of them leads."""
-    request: float = 3.0
-    """For one request: two more fit before the deadline."""
+    A successor leads at most 12 s after a crash: the lease duration and two retry periods after the last renewal.
+    """
+
+    lease_duration: float = 10.0
+    """The other managers take the Lease after this time without a renewal, by their own clocks."""
+    renew_deadline: float = 7.0
+    """The leader stops writing after this time without a renewal, counted from before it sent the last one. The time is
+    shorter than the lease duration, so that the leader never writes beside its successor."""
+    renew_period: float = 2.0
+    retry_period: float = 1.0
+    """How often the other managers read the Lease: one of them leads within this time after a release."""
+    request_timeout: float = 3.0
+    """For one request: two more fit before the renew deadline."""
 
 
 DEFAULT_TIMING = Timing()
 
 
-class Elector:
+class LeaderElector:
     """`left` is the gate for writes. All times are read from the monotonic clock of this process."""
 
     def __init__(
@@ -71,18 +73,18 @@ class Elector:
         self._seen_version = ""
         self._seen_at = float("-inf")
 
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds for which this process may write."""
         return self._until - self._clock()
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Try to lead, and run `lead` while leading, until cancelled; then give the Lease back."""
+        """Acquire the Lease and run `lead` while holding it, over and over until cancelled; then release the Lease."""
         try:
             while True:
                 await self._acquire()
                 logger.info("%s leads", self._identity)
                 await self._hold(lead)
-                logger.warning("%s leads no more", self._identity)
+                logger.warning("%s has lost the Lease", self._identity)
         finally:
             await self._release()
 
@@ -91,35 +93,37 @@ class Elector:
             began = self._clock()
             try:
                 if await self._try_to_take():
-                    self._until = began + self._timing.deadline
+                    self._until = began + self._timing.renew_deadline
                     return
             except (StatusError, Unreachable) as error:
                 logger.info("lease %s/%s: %s", self._namespace, self._name, error)
-            await asyncio.sleep(self._timing.poll)
+            await asyncio.sleep(self._timing.retry_period)
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(lead())
         self._held = True
         try:
             while self._held:
-                await asyncio.wait({work}, timeout=self._timing.renew)
+                await asyncio.wait({work}, timeout=self._timing.renew_period)
                 if work.done():
                     work.result()
-                    raise RuntimeError("the work of the leader ended by itself")
+                    raise RuntimeError("the leader's work ended although it was not cancelled")
                 self._held = await self._renew_in_time()
         finally:
-            # The gate closes first, so that no write begins while the work ends.
+            # Close the gate first, so that the work starts no write while it is being cancelled.
             self._until = float("-inf")
             work.cancel()
             await asyncio.wait({work})
 
     async def _renew_in_time(self) -> bool:
-        """Renew, again and again until the deadline; False when the Lease is lost."""
-        while self.left() > 0:
+        """Renew the Lease, retrying until the renew deadline; False when the Lease is lost."""
+        while self.remaining() > 0:
             began = self._clock()
             try:
-                await self._put({**self._spec(), "renewTime": _now()}, min(self._timing.request, self.left()))
-                self._until = began + self._timing.deadline
+                await self._put(
+                    {**self._spec(), "renewTime": _now()}, min(self._timing.request_timeout, self.remaining())
+                )
+                self._until = began + self._timing.renew_deadline
                 return True
             except StatusError as error:
                 logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
@@ -127,14 +131,14 @@ class Elector:
                     return False
             except Unreachable as error:
                 logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
-            await asyncio.sleep(min(0.2, max(0.0, self.left())))
+            await asyncio.sleep(min(0.2, max(0.0, self.remaining())))
         return False
 
     async def _still_mine(self) -> bool:
         try:
             await self._get()
         except (StatusError, Unreachable):
-            return True  # not known: the deadline decides
+            return True  # unknown: the renew deadline decides
         return text(self._spec().get("holderIdentity")) == self._identity
 
     async def _try_to_take(self) -> bool:
@@ -148,11 +152,11 @@ class Elector:
         version = text(metadata(self._lease).get("resourceVersion"))
         if version != self._seen_version:
             self._seen_version, self._seen_at = version, self._clock()
-        duration = number(self._spec().get("leaseDurationSeconds"), int(self._timing.duration))
+        duration = number(self._spec().get("leaseDurationSeconds"), int(self._timing.lease_duration))
         if holder and holder != self._identity and self._clock() < self._seen_at + duration:
             return False
         transitions = number(self._spec().get("leaseTransitions")) + 1
-        return await self._unless_taken(self._put(self._taken(transitions), self._timing.request))
+        return await self._unless_taken(self._put(self._taken(transitions), self._timing.request_timeout))
 
     async def _create(self) -> bool:
         self._lease = {
@@ -162,7 +166,7 @@ class Elector:
             "spec": self._taken(0),
         }
         return await self._unless_taken(
-            self._send("POST", LEASES.path(self._namespace), self._timing.request)
+            self._send("POST", LEASES.path(self._namespace), self._timing.request_timeout)
         )
 
     async def _unless_taken(self, write: Awaitable[None]) -> bool:
@@ -180,14 +184,14 @@ class Elector:
         self._held = False
         spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
         try:
-            await self._put(spec, self._timing.request)
+            await self._put(spec, self._timing.request_timeout)
         except (StatusError, Unreachable) as error:
-            logger.warning("the lease was not given back: %s", error)
+            logger.warning("the lease was not released: %s", error)
 
     def _taken(self, transitions: int) -> Json:
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(self._timing.duration),
+            "leaseDurationSeconds": int(self._timing.lease_duration),
             "acquireTime": _now(),
             "renewTime": _now(),
             "leaseTransitions": transitions,
@@ -198,7 +202,7 @@ class Elector:
 
     async def _get(self) -> None:
         path = LEASES.path(self._namespace, self._name)
-        answer = await self._client.request("GET", path, timeout=self._timing.request)
+        answer = await self._client.request("GET", path, timeout=self._timing.request_timeout)
         self._lease = _parse(answer.body)
 
     async def _put(self, spec: Json, timeout: float) -> None:
@@ -211,7 +215,7 @@ class Elector:
 
 
 def _now() -> str:
-    """As metav1.MicroTime; for people, no elector compares it."""
+    """As metav1.MicroTime. It informs people; no elector compares it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

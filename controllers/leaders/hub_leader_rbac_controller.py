@@ -1,10 +1,10 @@
-"""Lets hubs read what their pools share, and their pools' ConfigMaps: keeps one ClusterRole and one Role."""
+"""Grants hubs the right to read the pool scope and their pools' ConfigMaps, by one ClusterRole and one Role."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import NODEPOOLS, Pool
+from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.leaders.pool_scope import (
     LEADER_HUBS_ROLE,
     POOL_SCOPE_ROLE,
@@ -13,7 +13,7 @@ from controllers.leaders.pool_scope import (
     pool_scope_role,
 )
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.informer import Informer, ResourceKind, without_managed_fields
+from controllers.runtime.informer import Informer, WatchedResource, without_managed_fields
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -28,8 +28,8 @@ class HubLeaderRbacController(Controller):
 
     name = "hubleaderrbac"
     workers = 1
-    settle = 0.5
-    """Seconds: each change of a role makes every API server rebuild its rules."""
+    debounce = 0.5
+    """Seconds. Each change of a role makes every API server rebuild its rules."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -40,7 +40,7 @@ class HubLeaderRbacController(Controller):
         self._roles = self.watch(_named(ROLES, self._namespace, LEADER_HUBS_ROLE), self._all_keys)
 
     async def reconcile(self, key: Key) -> None:
-        pools = [pool for _, pool in self._pools.each()]
+        pools = [pool for _, pool in self._pools.items()]
         if key[1] == POOL_SCOPE_ROLE:
             await self._keep(CLUSTER_ROLES, self._cluster_roles, key, pool_scope_role(pools))
         else:
@@ -49,12 +49,12 @@ class HubLeaderRbacController(Controller):
     async def _keep(self, resource: ResourceType, informer: Informer[Json], key: Key, intended: Json) -> None:
         live = informer.get(key)
         if live is None and not intended["rules"]:
-            return  # nothing to grant, and nothing granted
+            return  # no rule is wanted and no role exists
         if differs(live, intended):
-            await informer.catch_up(await self._context.api.apply(resource, intended))
+            await informer.wait_until_observed(await self._context.api.apply(resource, intended))
 
-    def _concerned(self, _key: Key, old: Pool | None, new: Pool | None) -> Iterable[Key]:
-        if old is not None and new is not None and old.shared == new.shared:
+    def _concerned(self, _key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
+        if old is not None and new is not None and old.pool_scope == new.pool_scope:
             return []
         return self._keys
 
@@ -62,8 +62,8 @@ class HubLeaderRbacController(Controller):
         return self._keys if old != new else []
 
 
-def _named(resource: ResourceType, namespace: str, name: str) -> ResourceKind[Json]:
-    """One object: RBAC allows to list and watch one by its name, and so nothing else is asked for."""
-    return ResourceKind(
+def _named(resource: ResourceType, namespace: str, name: str) -> WatchedResource[Json]:
+    """A single object, selected by its name: RBAC can then limit the manager's list and watch to this object."""
+    return WatchedResource(
         resource, without_managed_fields, namespace=namespace, field_selector=f"metadata.name={name}"
     )

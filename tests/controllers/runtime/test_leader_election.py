@@ -9,7 +9,7 @@ from typing import cast
 import orjson
 import pytest
 
-from controllers.runtime.election import Elector
+from controllers.runtime.leader_election import LeaderElector
 from kube.errors import conflict, not_found
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.http.session import Session
@@ -74,7 +74,7 @@ class Candidate:
 
     def __init__(self, server: LeaseServer, name: str) -> None:
         loop = asyncio.get_running_loop()
-        self.elector = Elector(LeaseClient(server, name), "ns", "manager", name, clock=loop.time)
+        self.elector = LeaderElector(LeaseClient(server, name), "ns", "manager", name, clock=loop.time)
         self.terms: list[list[float]] = []
         self.task = asyncio.ensure_future(self.elector.run(self._lead))
 
@@ -88,7 +88,7 @@ class Candidate:
 
     @property
     def leads(self) -> bool:
-        return self.elector.left() > 0
+        return self.elector.remaining() > 0
 
     async def end(self) -> None:
         self.task.cancel()
@@ -175,7 +175,9 @@ async def test_work_that_ends_by_itself_is_a_fault_and_frees_the_lease() -> None
     async def work() -> None:
         raise ValueError("broken")
 
-    elector = Elector(LeaseClient(server, "a"), "ns", "manager", "a", clock=asyncio.get_running_loop().time)
+    elector = LeaderElector(
+        LeaseClient(server, "a"), "ns", "manager", "a", clock=asyncio.get_running_loop().time
+    )
     with pytest.raises(ValueError, match="broken"):
         await elector.run(work)
     assert server.lease["spec"]["holderIdentity"] == ""
