@@ -43,7 +43,10 @@ ELSEWHERE = ("importlib", "linecache", "tokenize", "traceback", "asyncio.unix_ev
 MAY_WAIT = {
     (f"{ROOT / 'addons'}/assembly.py", "_start"): "nobody is served before the certificate is read",
     (f"{ROOT / 'kube'}/http/kubeconfig.py", "read"): "some hundred bytes, when a credential was rotated",
-    (f"{ROOT / 'controllers'}/runtime/crds.py", "manifest"): "a file of the package, when the cluster lacks a kind",
+    (
+        f"{ROOT / 'controllers'}/runtime/crds.py",
+        "manifest",
+    ): "a packaged file, when the cluster lacks a kind",
 }
 """Functions of the product that may open files in a loop, by file and name, with the reason."""
 
