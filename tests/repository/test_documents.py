@@ -1,7 +1,7 @@
 """Documents stay true: each path, option and identifier that prose puts in backticks exists in the tree.
 
 Prose is the README, docs, the comments of the ConfigMaps and every docstring. Checked are: paths that begin
-with a top-level folder, names of Python files, dotted names of our packages, names with an underscore, an
+with a top-level folder, names of Python files, single tests, dotted names of our packages, names with an underscore, an
 inner capital or call brackets, and options of our scripts. Other words in backticks are free.
 """
 
@@ -31,6 +31,7 @@ from tests.repository.tree import (
 )
 
 PATH = re.compile(r"(?:addons|kube|controllers|configmaps|scripts|tests|docs|requirements|\.ci)/[\w./*-]*")
+ONE_TEST = re.compile(r"(?P<path>tests/[\w/]+\.py)::(?P<name>test_\w+)")
 PYTHON_FILE = re.compile(r"\w+\.py")
 DOTTED = re.compile(rf"(?:{'|'.join((*ROOMS, 'tests'))})(?:\.\w+)+(?:\(\))?")
 IDENTIFIER = re.compile(r"(?P<name>[A-Za-z]\w*)(?P<call>\(\))?(?:\{[\w,]*\})?")
@@ -127,6 +128,9 @@ def is_true(span: str) -> bool:
         return exists(command[0]) and all(is_option(word) for word in own if OPTION.fullmatch(word))
     if PATH.fullmatch(span):
         return exists(span)
+    if one_test := ONE_TEST.fullmatch(span):
+        path = ROOT / one_test["path"]
+        return path.exists() and one_test["name"] in defined(parse(path))
     if PYTHON_FILE.fullmatch(span):
         return any(path.name == span for path in files())
     if DOTTED.fullmatch(span):
@@ -176,6 +180,9 @@ def test_spans_of_a_document() -> None:
         ("scripts/test -- --no-such-option", True),
         ("tests/repository/test_*.py", True),
         ("tests/nowhere/*.py", False),
+        ("tests/repository/test_documents.py::test_prose_is_found", True),
+        ("tests/repository/test_documents.py::test_nothing", False),
+        ("tests/repository/nowhere.py::test_prose_is_found", False),
         ("tree.py", True),
         ("nowhere.py", False),
         ("tests.repository.tree.known_words()", True),
