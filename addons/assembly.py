@@ -25,9 +25,10 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.local_health import LocalHealthSource
 from addons.offline.offline_mode import Offline
 from addons.options import Options
+from addons.requests.headers import INTERNAL_HEADER
 from addons.requests.route_decision import RouteKind
-from addons.resolve import INTERNAL_HEADER, Resolve
-from addons.router import Router
+from addons.resolve import Resolve
+from addons.router import Answerer, Router
 from addons.rules.events import event_of, send_event
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE, Problem, Rules
@@ -35,10 +36,11 @@ from addons.settings import Settings, listener_modes, parse_server
 from addons.ui.admin import Admin
 from addons.ui.explain import explain
 from addons.upstream.health import Cloud, ServerHealth
-from addons.views.origin import Origin, OriginHandler
+from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
-from addons.views.sources import Sources, ViewKey
+from addons.views.source import ViewKey
+from addons.views.sources import Sources
 from kube.http.client import Client
 from kube.http.http2 import Http2Session
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
@@ -133,7 +135,6 @@ class Assembly:
         session = self._session = Http2Session()
         relaying = Client(session, self._internal, {INTERNAL_HEADER: self._resolve.secret})
         client = relaying.with_headers({"User-Agent": "edgehub"})
-        filters = _filters(settings)
 
         def client_of(authorization: str) -> Client:
             return client.with_headers({"Authorization": authorization}) if authorization else client
@@ -155,26 +156,28 @@ class Assembly:
         )
 
         def report(problem: Problem) -> None:
-            configmap = (settings.namespace, settings.configmap)
-            event = event_of(problem, configmap, settings.node, datetime.datetime.now(datetime.UTC))
+            key, now = (settings.namespace, settings.configmap), datetime.datetime.now(datetime.UTC)
+            event = event_of(problem, key, settings.node, now)
             self._keep(send_event(client, event, settings.namespace), "event about a bad rule")
 
         def rules_changed(rules: Rules) -> None:
             sources.rules_changed(lambda key, list_watch: _filters_of(rules, key, list_watch))
             self._router.rules_changed(rules)
 
+        source = sources.sentinel(_rules_list_watch(settings))
         rules = self._rules = RulesInForce(
-            sources.sentinel(_rules_list_watch(settings)), filters, _disabled(settings), rules_changed, report
+            source.store, source.why_empty, _filters(settings), _disabled(settings), rules_changed, report
         )
         reviews = Reviews(client_of)
-        answerers: dict[RouteKind, OriginHandler] = {
+        answerers: dict[RouteKind, Answerer] = {
             RouteKind.VIEW: Serving(sources, reviews, lambda: rules.rules, settings.wait)
         }
         if self._offline is not None:
             self._offline.build(settings, client, relaying, cloud, self._egress.changed, reviews, sources)
             answerers |= self._offline.answerers
-        origin = self._origin = Origin(answerers)
-        self._router.start(origin, rules, inputs, self._offline.backed if self._offline is not None else None)
+        origin = self._origin = Origin()
+        backed = self._offline.backed if self._offline is not None else None
+        self._router.start(origin, answerers, rules, inputs, backed)
         self._egress.start(cloud, credentials, origin.address, client)
         self._tasks.append(asyncio.create_task(origin.start(), name="origin"))
         self._tasks.append(asyncio.create_task(self._hurry(sources), name="reflectors after an outage"))

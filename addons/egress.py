@@ -17,9 +17,9 @@ from addons.connections import Connections
 from addons.offline.cached_responses import is_too_large
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Lending, Listener
+from addons.requests.headers import ANSWERED_HEADER, SERVER_HEADER
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
-from addons.resolve import SERVER_HEADER
 from addons.settings import Server
 from addons.telemetry import metrics
 from addons.upstream.health import Cloud, ServerHealth
@@ -44,8 +44,6 @@ PROBE_PATH = "/livez"
 
 SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
 """What may go to the cloud."""
-ANSWERED_HEADER = "x-edgehub-answered"
-"""On answers to the hub's own requests: it came from a server, and is no error of the hub's own."""
 
 logger = logging.getLogger(__name__)
 

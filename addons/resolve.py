@@ -8,15 +8,12 @@ from mitmproxy import connection, http
 
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Listener
+from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.request_context import RequestContext, begin
 from kube.errors import bad_request, forbidden
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
 
-INTERNAL_HEADER = "x-edgehub-internal"
-"""Carries this process' secret on the hub's own requests; taken off before anything leaves."""
-SERVER_HEADER = "x-edgehub-server"
-"""Names the server that one of the hub's own requests is for, where it must be that one (a probe)."""
 HUB_COMPONENT = "edgehub"
 
 

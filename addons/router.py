@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
+from typing import Protocol
 
+from aiohttp import web
 from mitmproxy import http
 
 from addons.connections import Connections
@@ -11,20 +15,31 @@ from addons.filters.chain import apply_chain
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
+from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
 from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Lending, Listener
-from addons.requests.request_context import TICKET_HEADER, RequestContext, context_of
+from addons.requests.client_request import ClientRequest
+from addons.requests.headers import TICKET_HEADER
+from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.origin import Origin
 from kube.errors import StatusError, internal, not_found, unavailable
+from kube.http.client import RawResponse
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND
+
+
+class Answerer(Protocol):
+    """Answers the requests of one route."""
+
+    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
+        """The whole answer, or a stream to its end; StatusError where that is the answer."""
 
 
 class Router:
@@ -39,13 +54,20 @@ class Router:
         self._origin: Origin | None = None
         self._rules: RulesInForce | None = None
         self._inputs: FilterInputs | None = None
+        self._answerers: Mapping[RouteKind, Answerer] = {}
         self._backed: CachedRelay | None = None
 
     def start(
-        self, origin: Origin, rules: RulesInForce, inputs: FilterInputs, backed: CachedRelay | None = None
+        self,
+        origin: Origin,
+        answerers: Mapping[RouteKind, Answerer],
+        rules: RulesInForce,
+        inputs: FilterInputs,
+        backed: CachedRelay | None = None,
     ) -> None:
         """Take what a decision needs; requests that come earlier are refused. Without `backed` nothing is kept."""
         self._origin, self._rules, self._inputs, self._backed = origin, rules, inputs, backed
+        self._answerers = answerers
 
     def rules_changed(self, rules: Rules) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
@@ -110,7 +132,7 @@ class Router:
         if context is None or flow.response is None:
             return
         if context.rescue is not None and self._backed is not None:
-            self._backed.passed(context, flow.request, flow.response)
+            self._copy(self._backed, context, flow.request, flow.response)
         try:
             if _is_to_be_filtered(flow, context):
                 await self._filter(flow.response, context)
@@ -139,15 +161,28 @@ class Router:
 
     def _redirect(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         assert self._origin is not None
-        context.ticket = self._origin.ticket(context)
+        assert context.route is not None
+        answer = self._answerers[context.route.kind].answer
+        context.ticket = self._origin.ticket(partial(answer, context.client_request()))
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = self._origin.address
-        if context.route is None or context.route.kind is RouteKind.VIEW:
-            # The origin has the exchange and needs no header; mitmproxy itself reads whether to close the connection.
+        if context.route.kind is RouteKind.VIEW:
+            # The origin has the request as a value. mitmproxy reads `Connection` to know when to close.
             connection = flow.request.headers.get_all("connection")
             flow.request.headers = http.Headers(host="origin")
             flow.request.headers.set_all("connection", connection)
         flow.request.headers[TICKET_HEADER] = context.ticket
+
+    def _copy(
+        self, backed: CachedRelay, context: RequestContext, request: http.Request, response: http.Response
+    ) -> None:
+        """Hand over what the cloud answered to a client."""
+        if response.raw_content is None:
+            return
+        target, body = request.data.path.decode(), request.raw_content or b""
+        asked = OfflineRequest.of(context.info, target, request.headers, body)
+        answer = RawResponse(response.status_code, response.headers, response.raw_content)
+        backed.passed(context.caller, asked, answer)
 
     async def _filter(self, response: http.Response, context: RequestContext) -> None:
         """Put what the filters make of the object into the response, or 404 where they hide it."""

@@ -14,7 +14,7 @@ from addons.filters.inputs import HubAddress, ServiceFacts
 from addons.filters.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watch_of, pool_of
 from addons.inputs.recorded_inputs import HUB_QUESTION, RecordedInputs
-from addons.views.sources import Source
+from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 
 from addons.filters.inputs import POOL_LABEL
-from addons.views.sources import Source
+from addons.views.source import Source
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch

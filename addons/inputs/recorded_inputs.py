@@ -7,23 +7,39 @@ the objects for which it decided something, and no others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from addons.filters.inputs import HubAddress, ServiceFacts
-from addons.inputs.input_sources import InputKind, pool_of, unknown
+from addons.inputs.input_sources import Input, InputKind, pool_of, unknown
 from kube.store.projection import InputKey
-
-if TYPE_CHECKING:
-    from addons.inputs.filter_inputs import FilterInputs
-
+from kube.store.store import Key
 
 HUB_QUESTION: InputKey = ("address of the hub",)
+
+
+class Inputs(Protocol):
+    """The inputs of all objects, unrecorded: `addons.inputs.filter_inputs`."""
+
+    @property
+    def node_name(self) -> str: ...
+    @property
+    def pool(self) -> str: ...
+    @property
+    def hub(self) -> HubAddress: ...
+    @property
+    def unhealthy(self) -> frozenset[str]: ...
+
+    def input(self, kind: InputKind) -> Input: ...
+    def service(self, key: Key) -> ServiceFacts | None: ...
+    def pool_members(self, pool: str) -> frozenset[str] | None: ...
+    def labelled(self, pool: str) -> frozenset[str] | None: ...
+    def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]: ...
 
 
 class RecordedInputs:
     """Answers for one object. `pending` when an answer was not to be had yet."""
 
-    def __init__(self, inputs: FilterInputs) -> None:
+    def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
         self.reads: set[InputKey] = set()
         self.pending = False

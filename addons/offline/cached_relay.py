@@ -12,17 +12,17 @@ import contextlib
 from collections.abc import Mapping
 
 from aiohttp import web
-from mitmproxy import http
 
-from addons.egress import ANSWERED_HEADER
 from addons.offline.cached_responses import CachedResponse, CachedResponses, is_too_large
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.offline_request import HEADERS, OfflineRequest
+from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.offline_writes import OfflineWrites
-from addons.requests.caller import Lending
+from addons.requests.caller import Caller, Lending
+from addons.requests.client_request import ClientRequest
+from addons.requests.headers import ANSWERED_HEADER, TICKET_HEADER
 from addons.requests.offline_policy import OfflinePolicy
-from addons.requests.request_context import TICKET_HEADER, RequestContext
 from addons.upstream.health import Cloud
+from addons.views.responses import HEADERS
 from addons.views.reviews import Reviews
 from kube.errors import StatusError, unavailable
 from kube.http.client import Client, RawResponse, Unreachable
@@ -74,43 +74,37 @@ class CachedRelay:
         """Whether a request goes to the cloud: there is one, and it has all that the node took in its place."""
         return self._cloud.is_up and not self._writes.is_pending(info)
 
-    def passed(self, context: RequestContext, request: http.Request, response: http.Response) -> None:
+    def passed(self, caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
         """Copy what the cloud answered to a client."""
-        body = response.raw_content
-        if body is None or is_too_large(response.headers):
+        if is_too_large(answer.headers):
             return
-        asked = OfflineRequest.of(
-            context.info, request.data.path.decode(), request.headers, request.raw_content or b""
-        )
-        answer = RawResponse(response.status_code, response.headers, body)
-        if context.caller.lending is Lending.HUB:
+        if caller.lending is Lending.HUB:
             self._keep("", asked, answer)
         else:
-            task = asyncio.create_task(self._keep_own(context, asked, answer), name="copy of an answer")
+            task = asyncio.create_task(self._keep_own(caller, asked, answer), name="copy of an answer")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def answer(self, context: RequestContext, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
         """The cloud's answer; without a cloud the node's own, or a StatusError."""
-        asked = OfflineRequest.of(
-            context.info, request.raw_path, request.headers, await request.content.read()
-        )
-        for _ in range(await self._tries(context)):
+        body = await request.content.read()
+        asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, body)
+        for _ in range(await self._tries(wanted)):
             if not self._cloud.is_up:
                 break
             answer = await self._ask(request, asked.body)
             if answer is not None:
-                self._keep(await self._identity(context), asked, answer)
+                self._keep(await self._identity(wanted.caller), asked, answer)
                 return web.Response(
                     status=answer.status, headers=_passed_on(answer.headers), body=answer.body
                 )
-        return await self._from_node(await self._identity(context), context, asked)
+        return await self._from_node(await self._identity(wanted.caller), wanted.caller, asked)
 
-    async def _tries(self, context: RequestContext) -> int:
+    async def _tries(self, wanted: ClientRequest) -> int:
         """How often a server is asked: reads may be sent twice, writes not, and not past one that waits."""
-        if context.info.method == "GET":
+        if wanted.info.method == "GET":
             return TRIES
-        return 1 if not context.was_sent and await self._writes.flush(context.info) else 0
+        return 1 if not wanted.was_sent and await self._writes.flush(wanted.info) else 0
 
     def _keep(self, identity: str, asked: OfflineRequest, answer: RawResponse) -> None:
         options = asked.info.options
@@ -123,9 +117,9 @@ class CachedRelay:
         if not options.limit or CachedResponse(answer.headers, answer.body).is_whole():
             self._answers.keep(asked.name(identity), answer.headers, answer.body)
 
-    async def _keep_own(self, context: RequestContext, asked: OfflineRequest, answer: RawResponse) -> None:
+    async def _keep_own(self, caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
         with contextlib.suppress(StatusError):
-            self._keep(await self._identity(context), asked, answer)
+            self._keep(await self._identity(caller), asked, answer)
 
     async def _ask(self, request: web.BaseRequest, body: bytes) -> RawResponse | None:
         """What a server says; None when none said anything."""
@@ -137,11 +131,9 @@ class CachedRelay:
             return None
         return answer if ANSWERED_HEADER in answer.headers else None
 
-    async def _from_node(
-        self, identity: str, context: RequestContext, asked: OfflineRequest
-    ) -> web.StreamResponse:
+    async def _from_node(self, identity: str, caller: Caller, asked: OfflineRequest) -> web.StreamResponse:
         if asked.info.method != "GET":
-            return await self._writes.answer(context, identity, asked)
+            return await self._writes.answer(caller, identity, asked)
         response = await self._objects.answer(asked.info, asked.accept, identity)
         if response is not None:
             return response
@@ -151,10 +143,10 @@ class CachedRelay:
         what = asked.info.type.group_resource if asked.info.type is not None else asked.info.path
         raise unavailable(f"the cloud cannot be reached, and the node has no copy of {what}")
 
-    async def _identity(self, context: RequestContext) -> str:
-        if context.caller.lending is Lending.HUB:
+    async def _identity(self, caller: Caller) -> str:
+        if caller.lending is Lending.HUB:
             return ""
-        return await self._reviews.user(context.caller.authorization)
+        return await self._reviews.user(caller.authorization)
 
 
 def _passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:

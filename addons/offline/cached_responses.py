@@ -17,7 +17,8 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from addons.offline.copies import PATIENCE, Copies
+from addons.offline.copies import Copies
+from kube.disk.writer import PATIENCE
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding

@@ -20,12 +20,13 @@ from typing import Any
 
 import orjson
 
+from addons.offline.start_from_disk import StartFromDisk
 from addons.telemetry import metrics
 from kube.disk.database import Batch, Disk, DiskError, Key, Meta, NotKept
-from kube.disk.writer import DiskWriter
+from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, read_items
+from kube.store.reflector import ListWatch, Reflector, read_items
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -38,8 +39,6 @@ clients some milliseconds of the interpreter, which the disk's thread holds mean
 transactions a second are few) and let a node that crashes without its cloud wake with an older state."""
 RETRY = 5.0
 """Seconds until a failed write is tried again."""
-PATIENCE = 1.0
-"""Seconds that a client, or the hub's start, waits for a slow disk; then it is as if nothing were there."""
 ASKED_STEP = 3600
 """Seconds by which the time of the last question on disk may be behind: each write of it costs the disk."""
 
@@ -197,6 +196,10 @@ class Copy:
         self._store.forget(self)
         self._changed()
         self._copies.forget(self)
+
+    def start(self, reflector: Reflector, trusts: Callable[[int], bool]) -> StartFromDisk:
+        """Begin from this copy. The reflector lists anew when `trusts` denies the copy's version."""
+        return StartFromDisk(self.restore, self._store, reflector, trusts, self._list_watch.path)
 
     async def restore(self) -> StatusError | None:
         """Fill the store from disk if a copy is there; the refusal when the cloud had nothing of the kind."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import Copies, list_watch_of
 from addons.telemetry import metrics
-from addons.views.sources import Source, Sources
+from addons.views.source import Source
+from addons.views.sources import Sources
 from kube.disk.database import Meta
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch, State

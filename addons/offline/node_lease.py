@@ -17,10 +17,11 @@ import orjson
 from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses, answer_name
-from addons.offline.offline_request import OfflineRequest, response
+from addons.offline.offline_request import OfflineRequest
+from addons.requests.client_request import ClientRequest
 from addons.requests.offline_policy import LEASE_NAMESPACE
-from addons.requests.request_context import RequestContext
 from addons.telemetry import metrics
+from addons.views.responses import object_response
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
@@ -79,11 +80,11 @@ class NodeLease:
         age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
         return {"node": self._node, "secondsSinceKubelet": age, "renewing": self._is_alive()}
 
-    async def answer(self, context: RequestContext, http_request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, wanted: ClientRequest, http_request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a GET, POST or PUT of the Lease; StatusError as kube-apiserver."""
         body = await http_request.content.read()
-        request = OfflineRequest.of(context.info, http_request.raw_path, http_request.headers, body)
-        match context.info.verb:
+        request = OfflineRequest.of(wanted.info, http_request.raw_path, http_request.headers, body)
+        match wanted.info.verb:
             case "get":
                 return await self._get(request)
             case "create":
@@ -110,7 +111,7 @@ class NodeLease:
         lease = self._lease
         if lease is None or lease.codec.encoding not in encodings:
             lease = await self._learn(request)
-        return response(lease, 200)
+        return object_response(lease, 200)
 
     async def _create(self, request: OfflineRequest) -> web.Response:
         codec, obj = request.named("Lease")
@@ -131,7 +132,7 @@ class NodeLease:
                 409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
             )
         self._note_renewal(made)
-        return response(made, 201)
+        return object_response(made, 201)
 
     async def _update(self, request: OfflineRequest) -> web.Response:
         codec, obj = request.decoded("Lease")
@@ -140,7 +141,7 @@ class NodeLease:
         request.check_accepted(codec)
         lease = Encoded.of(codec, obj)
         self._note_renewal(lease)
-        return response(lease, 200)
+        return object_response(lease, 200)
 
     def _note_renewal(self, lease: Encoded) -> None:
         """Keep the Lease as kubelet has just written it: kubelet is alive."""

@@ -21,7 +21,6 @@ from addons.offline.writes.tokens import Tokens
 from addons.requests.route_decision import RouteKind
 from addons.settings import Settings
 from addons.upstream.health import Cloud
-from addons.views.origin import OriginHandler
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
@@ -73,7 +72,7 @@ class Offline:
         ]
 
     @property
-    def answerers(self) -> dict[RouteKind, OriginHandler]:
+    def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:
         return {RouteKind.CACHED_RELAY: self.backed, RouteKind.LOCAL: self._lease}
 
     def describe(self) -> dict[str, Any]:

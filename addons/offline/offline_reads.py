@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from addons.offline.offline_request import response
 from addons.views.list_response import list_response
-from addons.views.sources import Source, Sources
+from addons.views.responses import object_response
+from addons.views.source import Source
+from addons.views.sources import Sources
 from kube.errors import StatusError, not_found
 from kube.requests.request_info import RequestInfo
 from kube.requests.selectors import parse_field_selector, parse_label_selector
@@ -111,4 +112,6 @@ async def _list(source: Source, form: Form, scope: Scope) -> web.Response:
 
 def _object(source: Source, form: Form, found: Item) -> web.Response:
     store, codec = source.store, source.store.codec
-    return response(Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, found)))
+    return object_response(
+        Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, found))
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from addons.offline.cached_responses import answer_name
+from addons.views.responses import object_response
 from kube.errors import bad_request, not_acceptable, unsupported_media_type
 from kube.requests.request_info import RequestInfo
 from kube.wire.api_objects import ApiObject, decode_object
@@ -18,8 +19,6 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import acceptable
 
-HEADERS = {"Cache-Control": "no-cache, private"}
-"""On every answer that the hub makes itself, as on kube-apiserver's."""
 SUFFIX_LENGTH = 5
 SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
 """The alphabet of generated names. kube-apiserver leaves some letters out of its own."""
@@ -97,10 +96,4 @@ class OfflineRequest:
     def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
         """An answer with the object; StatusError 406 as `check_accepted`."""
         self.check_accepted(codec)
-        return response(Encoded.of(codec, obj), status)
-
-
-def response(obj: Encoded, status: int = 200) -> web.Response:
-    """An answer with one object."""
-    headers = {**HEADERS, "Content-Type": obj.codec.content_type}
-    return web.Response(status=status, body=obj.body(), headers=headers)
+        return object_response(Encoded.of(codec, obj), status)

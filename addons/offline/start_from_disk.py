@@ -6,9 +6,10 @@ A slow disk is not waited for while the cloud answers, nor the other way round.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from addons.offline.copies import PATIENCE, Copy
+from kube.disk.writer import PATIENCE
+from kube.errors import StatusError
 from kube.store.reflector import Reflector, State
 from kube.store.store import Store
 
@@ -22,11 +23,19 @@ class StartFromDisk:
     """One beginning. While it is `pending` the store may not be shown."""
 
     def __init__(
-        self, copy: Copy, store: Store, reflector: Reflector, trusts: Callable[[int], bool], name: str
+        self,
+        restore: Callable[[], Awaitable[StatusError | None]],
+        store: Store,
+        reflector: Reflector,
+        trusts: Callable[[int], bool],
+        name: str,
     ) -> None:
-        """A copy of a version that `trusts` denies is listed anew."""
+        """`restore` fills the store from disk, or returns the refusal that was kept in place of a copy.
+
+        The reflector lists anew when `trusts` denies the version of the copy.
+        """
         self.pending = True
-        self._copy = copy
+        self._restore = restore
         self._store = store
         self._reflector = reflector
         self._trusts = trusts
@@ -57,7 +66,7 @@ class StartFromDisk:
                 reflecting.cancel()
 
     async def _read(self) -> None:
-        refusal = await self._copy.restore()
+        refusal = await self._restore()
         if refusal is not None and not self._store.complete:
             self._reflector.remember_refusal(refusal)
 

@@ -13,11 +13,9 @@ from weakref import WeakKeyDictionary
 from mitmproxy import http
 
 from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.client_request import ClientRequest
 from addons.requests.route_decision import Route
 from kube.requests.request_info import RequestInfo
-
-TICKET_HEADER = "x-edgehub-ticket"
-"""Names the exchange that a redirected request belongs to. Each is good for one request, and cannot be guessed."""
 
 
 @dataclass(slots=True)
@@ -38,6 +36,13 @@ class RequestContext:
     was_sent: bool = False
     """A server may have had the request before it was turned to the origin."""
     counted: bool = False
+
+    def client_request(self) -> ClientRequest:
+        """The request as a value, for those who answer it."""
+        assert self.route is not None
+        return ClientRequest(
+            self.info, self.component, self.caller, self.accept, self.route, was_sent=self.was_sent
+        )
 
 
 _exchanges: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from addons.filters.filter import Filter
 from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
-from addons.views.sources import Source
 from kube.errors import unavailable
-from kube.store.store import Change
+from kube.store.store import Change, Store
 
 logger = logging.getLogger(__name__)
 
@@ -21,13 +20,16 @@ class RulesInForce:
 
     def __init__(
         self,
-        source: Source,
+        store: Store,
+        why_unknown: Callable[[], str],
         filters: tuple[Filter, ...],
         disabled: frozenset[str],
         changed: Callable[[Rules], None],
         report: Callable[[Problem], None],
     ) -> None:
-        self._source = source
+        """`store` holds the ConfigMap, or nothing; `why_unknown` says what keeps the store empty, for people."""
+        self._store = store
+        self._why_unknown = why_unknown
         self._filters = filters
         self._disabled = disabled
         self._changed = changed
@@ -35,8 +37,7 @@ class RulesInForce:
         self.rules = parse_rules(None, disabled, filters)
         self.is_known = False
         self._known = asyncio.Event()
-        source.users += 1
-        source.store.listen(self)
+        store.listen(self)
 
     async def wait_known(self, wait: float) -> None:
         """Return once the rules are known; StatusError 503 when they are not within `wait` seconds."""
@@ -53,7 +54,7 @@ class RulesInForce:
     @property
     def why_unknown(self) -> str:
         """What keeps the rules from being known, for people."""
-        return str(self._source.reflector.error or "the cloud has not answered yet")
+        return self._why_unknown()
 
     def changed(self, _change: Change) -> None:
         self._parse()
@@ -66,7 +67,7 @@ class RulesInForce:
         self._parse()
 
     def _parse(self) -> None:
-        item = next(iter(self._source.store), None)
+        item = next(iter(self._store), None)
         data = item.decode().fields.mapping("data") if item is not None else None
         rules = parse_rules(data, self._disabled, self._filters)
         for problem in rules.problems:

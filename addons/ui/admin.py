@@ -16,7 +16,8 @@ from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.ui.explain import explain
 from addons.upstream.health import Cloud
-from addons.views.sources import Source, Sources
+from addons.views.source import Source
+from addons.views.sources import Sources
 
 Page = Callable[[web.Request], Awaitable[web.Response]]
 

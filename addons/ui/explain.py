@@ -12,7 +12,8 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import Route, decide
 from addons.rules.table import Rules
-from addons.views.sources import Source, Sources
+from addons.views.source import Source
+from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from addons.views.sources import Source
+from addons.views.source import Source
 from kube.errors import timeout, unavailable
 from kube.http.client import Client, Unreachable
 from kube.requests.request_info import RequestInfo

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
-from addons.offline.offline_request import HEADERS
+from addons.views.responses import HEADERS
 from kube.store.view import Listing
 from kube.wire.codec_base import ListBody
 

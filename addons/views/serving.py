@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
-from addons.offline.offline_request import HEADERS
 from addons.requests.caller import Lending
-from addons.requests.request_context import RequestContext
+from addons.requests.client_request import ClientRequest
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
 from addons.views.list_response import list_response
+from addons.views.responses import HEADERS
 from addons.views.reviews import Reviews
-from addons.views.sources import Source, Sources, ViewKey
+from addons.views.source import Source, ViewKey
+from addons.views.sources import Sources
 from kube.errors import StatusError, expired, not_acceptable, too_large_version, unauthorized
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
@@ -42,7 +43,7 @@ SHORTEST_WATCH = 1.0
 
 
 class Serving:
-    """What the origin does with a request that has a ticket."""
+    """Answers the lists and watches that the router sends to views."""
 
     def __init__(self, sources: Sources, reviews: Reviews, rules: Callable[[], Rules], wait: float) -> None:
         self._sources = sources
@@ -50,33 +51,32 @@ class Serving:
         self._rules = rules
         self._wait = wait
 
-    async def answer(self, context: RequestContext, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
         """The whole answer to a list, or a watch until its end. StatusError where that is the answer."""
-        info, route = context.info, context.route
+        info, route = wanted.info, wanted.route
         assert info.type is not None
-        assert route is not None
         assert route.representation is not None
-        source, scope = await self._source(context, info, route.representation)
+        source, scope = await self._source(wanted, info, route.representation)
         with source.in_use():
-            at_least = await self._prepare(source, context, scope)
-            _check_encoding(source, route.representation, context.accept)
-            verb = verb_of_view(self._rules(), context.component, info.type, info.verb)
-            key = ViewKey(context.component, verb, scope, route.representation.kind == METADATA_KIND)
+            at_least = await self._prepare(source, wanted, scope)
+            _check_encoding(source, route.representation, wanted.accept)
+            verb = verb_of_view(self._rules(), wanted.component, info.type, info.verb)
+            key = ViewKey(wanted.component, verb, scope, route.representation.kind == METADATA_KIND)
             view = await source.view(key, route.filters, self._wait)
             if info.verb == "list":
                 return await list_response(view.listing(at_least))
             return await self._watch(view, info, request)
 
     async def _source(
-        self, context: RequestContext, info: RequestInfo, representation: Representation
+        self, wanted: ClientRequest, info: RequestInfo, representation: Representation
     ) -> tuple[Source, Scope]:
         """The source whose answers this caller may have, and what of it was asked for."""
         assert info.type is not None
         labels = parse_label_selector(info.options.label_selector)
         fields = parse_field_selector(info.options.field_selector)
-        keep = self._rules().is_cached(context.component)
-        own = context.caller.authorization
-        if context.caller.lending is not Lending.HUB and not own:
+        keep = self._rules().is_cached(wanted.component)
+        own = wanted.caller.authorization
+        if wanted.caller.lending is not Lending.HUB and not own:
             raise unauthorized("Unauthorized")
         evaluable = SHARED.get((info.type.group, info.type.resource))
         if evaluable is not None and fields.fields <= evaluable:
@@ -91,11 +91,11 @@ class Serving:
         everything = Scope("", parse_label_selector(""), parse_field_selector(""))
         return self._sources.get(identity, list_watch, own, keep=keep), everything
 
-    async def _prepare(self, source: Source, context: RequestContext, scope: Scope) -> int:
+    async def _prepare(self, source: Source, wanted: ClientRequest, scope: Scope) -> int:
         """Wait until the source is as new as the request asks; the version that its list may then carry."""
-        info = context.info
+        info = wanted.info
         await source.ready(self._wait)
-        if context.route is not None and context.route.fresh:
+        if wanted.route.fresh:
             return await self._fresh(source, info, scope)
         version = parse_version(info.options.resource_version)
         if info.verb == "watch" and not _wants_state(info):

@@ -11,6 +11,8 @@ from kube.disk.database import DiskError
 
 MAX_WAITING = 4096
 """Pieces of work that may wait; each source has one at most, so this many means that the disk stands still."""
+PATIENCE = 1.0
+"""Seconds that a client, or the hub's start, waits for the disk. Then the hub goes on as if nothing were kept."""
 CLOSE_TIMEOUT = 2.0
 """Seconds that work under way has at the end: the hub must be gone within 5 s of SIGTERM."""
 

@@ -22,7 +22,8 @@ from addons.connections import Connections
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.options import OPTIONS, Options
-from addons.resolve import INTERNAL_HEADER, Resolve
+from addons.requests.headers import INTERNAL_HEADER
+from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings

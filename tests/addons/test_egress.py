@@ -13,10 +13,11 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
-from addons.egress import ANSWERED_HEADER, Egress, ServerHost
+from addons.egress import Egress, ServerHost
 from addons.filters.chain import FILTERS
 from addons.offline.cached_responses import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.headers import ANSWERED_HEADER
 from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.settings import parse_server

@@ -9,14 +9,13 @@ from typing import cast
 import pytest
 
 from addons.egress import (
-    ANSWERED_HEADER,
     PROBE_INTERVAL,
     PROBE_PATH,
     PROBE_TIMEOUT,
     RECOVERY_INTERVAL,
     Egress,
 )
-from addons.resolve import SERVER_HEADER
+from addons.requests.headers import ANSWERED_HEADER, SERVER_HEADER
 from addons.settings import parse_server
 from addons.telemetry import metrics
 from addons.upstream.health import Cloud, Condition, ServerHealth

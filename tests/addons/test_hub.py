@@ -36,6 +36,7 @@ from addons.settings import Settings, parse_server, parse_settings
 from addons.upstream.health import Cloud, ServerHealth
 from addons.views.origin import Origin
 from kube.http.kubeconfig import NO_CREDENTIALS
+from tests.addons.support.routed import ANSWERERS
 
 WIRING = {
     Options: set[str](),
@@ -141,7 +142,7 @@ def chain() -> Iterator[dict[type, Any]]:
     identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
     resolve.listen({SPEC: "plain"})
     known: Any = Known()
-    router.start(_as(Origin, known), _as(RulesInForce, known), _as(FilterInputs, known))
+    router.start(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known))
     egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), known)
     egress.cloud.servers.append(ServerHealth(parse_server("https://cloud:6443")))
     yield {type(each): each for each in (options, connections, resolve, identity, router, egress)}

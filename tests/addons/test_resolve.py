@@ -10,8 +10,9 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow, tutils
 
 from addons.requests.caller import Listener
+from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.request_context import RequestContext, context_of
-from addons.resolve import HUB_COMPONENT, INTERNAL_HEADER, SERVER_HEADER, Resolve
+from addons.resolve import HUB_COMPONENT, Resolve
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,8 @@ from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
 from addons.options import Options
 from addons.requests.caller import Caller, Listener
-from addons.requests.request_context import TICKET_HEADER, context_of
+from addons.requests.headers import TICKET_HEADER
+from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.router import Router
 from addons.rules.table import Rules, parse_rules
@@ -75,7 +77,10 @@ async def test_a_view_is_redirected_to_the_origin_with_a_ticket_and_nothing_else
     flow = await routed.request(f"{SLICES}?watch=true", caller=caller, Cookie="secret", Connection="close")
     assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", "127.0.0.1", 4000)
     assert dict(flow.request.headers) == {"host": "origin", "connection": "close", TICKET_HEADER: "ticket-0"}
-    assert routed.door.tickets["ticket-0"] is context_of(flow)
+    answer, context = routed.door.tickets["ticket-0"], context_of(flow)
+    assert isinstance(answer, partial)
+    assert context is not None
+    assert answer.args == (context.client_request(),)
 
 
 async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:

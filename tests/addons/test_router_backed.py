@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import cast
 
 import pytest
 from mitmproxy import http
 
 from addons.offline.cached_relay import CachedRelay
+from addons.offline.offline_request import OfflineRequest
 from addons.requests.caller import Caller
+from addons.requests.headers import TICKET_HEADER
 from addons.requests.offline_policy import OfflinePolicy
-from addons.requests.request_context import TICKET_HEADER, RequestContext, context_of
+from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import RouteKind
 from addons.rules.in_force import RulesInForce
 from addons.views.origin import Origin
+from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
-from tests.addons.support.routed import Routed
+from tests.addons.support.routed import ANSWERERS, Routed
 from tests.addons.support.samples import HUB, NOBODY, POD, raw, service
 
 NODE = "/api/v1/nodes/n1"
@@ -39,8 +43,8 @@ class Standing:
     def is_sent(self, info: RequestInfo) -> bool:
         return self.is_up and info.path != self.owed
 
-    def passed(self, context: RequestContext, request: http.Request, response: http.Response) -> None:
-        self.copied.append((context.info.path, response.status_code, response.raw_content or b""))
+    def passed(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
+        self.copied.append((asked.info.path, answer.status, answer.body))
 
 
 class World(Routed):
@@ -49,6 +53,7 @@ class World(Routed):
         self.standing = Standing()
         self.router.start(
             cast(Origin, self.door),
+            ANSWERERS,
             cast(RulesInForce, self.known),
             self.inputs,
             cast(CachedRelay, self.standing),
@@ -73,7 +78,10 @@ def is_at_origin(routed: World, flow: http.HTTPFlow) -> bool:
     at_origin = (flow.request.host, flow.request.port) == routed.door.address
     ticket = flow.request.headers.get(TICKET_HEADER, "")
     assert at_origin is bool(ticket)
-    assert not at_origin or routed.door.tickets[ticket] is context_of(flow)
+    if at_origin:
+        answer = routed.door.tickets[ticket]
+        assert isinstance(answer, partial)
+        assert answer.args == (exchange_in(flow).client_request(),)
     return at_origin
 
 

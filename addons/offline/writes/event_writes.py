@@ -6,8 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
-from addons.offline.offline_request import HEADERS, OfflineRequest, response
+from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
+from addons.views.responses import HEADERS, object_response
 from kube.errors import entity_too_large, not_acceptable
 from kube.objects.patches import apply_patch
 from kube.wire.api_objects import decode_object
@@ -28,7 +29,7 @@ async def accept_event(request: OfflineRequest, journal: Journal) -> web.Respons
     body = event.body()
     _check_size(body)
     await journal.wait_written(journal.put_event("POST", request.target, codec.content_type, body))
-    return response(event, 201)
+    return object_response(event, 201)
 
 
 async def accept_event_patch(request: OfflineRequest, journal: Journal) -> web.Response:

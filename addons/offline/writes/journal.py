@@ -17,9 +17,10 @@ from typing import Any
 
 import orjson
 
-from addons.offline.copies import PATIENCE, RETRY, Copies
+from addons.offline.copies import RETRY, Copies
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
+from kube.disk.writer import PATIENCE
 from kube.json_type import Json
 
 TABLE = "journal"

@@ -16,7 +16,7 @@ from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
-from addons.requests.caller import Lending
+from addons.requests.caller import Caller, Lending
 from addons.requests.offline_policy import (
     is_event,
     is_pod_creation,
@@ -24,7 +24,6 @@ from addons.requests.offline_policy import (
     is_status_write,
     is_token_request,
 )
-from addons.requests.request_context import RequestContext
 from kube.errors import entity_too_large, unavailable
 from kube.requests.request_info import RequestInfo
 
@@ -71,7 +70,7 @@ class OfflineWrites:
         elif is_registration(request.info):
             self._registration.keep(identity, request, headers, body)
 
-    async def answer(self, context: RequestContext, identity: str, request: OfflineRequest) -> web.Response:
+    async def answer(self, caller: Caller, identity: str, request: OfflineRequest) -> web.Response:
         """The hub's own answer; StatusError 503 where only the cloud can answer."""
         info = request.info
         if len(request.body) > MAX_BODY:
@@ -80,7 +79,7 @@ class OfflineWrites:
             return await self._tokens.answer(identity, request)
         # The journal is replayed with the hub's identity, so a caller with a token of its own cannot use it.
         # Only the cloud can answer a dry run.
-        if context.caller.lending is Lending.HUB and "dryRun=" not in request.target:
+        if caller.lending is Lending.HUB and "dryRun=" not in request.target:
             if is_status_write(info):
                 return await self._status.accept(request)
             if is_event(info):

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses, answer_name
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.offline_request import OfflineRequest, response
+from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal, StatusEntry
+from addons.views.responses import object_response
 from kube.errors import StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
 from kube.objects.status_update import status_document, updated
@@ -78,7 +79,7 @@ class StatusWrites:
             entry = self._journal.put_status(copies[0].entry(path, written[0]))
         await self._journal.wait_written(entry)
         answer = min(acceptable, key=lambda each: encodings.index(each.codec.encoding))
-        return response(answer)
+        return object_response(answer)
 
     async def refused(self, entry: StatusEntry) -> None:
         """Replace the copies of an object by the cloud's, after the cloud has refused its journaled status."""

@@ -9,7 +9,8 @@ from datetime import datetime
 from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponse, CachedResponses
-from addons.offline.offline_request import HEADERS, OfflineRequest
+from addons.offline.offline_request import OfflineRequest
+from addons.views.responses import HEADERS
 from kube.errors import unavailable
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields

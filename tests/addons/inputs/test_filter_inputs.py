@@ -12,7 +12,7 @@ from addons.filters.inputs import POOL_LABEL, HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, unknown
 from addons.inputs.recorded_inputs import HUB_QUESTION, RecordedInputs
-from addons.views.sources import Source
+from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
 from kube.store.projection import InputKey

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import aiohttp
 import pytest
-from mitmproxy import http
-from mitmproxy.test import tutils
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import MAX_BODY, CachedResponses
 from addons.offline.copies import Copies
 from addons.offline.offline_reads import OfflineReads
+from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
-from addons.requests.caller import Caller, Listener
-from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.requests.caller import Caller
+from addons.requests.client_request import ClientRequest
+from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
-from addons.rules.table import parse_rules
 from addons.settings import parse_server
 from addons.upstream.health import Cloud, ServerHealth
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
-from addons.views.serving import Serving
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
@@ -82,7 +81,6 @@ class Node:
         self.copies = Copies(Disk(folder / "cache"), DiskWriter())
         self.sources = Sources(lambda _: self.cloud, lambda *_: None, 300, self.copies)
         reviews = Reviews(lambda _: self.cloud)
-        serving = Serving(self.sources, reviews, lambda: parse_rules(None), 1)
         objects, answers, journal = (
             OfflineReads(self.sources, 1),
             CachedResponses(self.copies),
@@ -94,7 +92,7 @@ class Node:
         replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
         self.backed = CachedRelay("n1", self.cloud, servers, reviews, objects, answers, writes)
-        self.origin = Origin({RouteKind.VIEW: serving, RouteKind.CACHED_RELAY: self.backed})
+        self.origin = Origin()
 
     async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
         return await self.send("GET", target, caller=caller)
@@ -102,30 +100,21 @@ class Node:
     async def send(
         self, method: str, target: str, body: bytes = b"", *, was_sent: bool = False, caller: Caller = HUB
     ) -> tuple[int, bytes, str]:
-        context = self.context(method, target, caller)
-        context.was_sent = was_sent
-        headers = {TICKET_HEADER: self.origin.ticket(context), **ASKS}
+        route = Route(RouteKind.CACHED_RELAY, "test")
+        wanted = ClientRequest(parse_request(method, target), "kubelet", caller, None, route, was_sent)
+        ticket = self.origin.ticket(partial(self.backed.answer, wanted))
+        headers = {TICKET_HEADER: ticket, **ASKS}
         host, port = self.origin.address
         url = f"http://{host}:{port}{target}"
         async with self.session.request(method, url, headers=headers, data=body or None) as answer:
             return answer.status, await answer.read(), answer.headers.get("x-edgehub-answered", "")
 
-    def context(self, method: str, target: str, caller: Caller = HUB) -> RequestContext:
-        made = RequestContext(parse_request(method, target), "kubelet", Listener.PLAIN, None, caller)
-        made.route = Route(RouteKind.CACHED_RELAY, "test")
-        return made
-
     def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
         """The cloud has answered a client."""
         sent, headers = how.get("sent", b""), how.get("headers", {})
-        made = self.context(method, target, how.get("caller", HUB))
-        asks = [(name.encode(), value.encode()) for name, value in ASKS.items()]
-        request = tutils.treq(
-            method=method.encode(), path=target.encode(), headers=http.Headers(asks), content=sent
-        )
-        response = http.Response.make(code, body)
-        response.headers.update(headers)
-        self.backed.passed(made, request, response)
+        asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
+        answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
+        self.backed.passed(how.get("caller", HUB), asked, answer)
 
     def hold_node(self) -> None:
         """A GET of the node passed before."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import aiohttp
 import pytest
 
-from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.request_context import TICKET_HEADER, RequestContext
+from addons.requests.caller import Caller, Lending
+from addons.requests.client_request import ClientRequest
+from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
 from addons.views.origin import Origin
 from kube.errors import StatusError
@@ -32,15 +35,14 @@ def code_of(refused: pytest.ExceptionInfo[StatusError]) -> int:
 
 async def test_the_origin_answers_each_verb_over_http(kubelet: World, lease_cloud: Told) -> None:
     lease_cloud.says = [GONE]
-    origin, session = Origin({RouteKind.LOCAL: kubelet.lease}), aiohttp.ClientSession()
+    origin, session = Origin(), aiohttp.ClientSession()
     await origin.start()
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
-        context = RequestContext(
-            parse_request(method, target), "kubelet", Listener.PLAIN, JSON, Caller(Lending.HUB)
-        )
-        context.route = Route(RouteKind.LOCAL, "test")
-        headers = {TICKET_HEADER: origin.ticket(context), "Accept": JSON, "Content-Type": JSON}
+        info, route = parse_request(method, target), Route(RouteKind.LOCAL, "test")
+        wanted = ClientRequest(info, "kubelet", Caller(Lending.HUB), JSON, route)
+        ticket = origin.ticket(partial(kubelet.lease.answer, wanted))
+        headers = {TICKET_HEADER: ticket, "Accept": JSON, "Content-Type": JSON}
         host, port = origin.address
         async with session.request(
             method, f"http://{host}:{port}{target}", headers=headers, data=raw(body) if body else None

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from addons.offline.copies import Copies
-from addons.offline.start_from_disk import StartFromDisk
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.http.client import Client
@@ -48,7 +47,7 @@ class Beginning:
         self.store = Store()
         self.reflector = Reflector(client, SERVICES, self.store)
         self.copy = copies.copy("", SERVICES, self.store)
-        self.restoring = StartFromDisk(self.copy, self.store, self.reflector, lambda _: True, "services")
+        self.restoring = self.copy.start(self.reflector, lambda _: True)
         self.task = asyncio.create_task(self.restoring.run())
 
     async def shown(self) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
@@ -11,7 +10,6 @@ from addons.filters.chain import FILTERS
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Problem, Rules
 from addons.telemetry import metrics
-from addons.views.sources import Source
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from tests.addons.support.hand_source import HandSource
@@ -34,7 +32,11 @@ class Told:
 
 def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, Told]:
     told = Told()
-    return RulesInForce(cast(Source, source), FILTERS, disabled, told, told.problems.append), told
+
+    def why() -> str:
+        return str(source.reflector.error or "the cloud has not answered yet")
+
+    return RulesInForce(source.store, why, FILTERS, disabled, told, told.problems.append), told
 
 
 def binds(rules: Rules, component: str = "getter", verb: str = "get") -> bool:
@@ -132,9 +134,3 @@ async def test_filters_that_the_options_switch_off_stay_off() -> None:
     rules, _ = follow(source, frozenset({"servicetopology"}))
     fill(source.store, [config_map(GETTER, 7)], 7)
     assert not binds(rules.rules)
-
-
-async def test_its_source_is_never_idle() -> None:
-    source = HandSource()
-    follow(source)
-    assert source.users == 1

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Self
 
 import aiohttp
@@ -16,8 +17,9 @@ from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import FilterChain
 from addons.inputs.filter_inputs import FilterInputs
 from addons.requests.caller import Caller, Listener
-from addons.requests.request_context import TICKET_HEADER, RequestContext
-from addons.requests.route_decision import RouteKind, decide
+from addons.requests.headers import TICKET_HEADER
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import decide
 from addons.rules.table import Rules, parse_rules
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
@@ -59,7 +61,7 @@ class HubParts:
             self._inputs_changed,
         )
         self.serving = Serving(self.sources, Reviews(self._client_of), lambda: self.rules, WAIT)
-        self.origin = Origin({RouteKind.VIEW: self.serving})
+        self.origin = Origin()
 
     async def __aenter__(self) -> Self:
         self._before = asyncio.all_tasks()
@@ -92,7 +94,7 @@ class HubParts:
 
     @asynccontextmanager
     async def open(self, context: RequestContext) -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {TICKET_HEADER: self.origin.ticket(context)}
+        headers = {TICKET_HEADER: self.origin.ticket(partial(self.serving.answer, context.client_request()))}
         host, port = self.origin.address
         async with self.session.get(f"http://{host}:{port}/", headers=headers) as response:
             yield response

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
+from aiohttp import web
 from mitmproxy import connection, http
 from mitmproxy.test import tflow, tutils
 
@@ -11,12 +13,14 @@ from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.options import Options
 from addons.requests.caller import Caller, Listener
-from addons.requests.request_context import RequestContext, begin
-from addons.router import Router
+from addons.requests.client_request import ClientRequest
+from addons.requests.request_context import begin
+from addons.requests.route_decision import RouteKind
+from addons.router import Answerer, Router
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules, parse_rules
-from addons.views.origin import Origin
-from addons.views.sources import Source
+from addons.views.origin import Answer, Origin
+from addons.views.source import Source
 from kube.errors import unavailable
 from kube.json_type import Json
 from kube.store.reflector import ListWatch
@@ -37,15 +41,27 @@ class Door:
     address = ("127.0.0.1", 4000)
 
     def __init__(self) -> None:
-        self.tickets: dict[str, RequestContext] = {}
+        self.tickets: dict[str, Answer] = {}
 
-    def ticket(self, made: RequestContext) -> str:
+    def ticket(self, made: Answer) -> str:
         ticket = f"ticket-{len(self.tickets)}"
         self.tickets[ticket] = made
         return ticket
 
     def void(self, ticket: str) -> None:
         self.tickets.pop(ticket, None)
+
+
+class NoAnswerer:
+    """Never called: tickets are made, and not used."""
+
+    async def answer(self, _wanted: ClientRequest, _request: web.BaseRequest) -> web.StreamResponse:
+        raise NotImplementedError
+
+
+ANSWERERS: Mapping[RouteKind, Answerer] = {
+    kind: NoAnswerer() for kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY, RouteKind.LOCAL)
+}
 
 
 class Known:
@@ -77,7 +93,7 @@ class Routed:
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1), self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
         self.router = Router(options, self.connections)
-        self.router.start(cast(Origin, self.door), cast(RulesInForce, self.known), self.inputs)
+        self.router.start(cast(Origin, self.door), ANSWERERS, cast(RulesInForce, self.known), self.inputs)
 
     def _open(self, list_watch: ListWatch) -> Source:
         return cast(Source, self.sources.setdefault(list_watch.type.resource, HandSource()))

@@ -17,7 +17,7 @@ from addons.filters.servicetopology import ServiceTopology
 from addons.filters.topology import Order
 from addons.inputs.filter_chain import FilterChain
 from addons.inputs.filter_inputs import FilterInputs
-from addons.views.sources import Source
+from addons.views.source import Source
 from kube.errors import not_found
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.projection import InputKey, Projection

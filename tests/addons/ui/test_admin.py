@@ -39,7 +39,9 @@ class Pages:
     def __init__(self, parts: HubParts, session: aiohttp.ClientSession, given: Settings) -> None:
         self.servers = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
         source = parts.sources.get("", _rules_list_watch(given))
-        self.rules = RulesInForce(source, FILTERS, frozenset(), lambda _: None, lambda _: None)
+        self.rules = RulesInForce(
+            source.store, source.why_empty, FILTERS, frozenset(), lambda _: None, lambda _: None
+        )
         self.admin = Admin(given, self.servers, parts.sources, parts.inputs, self.rules)
         self._session = session
         host = f"[{given.listen}]" if ":" in given.listen else given.listen

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from addons.views.consistent_list import ACCEPT, wait_until_current
-from addons.views.sources import Source
+from addons.views.source import Source
 from kube.errors import StatusError, forbidden
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json

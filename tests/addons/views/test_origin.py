@@ -10,32 +10,26 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from addons.requests.request_context import TICKET_HEADER, RequestContext
-from addons.requests.route_decision import Route, RouteKind
-from addons.views.origin import Origin
+from addons.requests.headers import TICKET_HEADER
+from addons.views.origin import Answer, Origin
 from kube.errors import forbidden, unavailable
-from tests.addons.support import samples
-
-
-def context(component: str = "someone") -> RequestContext:
-    """One that the router has redirected."""
-    made = samples.request_context(component=component)
-    made.route = Route(RouteKind.VIEW, "test")
-    return made
 
 
 class StubServing:
-    """Answers with the component that asks, or raises."""
+    """Answers each ticket with the text that the ticket was made for, or raises."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        self.asked: list[RequestContext] = []
+        self.answered: list[str] = []
 
-    async def answer(self, context: RequestContext, _request: web.BaseRequest) -> web.StreamResponse:
-        self.asked.append(context)
-        if self.error is not None:
-            raise self.error
-        return web.Response(text=context.component)
+    def of(self, text: str = "someone") -> Answer:
+        async def answer(_request: web.BaseRequest) -> web.StreamResponse:
+            self.answered.append(text)
+            if self.error is not None:
+                raise self.error
+            return web.Response(text=text)
+
+        return answer
 
 
 class Door:
@@ -43,7 +37,7 @@ class Door:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.serving = StubServing()
-        self.origin = Origin({RouteKind.VIEW: self.serving})
+        self.origin = Origin()
         self._session = session
 
     async def knock(self, ticket: str | None) -> tuple[int, str, Any]:
@@ -65,37 +59,37 @@ async def door() -> AsyncIterator[Door]:
     made.origin.close()
 
 
-async def test_a_ticket_lets_its_exchange_in(door: Door) -> None:
-    one, other = context(component="one"), context(component="other")
+async def test_a_ticket_lets_its_request_in(door: Door) -> None:
+    one, other = door.serving.of("one"), door.serving.of("other")
     tickets = door.origin.ticket(one), door.origin.ticket(other)
     assert (await door.knock(tickets[1]))[:2] == (200, "other")
     assert (await door.knock(tickets[0]))[:2] == (200, "one")
-    assert door.serving.asked == [other, one]
+    assert door.serving.answered == ["other", "one"]
 
 
 async def test_each_ticket_is_good_once(door: Door) -> None:
-    ticket = door.origin.ticket(context())
+    ticket = door.origin.ticket(door.serving.of())
     assert (await door.knock(ticket))[0] == 200
     assert (await door.knock(ticket))[0] == 403
 
 
 async def test_a_ticket_that_is_given_back_is_good_no_more(door: Door) -> None:
-    ticket = door.origin.ticket(context())
+    ticket = door.origin.ticket(door.serving.of())
     door.origin.void(ticket)
     door.origin.void(ticket)
     assert (await door.knock(ticket))[0] == 403
-    assert not door.serving.asked
+    assert not door.serving.answered
 
 
 @pytest.mark.parametrize("ticket", [None, "", "guess", "-0", "0"])
 async def test_nobody_else_is_let_in(door: Door, ticket: str | None) -> None:
-    door.origin.ticket(context())
+    door.origin.ticket(door.serving.of())
     assert (await door.knock(ticket))[0] == 403
-    assert not door.serving.asked
+    assert not door.serving.answered
 
 
 async def test_a_ticket_cannot_be_made_from_another(door: Door) -> None:
-    known = door.origin.ticket(context())
+    known = door.origin.ticket(door.serving.of())
     secret, _, number = known.rpartition("-")
     assert len(secret) >= 32
     assert (await door.knock(f"{secret}-{int(number) + 1}"))[0] == 403
@@ -112,7 +106,7 @@ async def test_a_ticket_cannot_be_made_from_another(door: Door) -> None:
 )
 async def test_errors_are_statuses(door: Door, error: Exception, code: int, delay: str | None) -> None:
     door.serving.error = error
-    found, text, headers = await door.knock(door.origin.ticket(context()))
+    found, text, headers = await door.knock(door.origin.ticket(door.serving.of()))
     assert found == code
     assert headers["Content-Type"].startswith("application/json")
     assert headers.get("Retry-After") == delay

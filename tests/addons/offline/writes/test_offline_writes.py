@@ -17,7 +17,6 @@ from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller
-from addons.requests.request_context import RequestContext
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
@@ -25,7 +24,7 @@ from kube.store.store import Item
 from tests.addons.support import replay_parts
 from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, copies_in, read
 from tests.addons.support.replay_parts import OVERLOADED
-from tests.addons.support.samples import HUB, POD, node, raw, request_context
+from tests.addons.support.samples import HUB, POD, node, raw
 
 NODE = "/api/v1/nodes/n1"
 EVENTS = "/api/v1/namespaces/a/events"
@@ -56,8 +55,7 @@ class World:
         caller: Caller = HUB,
         content_type: str = JSON,
     ) -> web.Response:
-        made: RequestContext = request_context(target, method=method, component="kubelet", caller=caller)
-        return await self.writes.answer(made, "", asked(method, target, body, content_type=content_type))
+        return await self.writes.answer(caller, "", asked(method, target, body, content_type=content_type))
 
     async def refusal(self, *args: object, **how: object) -> int:
         with pytest.raises(StatusError) as refused:

@@ -1,0 +1,22 @@
+"""One request as a value: what a client wants, who the client is, and the route that the hub decided on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from addons.requests.caller import Caller
+from addons.requests.route_decision import Route
+from kube.requests.request_info import RequestInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """What the hub needs to answer a request itself."""
+
+    info: RequestInfo
+    component: str
+    caller: Caller
+    accept: str | None
+    route: Route
+    was_sent: bool = False
+    """A server may have received the request before the hub answers it."""

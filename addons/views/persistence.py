@@ -1,0 +1,47 @@
+"""What a source needs of a disk. `addons.offline` keeps the copies; this room knows only their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kube.errors import StatusError
+from kube.store.reflector import ListWatch, Reflector
+from kube.store.store import Store
+
+
+class StartFromCopy(Protocol):
+    """The beginning of a source whose copy may be on disk."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the source may not show its store yet."""
+
+    async def run(self) -> None:
+        """Read the copy, then run the reflector until cancelled."""
+
+
+class SourceCopy(Protocol):
+    """One source on disk."""
+
+    def start(self, reflector: Reflector, trusts: Callable[[int], bool]) -> StartFromCopy:
+        """Begin from the copy. The reflector lists anew when `trusts` denies the copy's version."""
+
+    def use(self) -> None:
+        """Note that a client uses the source."""
+
+    def refused(self, refusal: StatusError) -> None:
+        """Drop what the cloud no longer shows."""
+
+    def close(self) -> None:
+        """Write what is left, and follow the store no longer."""
+
+
+class SourceCopies(Protocol):
+    """All sources on disk."""
+
+    def copy(self, identity: str, list_watch: ListWatch, store: Store) -> SourceCopy:
+        """The copy of a source's store, which follows the store from now on."""
+
+    def list_watches(self, identity: str) -> list[ListWatch]:
+        """What the disk holds of an identity's sources."""

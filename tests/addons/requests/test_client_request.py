@@ -1,0 +1,15 @@
+"""What a request is as a value: everything that its answer depends on, and never the caller's token in words."""
+
+from __future__ import annotations
+
+from addons.requests.route_decision import Route, RouteKind
+from tests.addons.support.samples import POD, SERVICES, request_context
+
+
+def test_a_context_becomes_a_value() -> None:
+    context = request_context(SERVICES, component="kubelet", caller=POD, accept="a/b")
+    context.route, context.was_sent = Route(RouteKind.VIEW, "test"), True
+    wanted = context.client_request()
+    assert (wanted.info, wanted.component, wanted.caller) == (context.info, "kubelet", POD)
+    assert (wanted.accept, wanted.route, wanted.was_sent) == ("a/b", context.route, True)
+    assert POD.authorization not in repr(wanted)

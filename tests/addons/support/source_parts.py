@@ -1,0 +1,37 @@
+"""What tests of sources share: a list-watch, a view's key, and a source that is ready."""
+
+from __future__ import annotations
+
+from addons.filters.chain import FILTERS
+from addons.views.source import Source, ViewKey
+from kube.requests.request_info import ResourceType
+from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.reflector import ListWatch
+from kube.store.view import Scope
+from kube.wire.encoding import Encoding
+from tests.addons.support.hub_parts import HubParts
+from tests.cloud.scriptable import ScriptableCloud
+
+SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
+EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
+DISCARD = tuple(each for each in FILTERS if each.name == "discardcloudservice")
+KEY = ViewKey("kubelet", "watch", EVERYTHING, False)
+
+
+def names(source: Source) -> list[str]:
+    return sorted(item.key[1] for item in source.store)
+
+
+async def ready(parts: HubParts, list_watch: ListWatch = SERVICES) -> Source:
+    source = parts.sources.get("", list_watch)
+    await source.ready(2)
+    return source
+
+
+# -- ready ---------------------------------------------------------------------------------------------------------
+
+
+async def cut_watches(cloud: ScriptableCloud) -> None:
+    """Every open connection to the cloud ends."""
+    await cloud.stop()
+    await cloud.start()

@@ -1,0 +1,27 @@
+"""The offline room's copies are what sources take for a disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
+from kube.http.client import Client
+from kube.store.reflector import Reflector
+from kube.store.store import Store
+from tests.addons.support.copying import PODS, copies_in
+from tests.addons.support.offline_parts import Told
+
+
+async def test_copies_on_disk_fit(tmp_path: Path) -> None:
+    store, client = Store(), Told()
+    async with copies_in(tmp_path) as made:
+        copies: SourceCopies = made
+        copy: SourceCopy = copies.copy("", PODS, store)
+        start: StartFromCopy = copy.start(_reflector(client, store), lambda _: True)
+        assert start.pending
+        assert copies.list_watches("") == []
+        copy.close()
+
+
+def _reflector(client: Client, store: Store) -> Reflector:
+    return Reflector(client, PODS, store)

@@ -1,0 +1,32 @@
+"""Whole answers: an object in its encoding, and a Status with its delay."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from addons.views.responses import object_response, status_response
+from kube.errors import StatusError, forbidden, unavailable
+from kube.wire.codec import codec_for
+from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import raw, service
+
+
+def test_an_object_is_the_whole_answer_and_not_cached_on_the_way() -> None:
+    found = object_response(Encoded.read(codec_for(Encoding.JSON), raw(service("web", 3))), 201)
+    assert (found.status, found.content_type) == (201, "application/json")
+    assert found.headers["Cache-Control"] == "no-cache, private"
+    assert isinstance(found.body, bytes)
+    assert orjson.loads(found.body) == service("web", 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "delay"),
+    [(forbidden("no"), 403, None), (unavailable("later", retry_after=3), 503, "3")],
+)
+def test_a_status_says_when_to_come_back(error: StatusError, code: int, delay: str | None) -> None:
+    found = status_response(error)
+    assert (found.status, found.headers.get("Retry-After")) == (code, delay)
+    assert isinstance(found.body, bytes)
+    assert orjson.loads(found.body)["code"] == code
