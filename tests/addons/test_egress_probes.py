@@ -44,7 +44,7 @@ class Server:
         self.headers.append(headers)
         return self
 
-    async def whole(
+    async def relay(
         self, method: str, path: str, *, headers: tuple[()], body: bytes, timeout: float
     ) -> RawResponse:
         assert (headers, body) == ((), b"")

@@ -60,7 +60,7 @@ class FakeCloud(Client):
         self.says: list[tuple[int, bytes] | str | None] = []
         self.asked = 0
 
-    async def whole(self, *_args: object, **_named: object) -> RawResponse:
+    async def relay(self, *_args: object, **_named: object) -> RawResponse:
         self.asked += 1
         said = self.says.pop(0)
         if said is None:
