@@ -82,28 +82,49 @@ def exists(path: str) -> bool:
 
 
 def resolves(dotted: str) -> bool:
-    """Whether a dotted name leads to a module or to something that a module defines."""
+    """Whether a dotted name leads to a module, to something that a module defines, or to a member of its class."""
     parts = dotted.removesuffix("()").split(".")
     for length in range(len(parts), 0, -1):
         base = ROOT.joinpath(*parts[:length])
         module = base.with_suffix(".py") if base.with_suffix(".py").exists() else base / "__init__.py"
         if module.exists():
-            return length == len(parts) or parts[length] in defined(parse(module))
+            return leads_to(parse(module).body, parts[length:])
     return False
 
 
-def defined(module: ast.Module) -> set[str]:
-    """Names that a module defines at its top level."""
+def leads_to(body: list[ast.stmt], path: list[str]) -> bool:
+    """Whether names, one within the other, are defined in a module's or class's body."""
+    if not path:
+        return True
+    name, *rest = path
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return leads_to(node.body, rest)
+    return not rest and name in defined(body)
+
+
+def defined(body: list[ast.stmt]) -> set[str]:
+    """Names that a module or class defines, with the attributes that a class's methods give to `self`."""
     found: set[str] = set()
-    for node in module.body:
+    for node in body:
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found |= {name, *attributes(node)}
+            case ast.ClassDef(name=name):
                 found.add(name)
             case ast.Assign(targets=targets):
                 found.update(target.id for target in targets if isinstance(target, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)) | ast.TypeAlias(name=ast.Name(id=name)):
                 found.add(name)
     return found
+
+
+def attributes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """What a method assigns to `self`."""
+    for node in ast.walk(function):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
 
 
 @cache
@@ -130,7 +151,7 @@ def is_true(span: str) -> bool:
         return exists(span)
     if one_test := ONE_TEST.fullmatch(span):
         path = ROOT / one_test["path"]
-        return path.exists() and one_test["name"] in defined(parse(path))
+        return path.exists() and one_test["name"] in defined(parse(path).body)
     if PYTHON_FILE.fullmatch(span):
         return any(path.name == span for path in files())
     if DOTTED.fullmatch(span):
@@ -187,6 +208,10 @@ def test_spans_of_a_document() -> None:
         ("nowhere.py", False),
         ("tests.repository.tree.known_words()", True),
         ("tests.repository.tree.nothing", False),
+        ("tests.repository.test_documents.Mention.path", True),
+        ("tests.repository.test_documents.Mention.nothing", False),
+        ("kube.store.store.Store.advance()", True),
+        ("kube.store.store.Store.version", True),
         ("tests.nowhere", False),
         ("known_words", True),
         ("known_words()", True),
