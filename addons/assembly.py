@@ -32,10 +32,11 @@ from addons.router import Answerer, Router
 from addons.rules.events import event_of, send_event
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE, Problem, Rules
-from addons.settings import Settings, listener_modes, parse_server
+from addons.settings import Settings, listener_modes
 from addons.ui.admin import Admin
 from addons.ui.explain import explain
 from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving

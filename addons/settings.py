@@ -10,25 +10,11 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from addons.filters.inputs import HubAddress, family_of
+from addons.upstream.servers import Server, ServerOrder, parse_server
 
 Mode = Literal["edge", "cloud"]
-ServerOrder = Literal["round-robin", "priority"]
-
 DEAD_ADDRESS = "127.0.0.1:1"
 """Where mitmproxy would send a request that no addon routed: nobody listens there, so the client gets a 502."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One kube-apiserver, or a load balancer before some."""
-
-    scheme: Literal["http", "https"]
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +46,6 @@ class Settings:
     wait: int
     idle: int
     keep_days: int
-
-
-def parse_server(text: str) -> Server:
-    """`https://host[:port]`; ValueError otherwise. Paths are refused: Kubernetes clients could not be told of one."""
-    try:
-        parts = urlsplit(text.strip())
-        port = parts.port
-    except ValueError as error:
-        raise ValueError(f"server {text!r}: {error}") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"server {text!r} is not of the form https://host:port")
-    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"server {text!r} has more than scheme, host and port")
-    scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
-    return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80))
 
 
 def parse_settings(values: Mapping[str, Any]) -> Settings:

@@ -1,1 +1,4 @@
-"""The servers of the cloud: which are up, which one is chosen, and TLS towards them."""
+"""The servers of the cloud: their addresses, their health and the probes that watch it, and TLS towards them.
+
+No module here imports mitmproxy.
+"""

@@ -1,27 +1,27 @@
-"""Which servers are up: a table of states, moved by probes and by what live requests show. Pure."""
+"""Which servers are up: a table of conditions, moved by probes and by what live requests show. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from addons.settings import Server, ServerOrder
+from addons.upstream.servers import Server, ServerOrder
 
 ERRORS_IN_A_ROW = 2
-"""Answers of 5xx to probes before a server that answers them is down: a single one may be any request's bad luck."""
+"""Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""
 RECOVERY_SUCCESSES = 2
-"""Successes in a row before a server that was down is used again: a flapping link must not flap the node."""
+"""Successes in a row that bring a server up again: a link that flaps must not flap the node."""
 
 
 class Condition(StrEnum):
-    """What is known of a server."""
+    """What the hub knows of a server."""
 
     UNKNOWN = "unknown"
-    """Nothing yet; used, since waiting for a probe would slow each start."""
+    """No probe has returned yet. The server is used: waiting for a probe would slow each start."""
     UP = "up"
     DOWN = "down"
     RECOVERING = "recovering"
-    """Down, with a success that may be the first of enough."""
+    """Down, with fewer successes since than RECOVERY_SUCCESSES."""
 
 
 SUCCEEDED = {
@@ -35,13 +35,13 @@ SUCCEEDED = {
 
 @dataclass(slots=True)
 class ServerHealth:
-    """One server's condition, and the last reason it was down."""
+    """One server's condition, and why it was last down."""
 
     server: Server
     condition: Condition = Condition.UNKNOWN
     reason: str = ""
     heard: float = 0.0
-    """When the server last sent anything, in monotonic seconds."""
+    """When the server last sent a piece of an answer, in monotonic seconds."""
     _successes: int = 0
     _errors: int = 0
 
@@ -50,7 +50,7 @@ class ServerHealth:
         return self.condition in (Condition.UNKNOWN, Condition.UP)
 
     def succeeded(self) -> bool:
-        """Note a success; True when the server becomes usable by it."""
+        """Note a success; True when it makes the server usable."""
         was = self.usable
         self._successes += 1
         self._errors = 0
@@ -61,16 +61,16 @@ class ServerHealth:
 
     @property
     def doubtful(self) -> bool:
-        """Up, but its last answer to a probe was an error."""
+        """Whether the server is up although its last answer to a probe was an error."""
         return self.usable and self._errors > 0
 
     def erred(self, reason: str) -> bool:
-        """Note a 5xx to a probe; True when the server stops being usable by it."""
+        """Note an answer of 5xx to a probe; True when it makes the server unusable."""
         self._errors += 1
         return self.failed(reason) if self._errors >= ERRORS_IN_A_ROW or not self.usable else False
 
     def failed(self, reason: str) -> bool:
-        """Note a failure; True when the server stops being usable by it."""
+        """Note a failure; True when it makes the server unusable."""
         was = self.usable
         self._successes = 0
         self.condition, self.reason = Condition.DOWN, reason
@@ -79,7 +79,7 @@ class ServerHealth:
 
 @dataclass(slots=True)
 class Cloud:
-    """All servers, and the choice among those that are up."""
+    """The servers of the cloud, and the choice among those that are up."""
 
     servers: list[ServerHealth]
     order: ServerOrder
@@ -90,7 +90,7 @@ class Cloud:
         return any(each.usable for each in self.servers)
 
     def choose(self) -> Server | None:
-        """A usable server: the first as listed, or one after the other; None when all are down."""
+        """A usable server, by `order`: the first in the list, or each in turn. None when all are down."""
         usable = [each.server for each in self.servers if each.usable]
         if not usable:
             return None

@@ -1,4 +1,4 @@
-"""TLS towards the cloud: verified by the cluster's CA, with the hub's certificate or expressly without one."""
+"""TLS towards the cloud: verifies servers by the cluster's CA, and shows the hub's certificate where it is lent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kube.http.kubeconfig import Credentials
 
 
 class UpstreamTls:
-    """Makes OpenSSL connections; contexts are kept until the files that they were made of change."""
+    """Makes OpenSSL connections. A context is kept until the files that it was made of change."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -23,9 +23,9 @@ class UpstreamTls:
         return self._credentials.server_name
 
     def connection(self, server_name: str, *, lend_certificate: bool, alpn: list[bytes]) -> SSL.Connection:
-        """A connection object that is about to send its ClientHello; the server must prove to be `server_name`.
+        """A connection that is about to send its ClientHello. The handshake fails unless the server is `server_name`.
 
-        ValueError and OpenSSL.SSL.Error when the credentials cannot be used.
+        ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
         """
         ssl_conn = SSL.Connection(self._context(lend_certificate))
         if not self._credentials.insecure:
@@ -81,7 +81,7 @@ def _is_address(name: str) -> bool:
 
 
 def _expect_name(ssl_conn: SSL.Connection, name: str) -> None:
-    """pyOpenSSL has no call for the name check; mitmproxy makes it by the same two of OpenSSL's functions."""
+    """Have OpenSSL check the server's name. pyOpenSSL has no call for it; mitmproxy uses the same two functions."""
     library = SSL._lib  # type: ignore[attr-defined]  # see above
     parameters = library.SSL_get0_param(ssl_conn._ssl)
     if _is_address(name):

@@ -13,16 +13,16 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
-from addons.egress import Egress, ServerHost
+from addons.egress import Egress
 from addons.filters.chain import FILTERS
 from addons.offline.cached_responses import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
 from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import Route, RouteKind
-from addons.settings import parse_server
 from addons.telemetry import metrics
 from addons.upstream.health import Cloud, Condition, ServerHealth
+from addons.upstream.servers import ServerHost, parse_server
 from kube.http.client import Client
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
 from tests.addons.support.cutting import Cut
@@ -143,24 +143,6 @@ def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     flow = flow_of(caller=caller, headers=own)
     egress.requestheaders(flow)
     assert flow.request.headers.get("Authorization") == sent
-
-
-def test_hosts_of_different_lending_are_never_equal() -> None:
-    """mitmproxy uses a connection again for an equal address."""
-    hosts = [ServerHost(server, lending) for server in (A, B, PLAIN) for lending in Lending]
-    for one in hosts:
-        for other in hosts:
-            same = (one.server, one.lending) == (other.server, other.lending)
-            again = ServerHost(other.server, other.lending)
-            assert (one == again, one != again) == (same, not same)
-            assert ((one, 6443) == (again, 6443)) is same
-            assert (again in {one}) is same
-
-
-def test_a_host_is_no_plain_text_of_the_same_name() -> None:
-    host = ServerHost(A, Lending.OWN)
-    assert (host == "a", "a" == host, host != "a", "a" != host) == (False, False, True, True)  # noqa: SIM300 - both sides count
-    assert str.__str__(host) == "a"
 
 
 def test_the_request_carries_the_host_itself(egress: Egress) -> None:

@@ -32,8 +32,9 @@ from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
-from addons.settings import Settings, parse_server, parse_settings
+from addons.settings import Settings, parse_settings
 from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS

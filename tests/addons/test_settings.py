@@ -6,34 +6,11 @@ import pytest
 
 from addons.filters.inputs import HubAddress
 from addons.options import OPTIONS
-from addons.settings import DEAD_ADDRESS, Server, listener_modes, parse_server, parse_settings
+from addons.settings import DEAD_ADDRESS, listener_modes, parse_settings
 
 
 def values(**given: Any) -> dict[str, Any]:
     return {**{name: default for name, _, default, _ in OPTIONS}, "server": "https://cloud:6443", **given}
-
-
-@pytest.mark.parametrize(
-    ("text", "server"),
-    [
-        ("https://10.0.0.1:6443", Server("https", "10.0.0.1", 6443)),
-        ("https://cloud.example/", Server("https", "cloud.example", 443)),
-        ("http://127.0.0.1:8080", Server("http", "127.0.0.1", 8080)),
-        (" https://[fd00::1]:6443 ", Server("https", "fd00::1", 6443)),
-    ],
-)
-def test_servers(text: str, server: Server) -> None:
-    assert parse_server(text) == server
-    assert parse_server(str(server)) == server
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["cloud:6443", "ftp://cloud", "https://", "https://cloud:99999", "https://cloud/api", "https://u@cloud"],
-)
-def test_what_is_no_server(text: str) -> None:
-    with pytest.raises(ValueError, match="server"):
-        parse_server(text)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from addons.requests.caller import Caller
 from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
-from addons.settings import parse_server
 from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from addons.offline.offline_mode import Offline
 from addons.options import OPTIONS
-from addons.settings import parse_server, parse_settings
+from addons.settings import parse_settings
 from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse

@@ -15,9 +15,10 @@ from addons.assembly import _rules_list_watch
 from addons.filters.chain import FILTERS
 from addons.options import OPTIONS
 from addons.rules.in_force import RulesInForce
-from addons.settings import Settings, parse_server, parse_settings
+from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
 from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.offline_process import Process
 from tests.addons.support.samples import POD, SERVICES, config_map, service

@@ -1,0 +1,74 @@
+"""The servers of the cloud by address: parsed from the operator's text, and as mitmproxy's connections are keyed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from addons.requests.caller import Lending
+
+ServerOrder = Literal["round-robin", "priority"]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One kube-apiserver, or a load balancer before several."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+
+def parse_server(text: str) -> Server:
+    """The server of `https://host[:port]`; ValueError otherwise.
+
+    A path is refused, because Kubernetes clients of the hub could not be told of it.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"server {text!r}: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"server {text!r} is not of the form https://host:port")
+    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"server {text!r} has more than scheme, host and port")
+    scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
+    return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80))
+
+
+class ServerHost(str):
+    """A server's host name as the address of a connection of mitmproxy, with whose identity the connection carries.
+
+    mitmproxy uses a connection again for an equal address. kube-apiserver takes each request on a connection with the
+    hub's certificate for the hub's, so a request with a caller's own token must never travel on one: `lending` is part
+    of the address.
+    """
+
+    __slots__ = ("lending", "server")
+
+    def __new__(cls, server: Server, lending: Lending) -> ServerHost:
+        made = super().__new__(cls, server.host)
+        made.server, made.lending = server, lending
+        return made
+
+    server: Server
+    lending: Lending
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ServerHost)
+            and str.__eq__(self, other)
+            and (self.server, self.lending) == (other.server, other.lending)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.server, self.lending))

@@ -1,0 +1,52 @@
+"""Which texts name a server, and which connections mitmproxy may use again for one."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.requests.caller import Lending
+from addons.upstream.servers import Server, ServerHost, parse_server
+
+A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
+PLAIN = parse_server("http://a:6443")
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("https://10.0.0.1:6443", Server("https", "10.0.0.1", 6443)),
+        ("https://cloud.example/", Server("https", "cloud.example", 443)),
+        ("http://127.0.0.1:8080", Server("http", "127.0.0.1", 8080)),
+        (" https://[fd00::1]:6443 ", Server("https", "fd00::1", 6443)),
+    ],
+)
+def test_servers(text: str, server: Server) -> None:
+    assert parse_server(text) == server
+    assert parse_server(str(server)) == server
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cloud:6443", "ftp://cloud", "https://", "https://cloud:99999", "https://cloud/api", "https://u@cloud"],
+)
+def test_what_is_no_server(text: str) -> None:
+    with pytest.raises(ValueError, match="server"):
+        parse_server(text)
+
+
+def test_hosts_of_different_lending_are_never_equal() -> None:
+    """mitmproxy uses a connection again for an equal address."""
+    hosts = [ServerHost(server, lending) for server in (A, B, PLAIN) for lending in Lending]
+    for one in hosts:
+        for other in hosts:
+            same = (one.server, one.lending) == (other.server, other.lending)
+            again = ServerHost(other.server, other.lending)
+            assert (one == again, one != again) == (same, not same)
+            assert ((one, 6443) == (again, 6443)) is same
+            assert (again in {one}) is same
+
+
+def test_a_host_is_no_plain_text_of_the_same_name() -> None:
+    host = ServerHost(A, Lending.OWN)
+    assert (host == "a", "a" == host, host != "a", "a" != host) == (False, False, True, True)  # noqa: SIM300 - both sides count
+    assert str.__str__(host) == "a"
