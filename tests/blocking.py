@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = tuple(f"{ROOT / room}/" for room in ("kube", "addons", "controllers"))
 TESTS = (f"{ROOT / 'tests'}/", f"{ROOT / 'scripts'}/")
 OURS = (*PRODUCT, *TESTS)
+CALLS_OTHERS = f"{ROOT / 'addons'}/proxy/hook_dispatch.py"
+"""Calls the hooks of mitmproxy's addons, too: what those do is not ours."""
 
 WAITS = {
     "time.sleep": "sleeps",
@@ -118,7 +120,7 @@ def _waits(event: str, arguments: tuple[Any, ...]) -> bool:
 def _blame(event: str, frame: FrameType | None) -> None:
     """Note the nearest caller that is ours; of calls that nobody may make, also one that nobody of ours is behind."""
     callers = list(_callers(frame))
-    ours = next((each for each in callers if each.f_code.co_filename.startswith(OURS)), None)
+    ours = next(filter(_is_ours, callers), None)
     between = callers[: callers.index(ours)] if ours is not None else callers
     if any(each.f_globals.get("__name__", "").startswith(ELSEWHERE) for each in between):
         return
@@ -129,6 +131,11 @@ def _blame(event: str, frame: FrameType | None) -> None:
     if event in WAITS or alone:
         place = "".join(traceback.format_stack(ours or frame, limit=3))
         _found.append(f"{(WAITS | FILES)[event]} in a loop:\n{place}")
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith(OURS) and name != CALLS_OTHERS
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:

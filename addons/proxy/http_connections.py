@@ -1,4 +1,7 @@
-"""mitmproxy's HTTP connections for clients that stay for months: many streams, little memory, ends in good order."""
+"""mitmproxy's HTTP connections, changed for clients that stay for months.
+
+A client may have many streams, a connection forgets its ended streams, and a server's GOAWAY breaks off no stream.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
+from addons.proxy.patches import Patch
+
 if TYPE_CHECKING:
     from hyperframe.frame import Frame, GoAwayFrame
 
@@ -28,10 +33,10 @@ MAX_REMEMBERED = 1_000
 
 
 class LastingH2Connection(BufferedH2Connection):
-    """Lets a client have as many streams as it has watches (mitmproxy: 100), and takes a server's farewell for one.
+    """Allows a client a stream for each of its watches (mitmproxy: 100), and reads on after a GOAWAY without an error.
 
-    h2 itself would hear nothing more after a GOAWAY, though it says that streams which the server knows go on
-    (RFC 9113, 6.8). kube-apiserver sends one to share clients out (`--goaway-chance`), and when it is going to end.
+    h2 itself reads nothing after a GOAWAY, although streams up to its last id go on (RFC 9113, 6.8). kube-apiserver
+    sends GOAWAY to spread its clients over servers (`--goaway-chance`), and before it shuts down.
     """
 
     MAX_CLOSED_STREAMS = MAX_REMEMBERED
@@ -44,13 +49,13 @@ class LastingH2Connection(BufferedH2Connection):
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         if frame.error_code != ErrorCodes.NO_ERROR:
             return super()._receive_goaway_frame(frame)
-        farewell = ConnectionTerminated()
-        farewell.error_code, farewell.last_stream_id = ErrorCodes.NO_ERROR, frame.last_stream_id
-        return [], [farewell]
+        goaway = ConnectionTerminated()
+        goaway.error_code, goaway.last_stream_id = ErrorCodes.NO_ERROR, frame.last_stream_id
+        return [], [goaway]
 
 
 class LastingHttp2Client(Http2Client):
-    """An upstream connection whose server may say farewell: it takes no more streams, and ends with the last one."""
+    """An upstream connection that outlives its server's GOAWAY: it takes no new streams, and the open ones go on."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -58,17 +63,20 @@ class LastingHttp2Client(Http2Client):
 
     @property
     def limit(self) -> int | None:
-        """How many streams the server takes at once; None as long as it has not said."""
+        """How many streams the server takes at once; None until its SETTINGS arrive."""
         settled = self.provisional_max_concurrency is None
         return int(self.h2_conn.remote_settings.max_concurrent_streams) if settled else None
 
     @property
     def open_streams(self) -> int:
-        """Those that wait for room, too."""
+        """The open streams, and those that wait until the server has room."""
         return int(self.h2_conn.open_outbound_streams) + len(self.stream_queue)
 
     def forget(self, alive: Collection[int]) -> None:
-        """mitmproxy keeps for good which of a client's streams became which of the server's."""
+        """Drop the stream numbers of ended streams; mitmproxy maps the client's to the server's for good.
+
+        `alive` are the client's streams that go on.
+        """
         if len(self.our_stream_id) < 2 * MAX_REMEMBERED:
             return
         for theirs, ours in list(self.our_stream_id.items()):
@@ -76,8 +84,8 @@ class LastingHttp2Client(Http2Client):
                 del self.our_stream_id[theirs], self.their_stream_id[ours]
 
     def handle_h2_event(self, event: Event) -> layer.CommandGenerator[bool]:
-        farewell = isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR
-        if not farewell or self.stream_queue:
+        is_goaway = isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR
+        if not is_goaway or self.stream_queue:
             return (yield from super().handle_h2_event(event))
         self.is_leaving = True
         assert isinstance(event, ConnectionTerminated)
@@ -89,18 +97,40 @@ class LastingHttp2Client(Http2Client):
 
 
 class KeptHttp1Client(Http1Client):
-    """An upstream connection that goes on after a request of HTTP/2, as it does after one of HTTP/1.1."""
+    """An upstream connection that is kept after a request of HTTP/2, as it is after one of HTTP/1.1."""
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         yield from super().send(event)
-        if isinstance(event, RequestHeaders) and self.request is not None:
-            # By this mitmproxy decides whether the connection is done with the answer.
+        if isinstance(event, RequestHeaders) and self.request is not None and self.request.is_http2:
+            # mitmproxy closes the connection after an answer to a request of HTTP/2.
             self.request = self.request.copy()
             self.request.http_version = "HTTP/1.1"
 
 
-def install() -> None:
-    """Let mitmproxy make connections of these kinds."""
-    vars(_http2)["BufferedH2Connection"] = LastingH2Connection
-    vars(http_layers)["Http2Client"] = LastingHttp2Client
-    vars(http_layers)["Http1Client"] = KeptHttp1Client
+TESTS = "tests/addons/proxy/test_http_connections.py"
+PATCHES = (
+    Patch(
+        _http2,
+        "BufferedH2Connection",
+        LastingH2Connection,
+        "(config)",
+        "h2 reads nothing after a GOAWAY, and mitmproxy allows a client 100 streams",
+        f"{TESTS}::test_mitmproxys_own_connection_ends_all_streams_at_a_goaway",
+    ),
+    Patch(
+        http_layers,
+        "Http2Client",
+        LastingHttp2Client,
+        "(context)",
+        "mitmproxy ends all streams of a connection at a GOAWAY, and remembers the numbers of ended streams",
+        f"{TESTS}::test_mitmproxys_own_connection_ends_all_streams_at_a_goaway",
+    ),
+    Patch(
+        http_layers,
+        "Http1Client",
+        KeptHttp1Client,
+        "(context)",
+        "mitmproxy opens a connection for each request that came over HTTP/2",
+        f"{TESTS}::test_mitmproxys_own_connection_of_http1_is_for_one_request",
+    ),
+)

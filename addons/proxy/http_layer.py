@@ -1,8 +1,7 @@
-"""mitmproxy's HTTP layer for clients that stay connected for months, as every client-go that speaks HTTP/2 does.
+"""mitmproxy's HTTP layer, changed for clients that stay connected for months, as every client-go over HTTP/2 does.
 
-mitmproxy remembers each upstream connection of a client connection for good: one that failed would fail every later
-request, ended ones would pile up, and a request past a server's limit of streams would wait for one to end. To a server
-of HTTP/1.1 it would open a connection for each request of HTTP/2.
+mitmproxy keeps each upstream connection of a client connection for good: one that failed fails every later request,
+ended ones pile up, and a request beyond a server's limit of streams waits for another one to end.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ from mitmproxy.proxy.layers.http import (
 )
 
 from addons.proxy.http_connections import KeptHttp1Client, LastingHttp2Client
+from addons.proxy.patches import Patch
 
 MAX_STREAMS = 100
-"""Streams on a connection as long as no server has said how many it takes: kube-apiserver's default, as Go's."""
+"""Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
 
 
 class LastingHttpLayer(HttpLayer):
-    """Forgets upstream connections that ended, and opens another one where all there are have no room."""
+    """Drops upstream connections that ended, and opens another one when all others are full."""
 
     def __init__(self, context: Context, mode: HTTPMode) -> None:
         super().__init__(context, mode)
         self._limit = MAX_STREAMS
-        """What the last server said, for connections that are not that far."""
+        """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
         self._forget_ended()
@@ -54,7 +54,7 @@ class LastingHttpLayer(HttpLayer):
                     del self.connections[each]
 
     def _is_idle(self, conn: connection.Connection) -> bool:
-        """It speaks HTTP/1.1, and its last answer is whole."""
+        """Whether a connection of HTTP/1.1 waits for its next request."""
         if not conn.connected or conn in self.waiting_for_establishment:
             return False
         client = self.connections[conn].context.layers[-1]
@@ -74,13 +74,15 @@ class LastingHttpLayer(HttpLayer):
 
 
 def _has_ended(conn: connection.Connection) -> bool:
-    """No more will be heard of it: it could not be opened, or mitmproxy has told of its end."""
+    """Whether the connection could not be opened, or was closed and mitmproxy has processed its end."""
     if not isinstance(conn, connection.Server) or conn.connected:
         return False
     return conn.timestamp_end is not None or (conn.error is not None and conn.timestamp_tcp_setup is None)
 
 
-def install() -> None:
-    """Let mitmproxy make layers of this kind."""
-    vars(next_layer)["HttpLayer"] = LastingHttpLayer
-    vars(layers)["HttpLayer"] = LastingHttpLayer
+SHOWN_BY = "tests/addons/proxy/test_http_layer.py::test_a_server_that_comes_back_is_connected_to_again"
+WHY = "mitmproxy never connects again to a server that once refused a connection of this client"
+PATCHES = (
+    Patch(next_layer, "HttpLayer", LastingHttpLayer, "(context, mode)", WHY, SHOWN_BY),
+    Patch(layers, "HttpLayer", LastingHttpLayer, "(context, mode)", WHY, SHOWN_BY),
+)

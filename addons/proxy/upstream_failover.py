@@ -1,7 +1,7 @@
-"""Requests that outlive their server: where mitmproxy would answer 502, the request is sent anew, to the origin.
+"""Sends a request to the origin when its server fails, where mitmproxy would answer 502.
 
-mitmproxy has no hook that could do that, so the stream of a flow is extended where it gives up. A request that
-mitmproxy holds whole and whose answer has not begun to reach the client can be turned; the client sees one answer.
+mitmproxy has no hook for that, so the hub extends the stream of a flow at the point where mitmproxy gives up. This
+works for a request that mitmproxy holds whole, as long as the client has received nothing of an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
+from addons.proxy.patches import Patch
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class FailoverStream(HttpStream):
-    """A flow's stream that turns to the exchange's `rescue` once before it gives up."""
+    """A flow's stream that calls `RequestContext.rescue` once before it gives up."""
 
     _was_turned = False
 
@@ -35,7 +36,7 @@ class FailoverStream(HttpStream):
         if isinstance(event, ResponseProtocolError) and self._is_late:
             return
         if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
-            # As if the client had just ended its request.
+            # mitmproxy goes on as if the client had just ended its request.
             self.request_body_buf += self.flow.request.raw_content or b""
             self.response_body_buf.clear()
             self.client_state = self.state_consume_request_body
@@ -46,12 +47,12 @@ class FailoverStream(HttpStream):
 
     @property
     def _is_late(self) -> bool:
-        """The connection that was given up fails once more; the one in its place is well."""
+        """Whether the error is of the abandoned connection, while the one in its place works."""
         return self._was_turned and bool(self.flow.server_conn.state & ConnectionState.CAN_READ)
 
     @property
     def _is_whole(self) -> bool:
-        """The request is here in whole, and nothing of an answer has gone to the client."""
+        """Whether mitmproxy holds the whole request, and the client has received nothing of an answer."""
         waiting = (self.state_wait_for_response_headers, self.state_consume_response_body)
         return self.client_state == self.state_done and self.server_state in waiting
 
@@ -71,6 +72,13 @@ class FailoverStream(HttpStream):
         return True
 
 
-def install() -> None:
-    """Let mitmproxy make streams of this kind."""
-    vars(http_layers)["HttpStream"] = FailoverStream
+PATCHES = (
+    Patch(
+        http_layers,
+        "HttpStream",
+        FailoverStream,
+        "(context, stream_id)",
+        "mitmproxy answers 502 when a server fails, and no hook can replace that answer",
+        "tests/addons/proxy/test_upstream_failover.py::test_mitmproxys_own_stream_answers_502",
+    ),
+)

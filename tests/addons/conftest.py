@@ -6,11 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from mitmproxy.addons import next_layer
-from mitmproxy.proxy import layers
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http1, _http2
 
+from addons.connections import PATCHES
 from addons.offline.cached_responses import CachedResponses
 from tests.addons.support import lease_parts, replay_parts
 from tests.addons.support.cutting import Cut
@@ -34,24 +31,11 @@ async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubParts]:
         yield made
 
 
-CHANGED = (
-    (_http1, "make_error_response"),
-    (_http2, "format_error"),
-    (_http2, "BufferedH2Connection"),
-    (http_layers, "HttpStream"),
-    (http_layers, "Http1Client"),
-    (http_layers, "Http2Client"),
-    (layers, "HttpLayer"),
-    (next_layer, "HttpLayer"),
-)
-"""What the hub puts its own in place of."""
-
-
 @pytest.fixture
 def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub changes mitmproxy for the whole process; after the test it is as it was."""
-    for module, name in CHANGED:
-        monkeypatch.setattr(module, name, getattr(module, name))
+    """The hub patches mitmproxy for the whole process; after the test mitmproxy is as it was."""
+    for each in PATCHES:
+        monkeypatch.setattr(each.place, each.name, getattr(each.place, each.name))
 
 
 @pytest.fixture

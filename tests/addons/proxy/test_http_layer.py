@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from mitmproxy.addons import next_layer
-from mitmproxy.proxy import layers
 from mitmproxy.proxy.layers.http import HttpLayer
 
 from addons.proxy import http_connections, http_layer
-from addons.proxy.http_layer import LastingHttpLayer, install
+from addons.proxy.http_layer import LastingHttpLayer
+from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, known, watch
 from tests.addons.support.proxied import ANSWER, Http2Server, Raw
 
@@ -21,8 +20,7 @@ LIMIT = 10
 @pytest.fixture(autouse=True)
 def installed(restored: None) -> None:
     """For this test alone."""
-    http_connections.install()
-    install()
+    install((*http_connections.PATCHES, *http_layer.PATCHES))
 
 
 @pytest.mark.parametrize("layer_type", [LastingHttpLayer, HttpLayer])
@@ -97,7 +95,3 @@ async def test_more_than_a_connection_may_take_do_not_wait_for_the_same_one(
     async with server.serve(), connected(server) as (_, streams):
         await watch(streams, 3 * LIMIT)
         assert len(server.streams) == 3
-
-
-def test_mitmproxy_makes_layers_of_this_kind() -> None:
-    assert vars(next_layer)["HttpLayer"] is vars(layers)["HttpLayer"] is LastingHttpLayer

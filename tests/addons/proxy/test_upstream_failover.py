@@ -9,9 +9,11 @@ import pytest
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.test import taddons
 
-from addons.proxy.upstream_failover import FailoverStream, install
+from addons.proxy.patches import install
+from addons.proxy.upstream_failover import PATCHES
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
@@ -30,7 +32,7 @@ FAILED = metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue")
 
 @pytest.fixture
 def proxy(restored: None) -> Iterator[Proxy[Raw]]:
-    install()
+    install(PATCHES)
     with taddons.context(Proxyserver()) as context:
         yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
 
@@ -41,8 +43,12 @@ def parts(answer: bytes) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
-def test_mitmproxy_makes_streams_of_this_kind(proxy: Proxy[Raw]) -> None:
-    assert vars(http_layers)["HttpStream"] is FailoverStream
+async def test_mitmproxys_own_stream_answers_502(proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_layers, "HttpStream", HttpStream)
+    proxy.server.says = b""
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert not proxy.node.got
 
 
 async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) -> None:
