@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import blocking
+from tests.support import blocking
 
 # No example is timed: what a busy machine does to one says nothing of the code.
 settings.register_profile("edgehub", deadline=None, suppress_health_check=[HealthCheck.too_slow])

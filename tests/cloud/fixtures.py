@@ -16,7 +16,7 @@ from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
 """What hubs may read, shipped with the product."""
-REAL_TIMEOUT = 180
+REAL_TIMEOUT = 300
 """Seconds for a test with real processes, the start of the control plane included, on busy cores."""
 
 type OpenLink = Callable[[str, int], Link]

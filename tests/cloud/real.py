@@ -26,7 +26,7 @@ ADVERTISED = "198.51.100.1"
 """The server's address in the Endpoints of `default/kubernetes`, where kube-apiserver refuses loopback: a
 documentation address (RFC 5737), that nothing can reach by accident and that needs no route on this
 machine."""
-START_TIMEOUT = 60.0
+START_TIMEOUT = 120.0
 """Seconds to readiness, 4 on idle cores; many times that on busy ones."""
 READY_INTERVAL = 0.05
 """Seconds between two looks at /readyz, which offers nothing to wait on."""

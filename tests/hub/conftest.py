@@ -48,7 +48,13 @@ def outage(
     folder, kubeconfig = tmp_path_factory.mktemp("hub"), real_cloud.node_kubeconfig(node_name)
     with (
         Link(url.hostname, url.port) as link,
-        Hub(folder, f"https://{link.host}:{link.port}", node=node_name, kubeconfig=kubeconfig) as hub,
+        # So long that no answer can be had by waiting for rules or a first copy: see SLACK.
+        Hub(
+            *(folder, f"https://{link.host}:{link.port}"),
+            node=node_name,
+            kubeconfig=kubeconfig,
+            flags=("--wait", "60"),
+        ) as hub,
     ):
         yield Outage(hub, link)
 

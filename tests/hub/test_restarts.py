@@ -10,7 +10,7 @@ import pytest
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
@@ -57,7 +57,7 @@ async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
             assert sorted(each.name for each in events.seen) == ["", "s0", "s1", "s2"]
             await asyncio.to_thread(real_cloud.admin.delete, f"{path}/s1")
             link.carry()
-            await events.first("DELETED", "s1", 20)
+            await events.first("DELETED", "s1")
             assert not [each for each in events.seen if each.type == "MODIFIED"]
     finally:
         await asyncio.to_thread(hub.stop)
@@ -110,7 +110,7 @@ async def test_what_was_never_asked_for_is_not_known(linked: tuple[Hub, Link]) -
     await asyncio.to_thread(hub.start)
     try:
         link.refuse()
-        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 10)
+        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, SLACK)
         with pytest.raises(AssertionError, match="503"):
             await listed(hub.url, "/api/v1/persistentvolumes", component="kubelet", resourceVersion="0")
     finally:

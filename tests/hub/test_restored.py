@@ -32,7 +32,7 @@ async def test_every_watch_ends_with_410_and_lists_are_the_restored_ones(
             await cloud.stop()
             cloud.store.restore(backup)
             await cloud.start()
-            await events.until(lambda _: events.ended, 30)
+            await events.until(lambda _: events.ended)
             last = events.seen[-1]
             assert (last.type, last.object.fields.number("code")) == ("ERROR", 410)
         after = await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")

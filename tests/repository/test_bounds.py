@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.repository.pages import DOCS, Table, tables
+from tests.repository.support.pages import DOCS, Table, tables
 
 BOUND = re.compile(
     r"(?P<number>\d[\d,]*(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)[^()`\d]*\(`(?P<module>[\w.]+)\.(?P<name>[A-Z][A-Z_0-9]*)`\)"

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.repository.tree import (
+from tests.repository.support.tree import (
     EXAMPLES,
     ROOMS,
     ROOT,
@@ -206,8 +206,8 @@ def test_spans_of_a_document() -> None:
         ("tests/repository/nowhere.py::test_prose_is_found", False),
         ("tree.py", True),
         ("nowhere.py", False),
-        ("tests.repository.tree.known_words()", True),
-        ("tests.repository.tree.nothing", False),
+        ("tests.repository.support.tree.known_words()", True),
+        ("tests.repository.support.tree.nothing", False),
         ("tests.repository.test_documents.Mention.path", True),
         ("tests.repository.test_documents.Mention.nothing", False),
         ("kube.store.store.Store.advance()", True),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.repository.machine import Machine
+from tests.repository.support.machine import Machine
 
 QUICK_START = 0.1
-"""Seconds that a second start may spend on the environment."""
+"""Seconds of CPU that a second start may spend on the environment."""
 
 
 @pytest.fixture
@@ -33,16 +33,22 @@ def test_the_first_start_installs_and_the_second_does_nothing(machine: Machine) 
     assert machine.installed() == []
 
 
+def spent_by_children() -> float:
+    """Seconds of CPU of the programs that have ended so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_the_second_start_is_quick(machine: Machine) -> None:
     machine.install("python3.13")
     machine.start("hub")
 
     def seconds() -> float:
-        begin = time.perf_counter()
+        begin = spent_by_children()
         assert machine.start("hub").stderr == ""
-        return time.perf_counter() - begin
+        return spent_by_children() - begin
 
-    # The best of some: the machine may be busy with other things.
+    # The best of some: what else the machine does takes its caches.
     assert min(seconds() for _ in range(10)) < QUICK_START
 
 

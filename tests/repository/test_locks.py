@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.repository.tree import ROOT, label
+from tests.repository.support.tree import ROOT, label
 
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 ENTRY = re.compile(r"(?P<name>[a-z0-9.-]+)==[\w.!+]+(?: ; [^\\]+)? \\")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository.tree import label, modules, parse, room_modules
+from tests.repository.support.tree import label, modules, parse, room_modules
 
 LONGEST_MODULE = 400
 """Lines. What is longer has more than one concern."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository.pages import headings, links, pages, rows, tables_of
-from tests.repository.tree import ROOT
+from tests.repository.support.pages import headings, links, pages, rows, tables_of
+from tests.repository.support.tree import ROOT
 
 PAGE = Path("page.md")
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.repository.tree import files, label
+from tests.repository.support.tree import files, label
 
 # Spelled in pieces: this file is read by its own test.
 REGISTRIES = (

@@ -13,8 +13,8 @@ import pytest
 from addons import command
 from controllers import manager
 from scripts import bench_program, demo_program
-from tests.repository.pages import DOCS, FLAG, README, headings, links, pages
-from tests.repository.tree import label
+from tests.repository.support.pages import DOCS, FLAG, README, headings, links, pages
+from tests.repository.support.tree import label
 
 LINES = 150
 """At most, of the README: what a newcomer reads in five minutes."""

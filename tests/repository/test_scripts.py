@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository.tree import ROOT, files, label, scripts
+from tests.repository.support.tree import ROOT, files, label, scripts
 
 FOLDERS = {"scripts", ".ci"}
 BASH = tuple(path for path in files() if path.parent.name in FOLDERS and path.suffix == "")

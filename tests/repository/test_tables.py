@@ -18,9 +18,9 @@ from addons.options import OPTIONS
 from addons.telemetry import metrics
 from controllers.registry import CONTROLLERS
 from controllers.settings import parse_settings
-from tests.repository.pages import FLAG, pages, rows
+from tests.repository.support.pages import FLAG, pages, rows
+from tests.repository.support.tree import ROOMS, ROOT, label, parse, prose, room_modules
 from tests.repository.test_documents import texts
-from tests.repository.tree import ROOMS, ROOT, label, parse, prose, room_modules
 
 METRIC = re.compile(r"\bedgehub_\w*[a-z](?:\{(?P<labels>[^}…]*)\})?")
 QUALIFIED = re.compile(r"(?<![\w./:-])[a-z][\w-]*(?:\.[a-z][\w-]*)*\.io/\w[\w.-]*\w")

@@ -13,7 +13,7 @@ from addons.filters.servicetopology import ServiceTopology
 from addons.filters.topology import Order
 from addons.filters.verdict import Outcome, dropped, kept
 from kube.wire.encoding import Encoding
-from tests.addons.filters.samples import (
+from tests.addons.filters.support.samples import (
     Notes,
     Sample,
     World,

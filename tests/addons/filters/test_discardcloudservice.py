@@ -6,8 +6,8 @@ import pytest
 
 from addons.filters.discardcloudservice import DISCARD, SKIP_DISCARD, DiscardCloudService
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import Sample, World, endpoint_slice, service
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service
 
 
 def balancer(**annotations: str) -> Sample:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from addons.filters.endpoints import EndpointsInPool
 from addons.filters.inputs import POOL_LABEL
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import addresses_of, endpoint_slice, endpoints, pooled_world, subset
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import addresses_of, endpoint_slice, endpoints, pooled_world, subset
 
 WORLD = pooled_world({})
 MIXED = endpoints(

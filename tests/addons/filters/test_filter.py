@@ -16,8 +16,8 @@ from addons.filters.filter import (
 )
 from kube.requests.component import component_of
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import apply
-from tests.addons.filters.samples import Sample, World
+from tests.addons.filters.support.checks import apply
+from tests.addons.filters.support.samples import Sample, World
 
 EACH = pytest.mark.parametrize("filter_", FILTERS, ids=lambda filter_: filter_.name)
 KINDS = {

@@ -9,8 +9,15 @@ import pytest
 from addons.filters.forwardkubesvctraffic import ForwardKubeSvcTraffic
 from addons.filters.inputs import HubAddress
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import Sample, World, addresses_of, endpoint, endpoint_slice, endpoints
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import (
+    Sample,
+    World,
+    addresses_of,
+    endpoint,
+    endpoint_slice,
+    endpoints,
+)
 
 HTTPS = {"name": "https", "protocol": "TCP", "port": 6443}
 METRICS = {"name": "metrics", "protocol": "TCP", "port": 9}

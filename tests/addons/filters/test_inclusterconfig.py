@@ -6,8 +6,8 @@ import pytest
 
 from addons.filters.inclusterconfig import InClusterConfig
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import Sample, World, metadata, service
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import Sample, World, metadata, service
 
 CONFIG = """\
 apiVersion: kubeproxy.config.k8s.io/v1alpha1

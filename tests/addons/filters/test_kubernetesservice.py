@@ -14,7 +14,7 @@ from addons.filters.kubernetesservice import (
 )
 from addons.filters.verdict import ignore_note
 from kube.wire.encoding import Encoding
-from tests.addons.filters.samples import Notes, endpoint_slice, endpoints, service
+from tests.addons.filters.support.samples import Notes, endpoint_slice, endpoints, service
 
 PORTS = ({"name": "metrics", "port": 1}, {"name": "https", "port": 443}, {"name": "https", "port": 2})
 

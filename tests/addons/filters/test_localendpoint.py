@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from addons.filters.inputs import HubAddress
 from addons.filters.localendpoint import ADDRESS, PORT, LocalEndpoint, parse_local_endpoint
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import (
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import (
     Sample,
     World,
     addresses_of,

@@ -6,8 +6,8 @@ import pytest
 
 from addons.filters.localhealth import LocalHealth
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, named, reasons_of
-from tests.addons.filters.samples import (
+from tests.addons.filters.support.checks import Case, named, reasons_of
+from tests.addons.filters.support.samples import (
     World,
     addresses_of,
     endpoint,

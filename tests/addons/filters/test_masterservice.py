@@ -9,8 +9,8 @@ import pytest
 from addons.filters.inputs import HubAddress
 from addons.filters.masterservice import MasterService
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import Sample, World, endpoint_slice, service
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service
 
 PORTS = ({"name": "metrics", "port": 9}, {"name": "https", "port": 443, "protocol": "TCP"})
 V4, V6 = "169.254.2.1", "fd00::2:1"

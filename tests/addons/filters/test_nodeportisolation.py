@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from addons.filters.nodeportisolation import LISTEN, NodePortIsolation, may_listen
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import Sample, World, endpoint_slice, service
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service
 
 IN_P1 = World(pool="p1")
 

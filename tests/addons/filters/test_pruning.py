@@ -8,7 +8,7 @@ from addons.filters.pruning import prune, ready_nodes_of, service_of
 from addons.filters.topology import NodeRule
 from addons.filters.verdict import ignore_note
 from kube.wire.encoding import Encoding
-from tests.addons.filters.samples import (
+from tests.addons.filters.support.samples import (
     Notes,
     Sample,
     addresses_of,

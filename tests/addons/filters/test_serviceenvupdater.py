@@ -10,8 +10,8 @@ from addons.filters.inputs import HubAddress
 from addons.filters.serviceenvupdater import HOST, PORT, ServiceEnvUpdater
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Case, apply, named, reasons_of
-from tests.addons.filters.samples import Sample, World, metadata, service
+from tests.addons.filters.support.checks import Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import Sample, World, metadata, service
 
 Env = dict[str, str]
 

@@ -12,8 +12,8 @@ from addons.filters.inputs import POOL_LABEL
 from addons.filters.servicetopology import ServiceTopology
 from addons.filters.topology import Order
 from kube.wire.encoding import Encoding
-from tests.addons.filters.checks import Applied, Case, apply, named, reasons_of
-from tests.addons.filters.samples import (
+from tests.addons.filters.support.checks import Applied, Case, apply, named, reasons_of
+from tests.addons.filters.support.samples import (
     Sample,
     World,
     addresses_of,

@@ -21,7 +21,7 @@ from addons.filters.topology import (
     parse_topology,
     sharing_a_key,
 )
-from tests.addons.filters.samples import World, pooled_world
+from tests.addons.filters.support.samples import World, pooled_world
 
 OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
 

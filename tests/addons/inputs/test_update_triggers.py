@@ -10,7 +10,7 @@ from addons.inputs.update_triggers import TRIGGERS, is_only_triggered
 from kube.store.store import Item, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.addons.filters.samples import Sample, endpoint, endpoint_slice
+from tests.addons.filters.support.samples import Sample, endpoint, endpoint_slice
 
 FIRST = {TRIGGERS[0]: "1"}
 

@@ -26,9 +26,9 @@ from kube.store.view import Form, Scope, View
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.addons.filters.samples import Content, Sample, addresses_of
-from tests.addons.filters.samples import endpoint as endpoint_of
-from tests.addons.filters.samples import endpoint_slice as slice_of
+from tests.addons.filters.support.samples import Content, Sample, addresses_of
+from tests.addons.filters.support.samples import endpoint as endpoint_of
+from tests.addons.filters.support.samples import endpoint_slice as slice_of
 from tests.addons.support.hand_source import HandSource
 
 OWN = "n1"

@@ -14,8 +14,8 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
-WAIT = 10.0
-"""Seconds that a test waits for an event; it comes in milliseconds."""
+WAIT = 30.0
+"""Seconds that a test waits for an event; it comes in milliseconds, and on busy cores in some seconds."""
 
 
 @dataclass(frozen=True, slots=True)

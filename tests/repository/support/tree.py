@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 ROOMS = ("kube", "addons", "controllers")
-"""Packages of the product; `addons/filters` lies within the second."""
+"""Packages of the product."""
 
 EXAMPLES = ROOT / "tests" / "repository" / "test_documents.py"
 """Holds examples of names that exist nowhere; what it says proves nothing."""

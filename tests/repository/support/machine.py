@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.repository.tree import ROOT
+from tests.repository.support.tree import ROOT
 
 TOOLS = (
     "awk",

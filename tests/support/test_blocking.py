@@ -21,8 +21,8 @@ from mitmproxy.test import tflow
 
 from addons.certificates.serving_certificate import own_certificate
 from addons.proxy.fail_closed import guarded
-from tests import blocking
 from tests.cloud.ports import LOOPBACK
+from tests.support import blocking
 
 pytest_plugins = ["pytester"]
 
@@ -39,12 +39,6 @@ class Addon:
 
 def listener() -> socket.socket:
     return socket.create_server((LOOPBACK, 0))
-
-
-def compute() -> None:
-    begin = time.thread_time()
-    while time.thread_time() < begin + blocking.LIMIT * 1.1:
-        pass
 
 
 def connect() -> None:
@@ -69,7 +63,6 @@ def give_way() -> None:
 
 
 HOLDS: list[tuple[Callable[[], None], str]] = [
-    (compute, "s of CPU in one callback"),
     (sleep, "sleeps"),
     (connect, "connects and waits"),
     (resolve, "asks for an address"),
@@ -86,6 +79,35 @@ def test_what_holds_a_loop_is_found(hold: Callable[[], None], what: str) -> None
         asyncio.run(body())
     assert any(what in each for each in found), found
     assert all("test_blocking.py" in each for each in found), "the place is not told"
+
+
+COMPUTE = "while time.thread_time() < end: pass"
+"""Runs longer than the limit."""
+
+
+@pytest.mark.parametrize(
+    ("whose", "found"),
+    [(f"{blocking.PRODUCT[0]}x.py", True), ("a library", True), (f"{blocking.TESTS[0]}x.py", False)],
+)
+def test_computing_is_found_where_it_is_not_a_tests_own(whose: str, found: bool) -> None:
+    async def body() -> None:
+        end = time.thread_time() + blocking.LIMIT * 1.5
+        code = compile(COMPUTE, whose, "exec")
+        asyncio.get_running_loop().call_soon(exec, code, {"time": time, "end": end})
+        await asyncio.sleep(0)
+
+    with blocking.held() as told:
+        asyncio.run(body())
+    assert ["s of CPU in one callback" in each for each in told] == [True] * found
+
+
+def test_one_long_call_of_a_tests_task_is_the_tests() -> None:
+    async def body() -> None:
+        assert pow(3, 5 * 10**6) & 1  # no look at whose it is can happen within
+
+    with blocking.held() as told:
+        asyncio.run(body())
+    assert told == []
 
 
 def test_a_callback_that_nobody_of_ours_is_behind_is_found() -> None:

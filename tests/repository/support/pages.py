@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.repository.tree import ROOT, files
+from tests.repository.support.tree import ROOT, files
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"

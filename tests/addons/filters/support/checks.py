@@ -11,7 +11,7 @@ from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome, Verdict
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
-from tests.addons.filters.samples import Notes, Sample, World, decode_again, has_unknown
+from tests.addons.filters.support.samples import Notes, Sample, World, decode_again, has_unknown
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,34 @@
+"""Waits until a hub knows what the cloud holds: a watch tells what came before, and a test must not be ahead of it."""
+
+from __future__ import annotations
+
+import time
+
+from kube.json_type import Json
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import WAIT
+
+
+def caught_up(cloud: RealCloud, hub: Hub) -> None:
+    """Return when each source that the hub has open has seen the cloud's objects as they are now.
+
+    Objects that the cloud has deleted do not count: nothing in the cloud tells of their deletion.
+    """
+    wanted = {_key(each): _newest(cloud, each) for each in hub.sources()}
+    deadline = time.monotonic() + WAIT
+    while late := [each for each in hub.sources() if each["version"] < wanted.get(_key(each), 0)]:
+        assert time.monotonic() < deadline, late
+        time.sleep(0.02)
+
+
+def _newest(cloud: RealCloud, source: Json) -> int:
+    """The highest version of the objects that a source follows; 0 where it has none, or where the kind is not known."""
+    chosen = {name: source[name] for name in ("labelSelector", "fieldSelector") if source[name]}
+    answer = cloud.admin.request("GET", source["path"], query=chosen)
+    items = answer.json()["items"] if answer.status == 200 else []
+    return max((int(each["metadata"]["resourceVersion"]) for each in items), default=0)
+
+
+def _key(source: Json) -> tuple[str, ...]:
+    return tuple(source[name] for name in ("path", "labelSelector", "fieldSelector", "encoding"))

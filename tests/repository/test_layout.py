@@ -1,0 +1,115 @@
+"""Where things lie: what stands directly in `addons/`, how many a folder holds, where helpers are, one thing a name."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.repository.support.tree import ROOMS, ROOT, label, modules, parse, room_modules
+
+BESIDE_THE_ADDONS = frozenset({"hub", "options", "settings", "command"})
+"""Modules directly in `addons/` that are no addon: the list of addons, and what starts them."""
+
+MOST_ENTRIES = 13
+"""Modules, or sub-packages, of one package: what a reader takes in at a glance."""
+
+LARGE_PACKAGES = {"addons/filters": (17, "one filter a module")}
+"""Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink."""
+
+SHARED_NAMES = {
+    "Fields": "the fields of an object's message, and those of an HTTP/2 message's head",
+    "Inputs": "what a filter may ask, and what its recorder asks",
+    "Listener": "who hears of a store's changes, and a port of the hub",
+    "Scope": "the part of a store that a view shows, and how far a Service's topology reaches",
+    "Settings": "those of the hub, and those of the manager: two programs",
+}
+"""Name of more than one class: what they are. One that is no longer needed fails, so the table only shrinks."""
+
+HELPERS = frozenset({"support", "cloud", "fixtures", "wrong_clock"})
+"""Folders of `tests/` that hold helpers; their own tests lie beside them."""
+
+
+def listed_addons(hub: Path) -> set[str]:
+    """The modules directly in `addons/` that the list of addons imports."""
+    return {
+        node.module.partition(".")[2]
+        for node in ast.walk(parse(hub))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("addons.")
+    }
+
+
+def packages() -> dict[Path, tuple[int, int]]:
+    """Each package of the product: how many modules it holds, its `__init__` left out, and how many packages."""
+    folders = {path.parent for path in room_modules()}
+    return {
+        folder: (
+            sum(path.parent == folder and path.stem != "__init__" for path in room_modules()),
+            sum(other.parent == folder for other in folders),
+        )
+        for folder in folders
+    }
+
+
+def shared_names(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Each name of a class or of a type at the top of more than one module, with the modules."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        for node in parse(path).body:
+            match node:
+                case ast.ClassDef(name=str(name)) | ast.TypeAlias(name=ast.Name(id=name)):
+                    found[name].append(label(path))
+    return {name: where for name, where in found.items() if len(where) > 1}
+
+
+def test_only_addons_and_what_starts_them_stand_directly_in_addons() -> None:
+    here = {path.stem for path in (ROOT / "addons").glob("*.py")} - {"__init__"}
+    assert here - BESIDE_THE_ADDONS == listed_addons(ROOT / "addons" / "hub.py") - BESIDE_THE_ADDONS
+    assert here >= BESIDE_THE_ADDONS
+
+
+def test_no_package_holds_more_than_a_reader_takes_in() -> None:
+    large = {label(path): max(counts) for path, counts in packages().items() if max(counts) > MOST_ENTRIES}
+    assert large == {name: count for name, (count, _) in LARGE_PACKAGES.items()}
+
+
+def test_each_package_says_what_may_live_there() -> None:
+    silent = [
+        label(folder)
+        for folder in packages()
+        if not (folder / "__init__.py").exists() or not ast.get_docstring(parse(folder / "__init__.py"))
+    ]
+    assert not silent, "\n".join(sorted(silent))
+
+
+def test_no_two_classes_of_the_product_share_a_name() -> None:
+    shared = shared_names(room_modules())
+    assert set(shared) == set(SHARED_NAMES), shared
+
+
+def test_helpers_of_tests_lie_in_folders_of_their_own() -> None:
+    among = [
+        label(path)
+        for path in modules()
+        if path.is_relative_to(ROOT / "tests")
+        and not path.name.startswith("test_")
+        and path.stem not in {"__init__", "conftest"}
+        and HELPERS.isdisjoint(path.relative_to(ROOT).parts)
+    ]
+    assert not among, "\n".join(among)
+
+
+def test_the_order_of_all_rooms_is_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layered = {
+        container
+        for each in contracts
+        # Of a contract that is not exhaustive a room could be left out.
+        if each["type"] == "layers" and each.get("exhaustive")
+        for container in each["containers"]
+    }
+    assert layered >= set(ROOMS)
+    (cycles,) = (each for each in contracts if each["type"] == "acyclic_siblings")
+    assert set(cycles["ancestors"]) == set(ROOMS)
