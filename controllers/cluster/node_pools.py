@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from controllers.cluster.nodes import parse_address
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
@@ -28,6 +29,9 @@ class PoolScopedResource:
         return f"{self.group}/{self.version}/{self.resource}"
 
 
+SHAREABLE = frozenset({("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")})
+"""Group and resource of all that a pool may share. `hub-rbac.yaml` lets every node read exactly these, so that the
+editor of a NodePool can grant nothing to nodes."""
 DEFAULT_POOL_SCOPE = (
     PoolScopedResource("", "v1", "services"),
     PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
@@ -103,7 +107,7 @@ def read_pool(obj: Json) -> NodePool:
         strategy=text(spec.get("leaderElectionStrategy")) or "random",
         selector=texts(spec.get("leaderNodeLabelSelector")),
         replicas=max(1, number(spec.get("leaderReplicas"), 1)),
-        pool_scope=_read_shared(spec.get("poolScopeMetadata")),
+        pool_scope=_read_pool_scope(spec.get("poolScopeMetadata")),
         labels=texts(spec.get("labels")),
         annotations=texts(spec.get("annotations")),
         taints=tuple(objects(spec.get("taints"))),
@@ -111,15 +115,16 @@ def read_pool(obj: Json) -> NodePool:
         ready=number(status.get("readyNodeNum"), -1),
         unready=number(status.get("unreadyNodeNum"), -1),
         leaders=tuple(
-            Leader(text(each.get("nodeName")), text(each.get("address")))
+            Leader(text(each.get("nodeName")), address)
             for each in objects(status.get("leaderEndpoints"))
+            if (address := parse_address(text(each.get("address"))))
         ),
         leader_count=number(status.get("leaderNum")),
         conditions=tuple(objects(status.get("conditions"))),
     )
 
 
-def _read_shared(value: object) -> tuple[PoolScopedResource, ...]:
+def _read_pool_scope(value: object) -> tuple[PoolScopedResource, ...]:
     if not isinstance(value, list):
         return DEFAULT_POOL_SCOPE
     found = {
@@ -129,11 +134,10 @@ def _read_shared(value: object) -> tuple[PoolScopedResource, ...]:
     return tuple(sorted(each for each in found if _shareable(each)))
 
 
-def _shareable(shared: PoolScopedResource) -> bool:
-    """The schema refuses the rest; an object from before it may have it. Every node may list what is shared."""
-    parts = (shared.version, shared.resource)
-    clean = all(part and part.replace("-", "").replace(".", "").isalnum() for part in parts)
-    return clean and (shared.group, shared.resource) != ("", "secrets") and "*" not in shared.group
+def _shareable(entry: PoolScopedResource) -> bool:
+    """The schema refuses other entries; an object from before the schema may have them."""
+    version = entry.version.isascii() and entry.version.isalnum()
+    return version and (entry.group, entry.resource) in SHAREABLE
 
 
 NODEPOOLS = WatchedResource(NODEPOOL_TYPE, read_pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 
 from controllers.runtime.informer import WatchedResource
@@ -22,7 +23,7 @@ class Node:
     pool: str = ""
     ready: bool = False
     address: str = ""
-    """Its first InternalIP, "" without one."""
+    """Its first InternalIP in canonical form, "" without a valid one."""
     deleting: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -42,7 +43,7 @@ def read_node(obj: Json) -> Node:
             each.get("type") == "Ready" and each.get("status") == "True"
             for each in objects(status.get("conditions"))
         ),
-        address=text(internal[0].get("address")) if internal else "",
+        address=parse_address(text(internal[0].get("address"))) if internal else "",
         deleting="deletionTimestamp" in meta,
         labels=labels,
         annotations=texts(meta.get("annotations")),
@@ -51,7 +52,22 @@ def read_node(obj: Json) -> Node:
     )
 
 
-def _trim(obj: Json) -> Json:
+def parse_address(value: str) -> str:
+    """An IP address in its canonical form, "" for anything else. A kubelet writes the addresses of its own Node.
+
+    The ConfigMap of a pool joins nodes and addresses with commas and slashes. An IP address has neither. A zone, as in
+    "fe80::1%zone", may have both and is refused.
+    """
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        return ""
+    if "%" in value or address.is_unspecified or address.is_multicast:
+        return ""
+    return str(address)
+
+
+def _transform(obj: Json) -> Json:
     # A Node object is large because it lists all images; keep only the fields that `read_node` reads.
     meta, status = metadata(obj), mapping(obj.get("status"))
     kept = ("name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
@@ -72,6 +88,6 @@ def _trim(obj: Json) -> Json:
 NODES = WatchedResource(
     ResourceType("", "v1", "nodes"),
     read_node,
-    transform=_trim,
+    transform=_transform,
     indexers={"pool": lambda node: [node.pool] if node.pool else []},
 )

@@ -22,8 +22,34 @@ TOPOLOGY_KEYS = "topologyKeys"
 """The annotation by which hubs keep traffic among nodes with the same label value (document 004)."""
 APPLIED = "superedge.io/applied-fields"
 """The record: the Service annotation that lists which labels and spec fields come from the grid."""
+TEMPLATE_FIELDS = frozenset(
+    {
+        "clusterIP",
+        "externalTrafficPolicy",
+        "internalTrafficPolicy",
+        "ipFamilies",
+        "ipFamilyPolicy",
+        "ports",
+        "publishNotReadyAddresses",
+        "selector",
+        "sessionAffinity",
+        "sessionAffinityConfig",
+        "trafficDistribution",
+        "type",
+    }
+)
+"""The fields of a ServiceSpec that a template may set.
+
+The manager may write Services in all namespaces, and would lend this right to every editor of a grid. So a template
+cannot set what reaches beyond the pods that it selects (externalIPs, externalName, loadBalancer…), nor a field that
+Kubernetes adds later."""
+TEMPLATE_VALUES = {"type": ("ClusterIP", "NodePort"), "clusterIP": ("None",)}
+"""The only values that a template may set in these fields. A clusterIP of choice could be one that another Service is
+to have."""
+PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
+"""The fields of a ServicePort that a template may set: all of today."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
-"""Fields of a ServiceSpec of the source's time, which today's servers no longer know and drop."""
+"""Fields of a ServiceSpec at the time of document 004. Servers of today do not know them, so nobody misses them."""
 GROWN_LISTS = frozenset({"ipFamilies", "clusterIPs"})
 """Lists to which the server appends an entry for a second IP family."""
 
@@ -101,12 +127,31 @@ def _owner(grid: Grid) -> Json:
 
 
 def _spec(grid: Grid) -> Json:
-    """What the template says, without what says nothing."""
-    return {
-        name: value
+    """The fields of the template that may pass and are not empty."""
+    spec = {name: value for name, value in grid.template.items() if _passes(name, value) and _is_set(value)}
+    if "ports" in spec:
+        spec["ports"] = [
+            {name: value for name, value in port.items() if name in PORT_FIELDS}
+            for port in objects(spec["ports"])
+        ]
+    return spec
+
+
+def refused_fields(grid: Grid) -> list[str]:
+    """The fields that a template sets and that do not pass, sorted."""
+    return sorted(
+        name
         for name, value in grid.template.items()
-        if name not in GONE_FIELDS and value not in (None, "", [], {})
-    }
+        if name not in GONE_FIELDS and _is_set(value) and not _passes(name, value)
+    )
+
+
+def _passes(name: str, value: object) -> bool:
+    return name in TEMPLATE_FIELDS and (name not in TEMPLATE_VALUES or value in TEMPLATE_VALUES[name])
+
+
+def _is_set(value: object) -> bool:
+    return value not in (None, "", [], {}, False)
 
 
 def _parse_applied(note: str) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from controllers.cluster.node_pools import with_condition
 from controllers.cluster.service_grids import GRID_KIND, GRID_TYPE, SERVICEGRIDS, Grid
 from controllers.cluster.services import SERVICES, Service
-from controllers.grids.grid_service import new_service, service_patch
+from controllers.grids.grid_service import new_service, refused_fields, service_patch
 from controllers.runtime.controller import REFUSED, Context, Controller, own_key
 from kube.errors import StatusError
 from kube.json_type import Json
@@ -46,7 +46,13 @@ class ServiceGridController(Controller):
             raise
         if conflict:
             await self._context.events.warning(grid.reference, "NameConflict", conflict)
-        await self._report(grid, "NameConflict" if conflict else "", conflict)
+            await self._report(grid, "NameConflict", conflict)
+            return
+        message = f"service {grid.service_name} is as the grid says"
+        if refused := ", ".join(refused_fields(grid)):
+            message += f", without fields that a template cannot set: {refused}"
+            await self._context.events.warning(grid.reference, "FieldsRefused", message)
+        await self._report(grid, "", message)
 
     async def _sync(self, grid: Grid) -> str:
         """Create, change or adopt the Service; returns the conflict that prevents it, "" without one."""
@@ -81,7 +87,7 @@ class ServiceGridController(Controller):
             "status": "False" if reason else "True",
             "observedGeneration": grid.generation,
             "reason": reason or "ServiceReady",
-            "message": message or f"service {grid.service_name} is as the grid says",
+            "message": message,
         }
         conditions = with_condition(grid.conditions, READY, condition, datetime.now(UTC))
         if conditions == list(grid.conditions) and grid.observed == grid.generation:

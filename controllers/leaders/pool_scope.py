@@ -1,4 +1,4 @@
-"""Builds the ConfigMap that describes a pool to its hubs, and the two roles by which hubs may read. Pure."""
+"""Builds the ConfigMap that describes a pool to its hubs, and the Role by which hubs may read it. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from kube.json_type import Json
 
 CONFIG_LABEL = "openyurt.io/configmap-name"
 """The label by which hubs select the ConfigMap. The value is the ConfigMap's name."""
-POOL_SCOPE_ROLE = "edgehub:pool-scope"
 LEADER_HUBS_ROLE = "edgehub:leader-hubs"
 """`hub-rbac.yaml` binds it to all nodes."""
 LONGEST_LABEL = 63
@@ -39,23 +38,6 @@ def leader_config(pool: NodePool, namespace: str) -> Json:
             "interconnectivity": "true" if pool.interconnected else "false",
             "enable-leader-election": "true" if pool.elects else "false",
         },
-    }
-
-
-def pool_scope_role(pools: Iterable[NodePool]) -> Json:
-    """The ClusterRole of hubs: list and watch for every resource in the scope of some pool."""
-    by_group: dict[str, set[str]] = {}
-    for pool in pools:
-        for shared in pool.pool_scope:
-            by_group.setdefault(shared.group, set()).add(shared.resource)
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": POOL_SCOPE_ROLE},
-        "rules": [
-            {"apiGroups": [group], "resources": sorted(resources), "verbs": ["list", "watch"]}
-            for group, resources in sorted(by_group.items())
-        ],
     }
 
 

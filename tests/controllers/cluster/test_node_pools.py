@@ -46,7 +46,7 @@ def test_a_pool() -> None:
                 "leaderElectionStrategy": "mark",
                 "leaderNodeLabelSelector": {"big": "yes"},
                 "leaderReplicas": 2,
-                "poolScopeMetadata": [{"group": "", "version": "v1", "resource": "nodes"}],
+                "poolScopeMetadata": [{"group": "", "version": "v1", "resource": "endpoints"}],
             },
             "status": {
                 "nodes": ["a", "b"],
@@ -59,7 +59,7 @@ def test_a_pool() -> None:
     )
     assert pool.elects
     assert (pool.strategy, pool.selector, pool.replicas) == ("mark", {"big": "yes"}, 2)
-    assert pool.pool_scope == (PoolScopedResource("", "v1", "nodes"),)
+    assert pool.pool_scope == (PoolScopedResource("", "v1", "endpoints"),)
     assert (pool.nodes, pool.ready, pool.unready) == (("a", "b"), 1, 1)
     assert pool.leaders == (Leader("a", "10.0.0.1"),)
     assert pool.owner["uid"] == pool.reference.uid == "u"
@@ -76,18 +76,32 @@ def test_an_empty_pool_has_the_defaults() -> None:
     assert pool.ready == -1
 
 
-def test_what_would_open_too_much_is_not_shared() -> None:
+def test_only_the_allow_list_is_shared() -> None:
     entries = [
+        {"group": "", "version": "v1", "resource": "pods"},
+        {"group": "", "version": "v1", "resource": "configmaps"},
+        {"group": "", "version": "v1", "resource": "nodes"},
+        {"group": "discovery.k8s.io", "version": "v1", "resource": "services"},
+        {"group": "apps", "version": "v1", "resource": "endpoints"},
+        {"group": "", "version": "v1,/v1/secrets", "resource": "services"},
         {"group": "", "version": "v1", "resource": "secrets"},
         {"group": "", "version": "v1", "resource": "*"},
         {"group": "*", "version": "v1", "resource": "pods"},
         {"group": "", "version": "v1", "resource": "pods/exec"},
-        {"group": "", "version": "", "resource": "pods"},
-        {"group": "", "version": "v1", "resource": "pods"},
+        {"group": "", "version": "", "resource": "services"},
+        {"group": "", "version": "v1", "resource": "endpoints"},
         "garbage",
     ]
     pool = read_pool({"spec": {"poolScopeMetadata": entries}})
-    assert pool.pool_scope == (PoolScopedResource("", "v1", "pods"),)
+    assert pool.pool_scope == (PoolScopedResource("", "v1", "endpoints"),)
+
+
+def test_a_leader_without_an_ip_address_is_none() -> None:
+    """Whoever may write the status cannot put more than addresses into the ConfigMap of hubs."""
+    addresses = ["10.0.0.9,node-1/6.6.6.6", "10.0.0.1", "fe80::1%a,b/c", "", "FD00::0001"]
+    status = {"leaderEndpoints": [{"nodeName": "n", "address": each} for each in addresses]}
+    pool = read_pool({"metadata": {"name": "p"}, "status": status})
+    assert [each.address for each in pool.leaders] == ["10.0.0.1", "fd00::1"]
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.dictionaries(st.sampled_from(FIELDS), JSON))

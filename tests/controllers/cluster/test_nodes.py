@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from controllers.cluster.nodes import NODES, read_node
+from controllers.cluster.nodes import NODES, parse_address, read_node
 from kube.json_type import Json
 
 NODE: Json = {
@@ -37,6 +37,30 @@ def test_a_node() -> None:
     assert (node.annotations, node.version, node.deleting) == ({"x": "y"}, "7", False)
     assert node.taints == ({"key": "t", "effect": "NoSchedule"},)
     assert list(NODES.indexers["pool"](node)) == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("value", "address"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("FD00:0::1", "fd00::1"),
+        ("10.0.0.9,node-1/6.6.6.6", ""),
+        ("10.0.0.1 ", ""),
+        ("10.0.0.1/24", ""),
+        ("fe80::1%eth0", ""),
+        ("fe80::1%a,node-1/6.6.6.6", ""),
+        ("node-1", ""),
+        ("0.0.0.0", ""),
+        ("::", ""),
+        ("224.0.0.1", ""),
+        ("٣.3.3.3", ""),
+        ("", ""),
+    ],
+)
+def test_an_address_is_an_ip_address_or_nothing(value: str, address: str) -> None:
+    assert parse_address(value) == address
+    addresses = [{"type": "InternalIP", "address": value}]
+    assert read_node({"metadata": {"name": "n"}, "status": {"addresses": addresses}}).address == address
 
 
 def test_what_is_kept_reads_the_same() -> None:

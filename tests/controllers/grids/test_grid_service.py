@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from controllers.cluster.service_grids import Grid
-from controllers.grids.grid_service import APPLIED, GRID_KEY, key_label, new_service, service_patch
+from controllers.grids.grid_service import (
+    APPLIED,
+    GRID_KEY,
+    key_label,
+    new_service,
+    refused_fields,
+    service_patch,
+)
 from kube.json_type import Json
 
 GRID = Grid(
@@ -77,13 +84,56 @@ def test_a_list_that_the_server_extended_is_no_difference() -> None:
         ({"ports": [{"port": 80, "protocol": "TCP"}]}, {"ports": [{"port": 80, "protocol": "TCP"}]}),
         ({"type": "NodePort"}, {"type": "NodePort"}),
         ({"sessionAffinity": "ClientIP"}, {"sessionAffinity": "ClientIP"}),
-        ({"externalIPs": ["192.0.2.1"]}, {"externalIPs": ["192.0.2.1"]}),
     ],
 )
 def test_a_template_that_changed(new: dict[str, Any], expected: Json) -> None:
     patch = service_patch(with_template(**new), served(GRID))
     assert patch["spec"] == expected
     assert patch["metadata"]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("externalIPs", ["192.0.2.1"]),
+        ("externalName", "elsewhere.example"),
+        ("loadBalancerIP", "192.0.2.1"),
+        ("loadBalancerClass", "example.com/lb"),
+        ("loadBalancerSourceRanges", ["0.0.0.0/0"]),
+        ("allocateLoadBalancerNodePorts", True),
+        ("healthCheckNodePort", 30000),
+        ("type", "LoadBalancer"),
+        ("type", "ExternalName"),
+        ("clusterIP", "10.96.0.10"),
+        ("clusterIPs", ["10.96.0.10"]),
+        ("aFieldOfTomorrow", "x"),
+    ],
+)
+def test_a_template_cannot_set_what_reaches_beyond_its_pods(field: str, value: object) -> None:
+    grid = with_template(**{field: value})
+    assert field not in new_service(grid)["spec"]
+    assert service_patch(grid, served(GRID)) == {}
+    assert refused_fields(grid) == [field]
+
+
+def test_what_an_earlier_manager_passed_on_is_taken_back() -> None:
+    live = served(GRID, externalIPs=["192.0.2.1"])
+    live["metadata"]["annotations"][APPLIED] = '{"labels":[],"spec":["externalIPs","ports","selector"]}'
+    patch = service_patch(with_template(externalIPs=["192.0.2.1"]), live)
+    assert patch["spec"] == {"externalIPs": None}
+
+
+def test_a_port_has_known_fields_only() -> None:
+    grid = with_template(ports=[{"port": 80, "hostPort": 80}])
+    assert new_service(grid)["spec"]["ports"] == [{"port": 80}]
+
+
+@pytest.mark.parametrize("field", ["type", "clusterIP"])
+def test_headless_services_and_node_ports_pass(field: str) -> None:
+    value = {"type": "NodePort", "clusterIP": "None"}[field]
+    grid = with_template(**{field: value})
+    assert new_service(grid)["spec"][field] == value
+    assert refused_fields(grid) == []
 
 
 def test_a_field_that_the_template_drops_goes_back_to_the_default() -> None:

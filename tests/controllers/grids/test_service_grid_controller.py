@@ -153,6 +153,17 @@ def test_an_empty_key_and_a_refused_template_are_told(scene: Scene, manager: obj
     assert json.loads(annotations["topologyKeys"]) == ["topology.kubernetes.io/zone"]
 
 
+def test_a_template_field_that_does_not_pass_is_told(scene: Scene, manager: object) -> None:
+    name = scene.grid(externalIPs=["192.0.2.1"], type="LoadBalancer", loadBalancerIP="192.0.2.2")
+    ready(scene, name)
+    spec = scene.admin.get(f"{scene.services}/{name}-svc")["spec"]
+    assert spec["type"] == "ClusterIP"
+    assert not {"externalIPs", "loadBalancerIP"} & set(spec)
+    message = condition(scene.admin.get(f"{scene.grids}/{name}"), "Ready")["message"]
+    assert message.endswith("without fields that a template cannot set: externalIPs, loadBalancerIP, type")
+    assert "FieldsRefused" in scene.events(name, scene.namespace)
+
+
 @pytest.mark.timeout(240)
 def test_the_service_goes_with_its_grid(scene: Scene, manager: object) -> None:
     name = scene.grid()

@@ -24,9 +24,9 @@ def test_it_follows_leaders_and_shared_resources(scene: Scene, manager: object) 
     assert published["metadata"]["labels"] == {"openyurt.io/configmap-name": name}
     assert published["metadata"]["ownerReferences"][0]["name"] == pool
 
-    shared = [{"group": "", "version": "v1", "resource": "nodes"}]
+    shared = [{"group": "", "version": "v1", "resource": "endpoints"}]
     scene.admin.patch(f"{POOLS}/{pool}", {"spec": {"poolScopeMetadata": shared}})
-    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["pool-scoped-metadata"] == "/v1/nodes")
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["pool-scoped-metadata"] == "/v1/endpoints")
 
 
 def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager: object) -> None:
@@ -45,6 +45,18 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
     scene.admin.delete(f"{NODES}/{node}")
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [])
     assert [each.uri for each in scene.writes(mark) if name in each.uri] == []
+
+
+def test_a_kubelet_cannot_add_a_leader_by_its_address(scene: Scene, manager: object) -> None:
+    pool = scene.pool(interConnectivity=True, leaderReplicas=2)
+    victim, forger = scene.node(pool, address="10.0.3.1"), scene.node(pool, address="10.0.3.2")
+    name = f"leader-hub-{pool}"
+    both = f"{victim}/10.0.3.1,{forger}/10.0.3.2"
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == both)
+    kubelet = scene.cloud.client(scene.cloud.authority.issue_node(forger))
+    addresses = [{"type": "InternalIP", "address": f"10.0.3.2,{victim}/6.6.6.6"}]
+    kubelet.patch(f"{NODES}/{forger}/status", {"status": {"addresses": addresses}})
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == f"{victim}/10.0.3.1")
 
 
 @pytest.mark.parametrize(

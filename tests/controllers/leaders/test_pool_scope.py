@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.cluster.node_pools import Leader, NodePool, PoolScopedResource
-from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role, pool_scope_role
+from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role
 
 POOL = NodePool(
     "hangzhou",
@@ -53,20 +53,9 @@ def test_a_name_too_long_for_a_label_is_left_out() -> None:
     assert leader_config(NodePool("p" * 52), "ns")["metadata"]["labels"] != {}
 
 
-def test_the_cluster_role_is_the_union() -> None:
-    other = NodePool(
-        "q", pool_scope=(PoolScopedResource("", "v1", "nodes"), PoolScopedResource("", "v1", "services"))
-    )
-    assert pool_scope_role([POOL, other])["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["list", "watch"]},
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-    ]
-
-
 def test_without_pools_nothing_is_granted() -> None:
     # A rule about ConfigMaps without names would be one about all of them.
     assert leader_hubs_role([], "ns")["rules"] == []
-    assert pool_scope_role([])["rules"] == []
 
 
 def test_the_role_names_each_config_map() -> None:

@@ -74,7 +74,19 @@ def test_defaults(scene: Scene) -> None:
         ({"leaderElectionStrategy": "mark", "leaderNodeLabelSelector": {}}, "mark needs"),
         ({"leaderElectionStrategy": "loudest"}, "Unsupported value"),
         ({"leaderReplicas": 0}, "greater than or equal to 1"),
-        ({"poolScopeMetadata": [{"group": "", "version": "v1", "resource": "secrets"}]}, "never shared"),
+        (
+            {"poolScopeMetadata": [{"group": "", "version": "v1", "resource": "secrets"}]},
+            "a pool shares services",
+        ),
+        (
+            {"poolScopeMetadata": [{"group": "", "version": "v1", "resource": "pods"}]},
+            "a pool shares services",
+        ),
+        ({"poolScopeMetadata": [{"version": "v1", "resource": "configmaps"}]}, "a pool shares services"),
+        (
+            {"poolScopeMetadata": [{"group": "discovery.k8s.io", "version": "v1", "resource": "services"}]},
+            "a pool shares services",
+        ),
         ({"poolScopeMetadata": [{"group": "*", "version": "v1", "resource": "*"}]}, "should match"),
         ({"poolScopeMetadata": [{"group": ""}]}, "Required value"),
         ({"taints": [{"key": "a", "effect": "Sometimes"}]}, "Unsupported value"),

@@ -1,0 +1,93 @@
+"""What the manager's account cannot do, and what applying the manifests takes back from an earlier version."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.cloud.rest import RestClient
+from tests.controllers.conftest import MANIFESTS
+from tests.controllers.support.scene import CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
+
+pytestmark = [pytest.mark.real]
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
+EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+@pytest.fixture
+def account_client(scene: Scene) -> RestClient:
+    """A client with the manager's own identity."""
+    return scene.cloud.client(token=scene.cloud.token("kube-system", "edgehub-manager"))
+
+
+def patch(client: RestClient, path: str, body: dict[str, object]) -> int:
+    return client.request("PATCH", path, body=body, headers=MERGE).status
+
+
+def test_it_cannot_grant_hubs_anything(scene: Scene, account_client: RestClient) -> None:
+    for role in (f"{CLUSTER_ROLES}/edgehub:pool-scope", f"{CLUSTER_ROLES}/edgehub:hub"):
+        assert patch(account_client, role, {"rules": EVERYTHING}) == 403
+    role = scene.name("role")
+    assert account_client.request("POST", CLUSTER_ROLES, body={"metadata": {"name": role}}).status == 403
+    # The Role of ConfigMaps it may write, but not with rights that it does not have itself.
+    secrets = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+    scene.admin.request("POST", ROLES, body={"metadata": {"name": "edgehub:leader-hubs"}})
+    assert patch(account_client, f"{ROLES}/edgehub:leader-hubs", {"rules": secrets}) == 403
+
+
+def test_it_writes_no_config_map_but_those_of_pools(scene: Scene, account_client: RestClient) -> None:
+    foreign = "extension-apiserver-authentication"
+    scene.until(lambda: patch(account_client, f"{CONFIG_MAPS}/{foreign}", {"data": {"a": "b"}}) == 403)
+    name = scene.name("coredns")
+    assert account_client.request("POST", CONFIG_MAPS, body={"metadata": {"name": name}}).status == 403
+    own = scene.name("leader-hub-x")
+    assert account_client.request("POST", CONFIG_MAPS, body={"metadata": {"name": own}}).status == 201
+    assert patch(account_client, f"{CONFIG_MAPS}/{own}", {"data": {"a": "b"}}) == 200
+
+
+def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> None:
+    assert account_client.request("GET", "/api/v1/secrets").status == 403
+    assert account_client.request("GET", "/api/v1/namespaces/kube-system/secrets").status == 403
+    pods = "/api/v1/namespaces/kube-system/pods"
+    assert account_client.request("POST", pods, body={"metadata": {"name": "p"}}).status == 403
+    assert account_client.request("DELETE", f"{NODES}/any").status == 403
+
+
+def test_applying_the_manifests_takes_back_what_an_earlier_manager_granted(scene: Scene) -> None:
+    """That manager wrote the role by server-side apply, with whatever a NodePool asked for."""
+    role = f"{CLUSTER_ROLES}/edgehub:pool-scope"
+    scene.admin.delete(role)
+    jobs = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]}]
+    applied = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "edgehub:pool-scope"},
+        "rules": jobs,
+    }
+    answer = scene.admin.request(
+        "PATCH",
+        role,
+        query={"fieldManager": "edgehub-manager", "force": "true"},
+        body=applied,
+        headers={"Content-Type": "application/apply-patch+yaml"},
+    )
+    assert answer.status == 201
+    node = scene.cloud.client(scene.cloud.authority.issue_node("edge"))
+    scene.until(lambda: node.request("GET", "/apis/batch/v1/jobs").status == 200)
+    said = scene.cloud.apply(MANIFESTS / "manager-rbac.yaml")
+    assert "clusterrole.rbac.authorization.k8s.io/edgehub:pool-scope configured" in said
+    scene.until(lambda: node.request("GET", "/apis/batch/v1/jobs").status == 403)
+    shared = ["/api/v1/services", "/api/v1/endpoints", "/apis/discovery.k8s.io/v1/endpointslices"]
+    assert [node.request("GET", path).status for path in shared] == [200, 200, 200]
+    with pytest.raises(subprocess.CalledProcessError):
+        scene.cloud.kubectl(
+            "auth",
+            "can-i",
+            "escalate",
+            "clusterroles",
+            "--as",
+            "system:serviceaccount:kube-system:edgehub-manager",
+        )

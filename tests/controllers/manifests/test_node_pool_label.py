@@ -1,0 +1,94 @@
+"""A kubelet cannot choose the pool of its own Node, by any request that changes labels; others can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kube.json_type import Json
+from tests.cloud.rest import RestClient
+from tests.controllers.support.scene import CLUSTER_ROLES, NODES, POOL_LABEL, Scene
+
+pytestmark = [pytest.mark.real]
+
+MERGE = {"Content-Type": "application/merge-patch+json"}
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+@pytest.fixture
+def kubelet(scene: Scene) -> Iterator[tuple[str, RestClient]]:
+    """A Node in pool `own`, and a client with its kubelet's identity, once the policy is in force."""
+    node = scene.node("own")
+    client = scene.cloud.client(scene.cloud.authority.issue_node(node))
+    scene.until(lambda: label(client, f"{NODES}/{node}", "other") == 403)
+    yield node, client
+
+
+def label(client: RestClient, path: str, pool: str | None) -> int:
+    """The status of a request that sets the pool label or, by None, removes it."""
+    patch = {"metadata": {"labels": {POOL_LABEL: pool}}}
+    return client.request("PATCH", path, body=patch, headers=MERGE).status
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize("pool", ["other", "", None])
+def test_it_cannot_change_its_pool(
+    scene: Scene, kubelet: tuple[str, RestClient], pool: str | None, subresource: str
+) -> None:
+    node, client = kubelet
+    assert label(client, f"{NODES}/{node}{subresource}", pool) == 403
+    assert scene.admin.get(f"{NODES}/{node}")["metadata"]["labels"][POOL_LABEL] == "own"
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+def test_it_cannot_join_a_pool_from_none(scene: Scene, subresource: str) -> None:
+    node = scene.node()
+    client = scene.cloud.client(scene.cloud.authority.issue_node(node))
+    scene.until(lambda: label(client, f"{NODES}/{node}{subresource}", "other") == 403)
+    assert POOL_LABEL not in scene.admin.get(f"{NODES}/{node}")["metadata"].get("labels", {})
+
+
+def test_it_cannot_register_itself_into_a_pool(scene: Scene) -> None:
+    node = scene.name("node")
+    client = scene.cloud.client(scene.cloud.authority.issue_node(node))
+    body: Json = {"metadata": {"name": node, "labels": {POOL_LABEL: "other"}}}
+    refused = client.request("POST", NODES, body=body)
+    assert refused.status == 403
+    assert "may not set its own label" in refused.json()["message"]
+    body["metadata"]["labels"] = {"free": "x"}
+    assert client.request("POST", NODES, body=body).status == 201
+
+
+def test_what_a_kubelet_does_every_day_passes(kubelet: tuple[str, RestClient]) -> None:
+    node, client = kubelet
+    patch: Json = {"metadata": {"labels": {"free": "x", POOL_LABEL: "own"}, "annotations": {"a": "b"}}}
+    assert client.request("PATCH", f"{NODES}/{node}", body=patch, headers=MERGE).status == 200
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    assert client.request("PATCH", f"{NODES}/{node}/status", body=ready, headers=MERGE).status == 200
+
+
+def test_an_administrator_moves_a_node(scene: Scene, kubelet: tuple[str, RestClient]) -> None:
+    node, _ = kubelet
+    assert label(scene.admin, f"{NODES}/{node}", "other") == 200
+    assert label(scene.admin, f"{NODES}/{node}", None) == 200
+
+
+def test_the_verb_join_lets_a_node_into_that_pool_alone(
+    scene: Scene, kubelet: tuple[str, RestClient]
+) -> None:
+    node, client = kubelet
+    pool, role = scene.name("pool"), scene.name("role")
+    rule = {
+        "apiGroups": ["apps.openyurt.io"],
+        "resources": ["nodepools"],
+        "resourceNames": [pool],
+        "verbs": ["join"],
+    }
+    scene.admin.post(CLUSTER_ROLES, {"metadata": {"name": role}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}
+    scene.admin.post(BINDINGS, {"metadata": {"name": role}, "roleRef": reference, "subjects": [group]})
+    scene.until(lambda: label(client, f"{NODES}/{node}", pool) == 200)
+    assert label(client, f"{NODES}/{node}", "other") == 403
+    assert label(client, f"{NODES}/{node}", None) == 403
