@@ -66,7 +66,7 @@ class Manager:
     async def run_informers(self) -> None:
         """List and watch everything that the controllers read, until cancelled.
 
-        The initial lists run one after the other: nine long lists at once would double the process's memory for good.
+        The initial lists run one after the other: eight long lists at once would double the process's memory for good.
         """
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:

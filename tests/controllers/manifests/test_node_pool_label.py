@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from kube.json_type import Json
@@ -17,12 +15,12 @@ BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 @pytest.fixture
-def kubelet(scene: Scene) -> Iterator[tuple[str, RestClient]]:
+def kubelet(scene: Scene) -> tuple[str, RestClient]:
     """A Node in pool `own`, and a client with its kubelet's identity, once the policy is in force."""
     node = scene.node("own")
     client = scene.cloud.client(scene.cloud.authority.issue_node(node))
     scene.until(lambda: label(client, f"{NODES}/{node}", "other") == 403)
-    yield node, client
+    return node, client
 
 
 def label(client: RestClient, path: str, pool: str | None) -> int:
