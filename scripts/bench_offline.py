@@ -15,7 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from kube.disk.database import Batch, Disk
 from kube.disk.writer import DiskWriter
 from kube.requests.request_info import ResourceType
@@ -95,7 +95,7 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
     list_watch = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
     codec = codec_for(Encoding.PROTOBUF)
     disk = TimedDisk(folder)
-    copies = Copies(disk, DiskWriter())
+    copies = DiskCopies(disk, DiskWriter())
     await copies.open()
     store = Store()
     copies.copy("", list_watch, store)

@@ -1,1 +1,1 @@
-"""Certificates that the hub makes for its own listeners."""
+"""The certificates of the hub's own listeners."""

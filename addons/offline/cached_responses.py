@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from kube.disk.writer import PATIENCE
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
@@ -85,7 +85,7 @@ class IndexEntry:
 class CachedResponses:
     """The copies, by whose they are, what was asked and in which form."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, copies: DiskCopies) -> None:
         self._copies = copies
         self._index: OrderedDict[str, IndexEntry] = OrderedDict()
         self._bytes = 0

@@ -1,10 +1,12 @@
-"""Keeps sources on disk: each store's changes, in batches that wait a moment for more, and the copy at a start.
+"""Keeps sources on disk: writes each store's changes in batches, and fills the store from disk at a start.
 
 A batch is taken between two turns of the event loop. A store takes a list, and the events of one chunk, within one
-turn, so what is written is always what the cloud had at the version that is written with it. A crash loses the last
-moment's changes (LINGER and the write) and nothing else: the copy is of an earlier version, from which the reflector
-resumes its watch, so that the cloud tells them again. What is whole, a refusal and the last batch do not wait, nor
-does what the node itself made of an object: a client was promised that, and nobody would tell it again.
+turn, so a batch is always a state that the cloud had, written with its version in one transaction. A crash loses the
+changes of the last moment (LINGER and the write): the reflector resumes its watch from the version on disk, and the
+cloud sends those changes again.
+
+Whole lists, refusals, a source's last batch, and the node's own writes go to disk at once: the cloud would not send a
+write of the node again. Everything else waits LINGER, so that a burst of events is one transaction.
 """
 
 from __future__ import annotations
@@ -32,45 +34,45 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 MAX_PENDING = 10_000
-"""Changes of one source that wait for the disk; past them the source is written whole when the disk is back."""
+"""Changes of one source that wait for the disk. Beyond them the source is written whole when the disk is back."""
 LINGER = 0.25
-"""Seconds that a change waits for others, so that a burst is one transaction: each costs the disk a commit, and the
-clients some milliseconds of the interpreter, which the disk's thread holds meanwhile. Longer would save little (four
-transactions a second are few) and let a node that crashes without its cloud wake with an older state."""
+"""Seconds that a change waits for others. A transaction costs the disk a commit, and the clients some milliseconds in
+which the disk's thread holds the interpreter. Four transactions a second are few; a longer wait would let a node that
+crashes while its cloud is away start with an older state."""
 RETRY = 5.0
-"""Seconds until a failed write is tried again."""
+"""Seconds from a failed write to the next try."""
 ASKED_STEP = 3600
-"""Seconds by which the time of the last question on disk may be behind: each write of it costs the disk."""
+"""Seconds by which the time of a copy's last use may be outdated on disk: writing it costs a transaction."""
 
 logger = logging.getLogger(__name__)
 
 
-class Copies:
-    """The disk as sources see it."""
+class DiskCopies:
+    """All sources on disk, and the way to the disk for everything else that the hub keeps there."""
 
     def __init__(self, disk: Disk, writer: DiskWriter, clock: Callable[[], float] = time.time) -> None:
-        """`clock` is wall time, which outlives a restart and may be set: see `addons.offline.garbage`."""
+        """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
         self.disk = disk
         self.writer = writer
         self.clock = clock
-        self._copies: set[Copy] = set()
+        self._copies: set[DiskCopy] = set()
         self.on_loss: list[Callable[[], None]] = []
-        """Told when what was written is no more, because the store had to be set aside."""
+        """Called when the database had to be set aside, so that all that was written is lost."""
         self._lost = 0
         self._failing = False
 
     async def open(self) -> None:
-        """Find out what is kept; without a disk, or with a slow one, the hub goes on."""
+        """Read what is kept. The hub goes on where there is no disk, or where it takes longer than PATIENCE."""
         await self.ask(self.disk.open)
 
-    def copy(self, identity: str, list_watch: ListWatch, store: Store) -> Copy:
-        """The copy of a source's store, followed from now on."""
-        made = Copy(self, identity, list_watch, store)
+    def copy(self, identity: str, list_watch: ListWatch, store: Store) -> DiskCopy:
+        """The copy of a source's store, which follows the store from now on."""
+        made = DiskCopy(self, identity, list_watch, store)
         self._copies.add(made)
         return made
 
     def list_watches(self, identity: str) -> list[ListWatch]:
-        """The questions whose answers an identity has on disk."""
+        """The list-watches of which an identity has copies on disk."""
         metas = list(self.disk.metas.values())
         return [
             list_watch_of(meta)
@@ -78,11 +80,11 @@ class Copies:
             if meta.get("identity") == identity and "question" in meta and "refused" not in meta
         ]
 
-    def forget(self, copy: Copy) -> None:
+    def forget(self, copy: DiskCopy) -> None:
         self._copies.discard(copy)
 
     def close(self, table: str = "", values: Mapping[str, bytes | None] = MappingProxyType({})) -> None:
-        """Write what waits, and named values of a table, as far as the disk lets it be done in time."""
+        """Write what waits, and named values of a table, as far as the disk manages in CLOSE_TIMEOUT."""
         batches = [batch for copy in self._copies if (batch := copy.take()) is not None]
         works = [partial(self.disk.write, batch) for batch in batches]
         if values:
@@ -99,15 +101,15 @@ class Copies:
         self.writer.close(last)
 
     def running(self) -> set[str]:
-        """The names of the copies that are followed now."""
+        """The names of the copies whose sources run."""
         return {copy.name for copy in self._copies}
 
     def is_recent(self, asked: int) -> bool:
-        """Whether a time of a last question may stay on disk. One of the future is of a clock that was wrong."""
+        """Whether a time of last use on disk is recent enough. A time in the future is that of a wrong clock."""
         return 0 <= self.clock() - asked < ASKED_STEP
 
     async def ask[T](self, work: Callable[[], T]) -> T | None:
-        """As `guard`, for somebody who waits: None as well when the disk takes longer than PATIENCE."""
+        """As `guard`, for a client that waits: None as well when the disk takes longer than PATIENCE."""
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self.guard(work)
@@ -117,7 +119,7 @@ class Copies:
             return None
 
     async def guard[T](self, work: Callable[[], T]) -> T | None:
-        """The result of blocking work on the disk; None, counted and told once, when the disk failed."""
+        """The result of blocking work on the disk. None when the disk fails, which is counted, and logged once."""
         try:
             return await self.writer.do(work)
         except NotKept:
@@ -125,10 +127,10 @@ class Copies:
         except DiskError as error:
             metrics.CACHE_WRITE_ERRORS.inc()
             if not self._failing:
-                logger.error("the disk cannot be used, the hub goes on without: %s", error)
+                logger.error("the disk cannot be used, the hub goes on without it: %s", error)
             self._failing = True
         except Exception:
-            # A bug of ours: what was to be written is not, and must not be taken for written.
+            # A bug of the hub. The result None tells the caller that nothing was written.
             metrics.CACHE_WRITE_ERRORS.inc()
             logger.exception("work on the disk failed")
         finally:
@@ -136,7 +138,7 @@ class Copies:
         return None
 
     async def write(self, work: Callable[[], None]) -> bool:
-        """Whether blocking work that writes was done. That a disk can be read again says nothing of this."""
+        """Do blocking work that writes; False when it failed. Only a write proves that the disk works again."""
 
         def whole() -> bool:
             work()
@@ -156,7 +158,7 @@ class Copies:
                 tell()
 
     async def drop(self, names: Collection[str]) -> None:
-        """Keep these copies, which nobody follows, no longer."""
+        """Delete these copies, whose sources do not run."""
 
         def work() -> None:
             for name in names:
@@ -165,10 +167,10 @@ class Copies:
         await self.write(work)
 
 
-class Copy:
+class DiskCopy:
     """One source on disk. A listener of its store."""
 
-    def __init__(self, copies: Copies, identity: str, list_watch: ListWatch, store: Store) -> None:
+    def __init__(self, copies: DiskCopies, identity: str, list_watch: ListWatch, store: Store) -> None:
         self._copies = copies
         self._list_watch = list_watch
         self._identity = identity
@@ -178,20 +180,20 @@ class Copy:
         self._whole = True
         self._version = -1
         self._refused = 0
-        self._asked = int(copies.clock())
+        self._last_used = int(copies.clock())
         self._stamped = False
-        """The time of the last question is on disk, or near enough to what is."""
+        """Whether the time of last use on disk is recent enough."""
         self._closed = False
         self._amended = False
-        """What waits has something that the node itself made."""
+        """Whether a write of the node itself waits for the disk."""
         self._next: asyncio.Handle | None = None
-        """Begins the next batch."""
+        """The callback that begins the next batch."""
         self._is_writing = False
         self._writing: asyncio.Task[None] | None = None
         store.listen(self)
 
     def close(self) -> None:
-        """Follow the store no longer; what waits is written, once."""
+        """Stop following the store, and write what waits, once."""
         self._closed = True
         self._store.forget(self)
         self._changed()
@@ -202,7 +204,7 @@ class Copy:
         return StartFromDisk(self.restore, self._store, reflector, trusts, self._list_watch.path)
 
     async def restore(self) -> StatusError | None:
-        """Fill the store from disk if a copy is there; the refusal when the cloud had nothing of the kind."""
+        """Fill the store from the copy, if there is one. Returns the cloud's 404 where that was kept instead."""
         name, losses = self.name, self._copies.disk.lost
         read = await self._copies.guard(lambda: self._copies.disk.read(name))
         if read is None or self._store.complete:
@@ -229,26 +231,26 @@ class Copy:
         return None
 
     def lost(self) -> None:
-        """What was written is no more. A source that is quiet must not wait for its next change."""
+        """Write the source anew, now: what was written is lost, and a quiet source may have no change for long."""
         self._rewrite()
         self._changed()
 
     def use(self) -> None:
-        """Somebody asks, or still watches."""
-        if not self._copies.is_recent(self._asked):
-            self._asked, self._stamped = int(self._copies.clock()), False
+        """Note that a client lists or watches."""
+        if not self._copies.is_recent(self._last_used):
+            self._last_used, self._stamped = int(self._copies.clock()), False
         if not self._stamped:
             self._changed()
 
     def refused(self, refusal: StatusError) -> None:
-        """What the cloud no longer shows is kept no longer; that it has no such kind is remembered."""
+        """Delete what the cloud no longer shows (403), and remember that it has no such resource (404)."""
         if refusal.code in (403, 404):
             self._refused = refusal.code
             self._rewrite()
             self._changed()
 
     def changed(self, change: Change) -> None:
-        self._back()
+        self._end_refusal()
         if not self._whole:
             self._pending[change.key] = change.new.raw if change.new is not None else None
             if len(self._pending) > MAX_PENDING:
@@ -256,12 +258,12 @@ class Copy:
         if change.old is not None and change.new is not None and change.old.version == change.new.version:
             self._amended = True
             if not self._is_writing:
-                # Now: it must be on its way to the disk before the entry of the journal that follows it.
+                # At once: the copy must reach the disk before the journal's entry for the same write.
                 self._begin()
         self._changed()
 
     def advanced(self) -> None:
-        self._back()
+        self._end_refusal()
         self._changed()
 
     def restarted(self) -> None:
@@ -269,7 +271,7 @@ class Copy:
         self._changed()
 
     def take(self) -> Batch | None:
-        """What has changed since the last batch; None when nothing has."""
+        """The batch of all changes since the last one; None when there are none."""
         self._stop_waiting()
         if not self._waits:
             return None
@@ -287,7 +289,7 @@ class Copy:
 
     @property
     def _waits(self) -> bool:
-        """Whether there is something that was in no batch yet."""
+        """Whether a change waits that was in no batch yet."""
         if not self._refused and not self._store.complete:
             return False
         moved = self._store.version != self._version or bool(self._pending)
@@ -297,8 +299,8 @@ class Copy:
     def _is_urgent(self) -> bool:
         return self._whole or self._closed or self._amended
 
-    def _back(self) -> None:
-        """The cloud shows it again: nothing of it is on disk."""
+    def _end_refusal(self) -> None:
+        """The cloud shows the source again after a refusal. The disk has nothing of it, so write it whole."""
         if self._refused:
             self._refused = 0
             self._rewrite()
@@ -308,9 +310,9 @@ class Copy:
         self._pending.clear()
 
     def _changed(self) -> None:
-        """Write what waits: next, after the write that is under way, or once it has lingered.
+        """Schedule the next batch: after the running write, in the loop's next turn if urgent, or after LINGER.
 
-        Not at once, in the middle of what the store takes: mitmproxy's tasks begin where they are made.
+        A task would be too early: mitmproxy's loop starts tasks eagerly, in the middle of what the store takes.
         """
         if self._is_writing:
             return
@@ -340,14 +342,14 @@ class Copy:
             self._changed()
 
     async def _write_batches(self) -> None:
-        """One batch, and further ones as long as they may not linger."""
+        """Write one batch, and further ones while they are urgent."""
         while (batch := self.take()) is not None:
             if await self._written(batch):
                 if not self._is_urgent:
                     return
                 continue
             if self._closed:
-                return  # by now another copy of the same name may be followed, and this one would spoil it
+                return  # A new source of the same name may write its own copy by now.
             self._rewrite()
             await asyncio.sleep(RETRY)
 
@@ -363,7 +365,7 @@ class Copy:
         return {
             "identity": self._identity,
             "question": _described(self._list_watch),
-            "asked": self._asked,
+            "asked": self._last_used,
             "version": store.version,
             "apiVersion": store.api_version,
             "kind": store.kind,
@@ -372,7 +374,7 @@ class Copy:
 
 
 def list_watch_of(meta: Meta) -> ListWatch:
-    """The question that a source's meta describes."""
+    """The list-watch that a copy's meta describes."""
     group, version, resource, namespace, labels, fields, encoding, metadata_only = meta["question"]
     kind = ResourceType(group, version, resource)
     return ListWatch(kind, namespace, labels, fields, Encoding(encoding), metadata_only)
@@ -387,5 +389,5 @@ def _described(list_watch: ListWatch) -> list[str | bool]:
 
 
 def source_name(identity: str, list_watch: ListWatch) -> str:
-    """A name for a source on disk: the same for the same question of the same identity, and for no other."""
+    """The name of a source on disk: one for each identity and list-watch."""
     return hashlib.sha256(orjson.dumps([identity, *_described(list_watch)])).hexdigest()[:32]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import Copies, list_watch_of
+from addons.offline.copies import DiskCopies, list_watch_of
 from addons.telemetry import metrics
 from addons.views.source import Source
 from addons.views.sources import Sources
@@ -82,7 +82,7 @@ class Garbage:
 
     def __init__(
         self,
-        copies: Copies,
+        copies: DiskCopies,
         answers: CachedResponses,
         sources: Sources,
         node: str,

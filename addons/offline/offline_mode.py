@@ -1,4 +1,4 @@
-"""Puts together what lets the node do without the cloud: the disk, copies, journal and the node's lease."""
+"""Puts together the parts that let a node do without its cloud: disk, copies, journal and Lease."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from addons.offline.garbage import Garbage
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
@@ -30,16 +30,16 @@ from kube.http.client import Client
 
 
 class Offline:
-    """The parts, from `open` to `close`. `build` makes those that need the hub's other parts."""
+    """The parts. `open` reads the disk, `build` makes what needs the rest of the hub, `close` writes what waits."""
 
     def __init__(self, folder: Path) -> None:
-        self.copies = Copies(Disk(folder), DiskWriter())
+        self.copies = DiskCopies(Disk(folder), DiskWriter())
         self._answers = CachedResponses(self.copies)
         self._journal = Journal(self.copies)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Take up what an earlier process kept."""
+        """Read what an earlier process kept."""
         await self.copies.open()
         await self._answers.open()
         await self._journal.open()
@@ -54,7 +54,7 @@ class Offline:
         reviews: Reviews,
         sources: Sources,
     ) -> None:
-        """Start to work. `own` sends the hub's own requests, `relaying` those of others as they are."""
+        """Start the parts. `own` sends the hub's own requests, `relaying` passes on those of clients."""
         objects = OfflineReads(sources, settings.wait)
         status = StatusWrites(objects, self._answers, self._journal, own)
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
@@ -76,7 +76,7 @@ class Offline:
         return {RouteKind.CACHED_RELAY: self.backed, RouteKind.LOCAL: self._lease}
 
     def describe(self) -> dict[str, Any]:
-        """For people."""
+        """The state of the Lease and the journal, for the debug page."""
         return {"lease": self._lease.describe(), "journal": self._journal.describe()}
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""Answers reads from the node's sources when the cloud is gone: one object, or a list that is complete.
+"""Answers GETs and lists from the node's sources while the cloud is away.
 
-Nothing is made up: what no complete copy covers is not answered here.
+A list is answered only from a source that holds every object of it, and a 404 only where a source holds every object
+that could have the name.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.negotiation import METADATA_KIND, acceptable
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
-"""Fields that every object has: selectors of them can be applied to a wider copy."""
+"""Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
 
 
 class OfflineReads:
-    """Looks through the sources of one identity."""
+    """Reads from the sources that one identity has, running or on disk."""
 
     def __init__(self, sources: Sources, wait: float) -> None:
         self._sources = sources
         self._wait = wait
 
     async def answer(self, info: RequestInfo, accept: str | None, identity: str) -> web.Response | None:
-        """The answer to a get or list; None when the sources have none. StatusError 404 where absence is known."""
+        """The answer to a GET or list; None when no source has it. StatusError 404 where it is known to be absent."""
         if info.type is None or info.verb not in ("get", "list") or info.subresource:
             return None
         forms = {each.encoding: each.kind for each in reversed(acceptable(accept))}
@@ -59,7 +60,7 @@ class OfflineReads:
         return None
 
     async def find(self, identity: str, info: RequestInfo) -> list[Item]:
-        """Every whole copy of an object, from all sources that have it."""
+        """An object's item in each source that holds it whole."""
         found = []
         for list_watch in self._sources.list_watches(identity, info):
             source = await self._ready(identity, list_watch) if not list_watch.metadata_only else None
@@ -83,7 +84,7 @@ def _key(info: RequestInfo) -> Key:
 
 
 def _scope(list_watch: ListWatch, info: RequestInfo) -> Scope | None:
-    """What of a question's objects a list asks for; None when the question does not have all of them."""
+    """The part of a source's objects that a list asks for; None when the source does not hold all of them."""
     if list_watch.namespace not in ("", info.namespace):
         return None
     labels = parse_label_selector(info.options.label_selector)
@@ -97,7 +98,7 @@ def _scope(list_watch: ListWatch, info: RequestInfo) -> Scope | None:
 
 
 def _covers(list_watch: ListWatch, info: RequestInfo) -> bool:
-    """Whether an object that is not in the copy is known not to be there."""
+    """Whether an object that the source does not hold is known to be absent."""
     if list_watch.label_selector or list_watch.namespace not in ("", info.namespace):
         return False
     return list_watch.field_selector in ("", f"metadata.name={info.name}")

@@ -1,6 +1,6 @@
-"""How a source begins whose copy may be on disk: read it, let the cloud go on from there, then show it.
+"""Starts a source that may have a copy on disk: read the copy, let the reflector resume from it, then show the store.
 
-A slow disk is not waited for while the cloud answers, nor the other way round.
+The disk and the cloud are read at the same time, so that neither waits for the other where one is slow.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from kube.store.reflector import Reflector, State
 from kube.store.store import Store
 
 CONFIRM = 1.0
-"""Seconds that clients of a copy from disk wait for the cloud to go on from it; then they get it as it is."""
+"""Seconds that clients wait for the reflector to resume from the copy. Then they are served the copy as it is."""
 SETTLE = 0.1
-"""Seconds in which a cloud tells what happened since a version, once the watch from there is open."""
+"""Seconds from a resumed watch's answer to the events that happened since the copy's version."""
 
 
 class StartFromDisk:
-    """One beginning. While it is `pending` the store may not be shown."""
+    """The start of one source. While it is `pending` no client may see the store."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StartFromDisk:
         self._name = name
 
     async def run(self) -> None:
-        """Begin, then be the reflector until cancelled."""
+        """Start the source, then run its reflector until cancelled."""
         reflector = self._reflector
         reading = asyncio.create_task(self._read(), name=f"copy of {self._name}")
         reflecting: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class StartFromDisk:
                     reflector.relist()
                 await self._confirm()
             else:
-                await self._either(reading)
+                await self._first_of(reading)
             self.pending = False
             reflector.changed.notify()
             await reflecting
@@ -70,8 +70,8 @@ class StartFromDisk:
         if refusal is not None and not self._store.complete:
             self._reflector.remember_refusal(refusal)
 
-    async def _either(self, reading: asyncio.Task[None]) -> None:
-        """Return with the copy or with the cloud's answer, whichever comes first."""
+    async def _first_of(self, reading: asyncio.Task[None]) -> None:
+        """Return when the store has the copy or the cloud's list, whichever comes first."""
         while not reading.done() and not self._store.complete:
             moved = asyncio.ensure_future(self._store.next_update())
             try:
@@ -80,7 +80,7 @@ class StartFromDisk:
                 moved.cancel()
 
     async def _confirm(self) -> None:
-        """Wait until the cloud goes on from the copy, or is known not to."""
+        """Wait until the reflector has resumed from the copy, has listed instead, or has failed."""
         reflector = self._reflector
         try:
             async with asyncio.timeout(CONFIRM):

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from addons.offline.copies import RETRY, Copies
+from addons.offline.copies import RETRY, DiskCopies
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.disk.writer import PATIENCE
@@ -74,7 +74,7 @@ class EventEntry:
 class Journal:
     """The entries that wait for the cloud. `added` is notified when one comes."""
 
-    def __init__(self, copies: Copies, max_events: int = MAX_EVENTS) -> None:
+    def __init__(self, copies: DiskCopies, max_events: int = MAX_EVENTS) -> None:
         self._copies = copies
         self._max_events = max_events
         self.statuses: dict[str, StatusEntry] = {}

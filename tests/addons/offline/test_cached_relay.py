@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import MAX_BODY, CachedResponses
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import TABLE, Journal
@@ -78,7 +78,7 @@ class Node:
         self.session = aiohttp.ClientSession(auto_decompress=False)
         self.cloud = FakeCloud()
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
-        self.copies = Copies(Disk(folder / "cache"), DiskWriter())
+        self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter())
         self.sources = Sources(lambda _: self.cloud, lambda *_: None, 300, self.copies)
         reviews = Reviews(lambda _: self.cloud)
         objects, answers, journal = (

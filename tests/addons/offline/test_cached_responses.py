@@ -19,7 +19,7 @@ from addons.offline.cached_responses import (
     answer_name,
     is_too_large,
 )
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from kube.disk.database import Disk, open_cache
 from kube.disk.writer import DiskWriter
 from kube.wire.encoding import Encoding
@@ -30,14 +30,14 @@ NODE = "/api/v1/nodes/n"
 
 
 @pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
-    made = Copies(Disk(tmp_path / "cache"), DiskWriter())
+async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
+    made = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await made.open()
     yield made
     made.close()
 
 
-async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: Copies) -> None:
+async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
     before = CachedResponses(copies)
     before.keep("name", {"content-type": "text/plain", "date": "today"}, b"line\nline")
     await asyncio.gather(*before._tasks)
@@ -49,7 +49,7 @@ async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: Copies)
     assert await again.get("other") is None
 
 
-async def test_the_oldest_goes_first(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_goes_first(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_ANSWERS", 2)
     answers = CachedResponses(copies)
     answers.keep("a", {}, b"1")
@@ -59,7 +59,7 @@ async def test_the_oldest_goes_first(copies: Copies, monkeypatch: pytest.MonkeyP
     assert [name for name in "abc" if await answers.get(name) is not None] == ["a", "c"]
 
 
-async def test_bytes_are_bounded(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_BYTES", 10)
     monkeypatch.setattr("addons.offline.cached_responses.MAX_BODY", 8)
     answers = CachedResponses(copies)
@@ -88,7 +88,7 @@ def test_what_is_the_same_question(one: Question, other: Question, same: bool) -
     assert (answer_name(*one) == answer_name(*other)) is same
 
 
-async def settled(copies: Copies) -> None:
+async def settled(copies: DiskCopies) -> None:
     """Return when the disk has done what was begun: it does all in its order."""
     await asyncio.sleep(0)
     await copies.guard(lambda: None)
@@ -102,7 +102,7 @@ async def test_what_a_full_disk_did_not_take_is_written_when_it_passes_again(tmp
             raise OSError(28, "No space left on device")
         return open_cache(folder)
 
-    copies = Copies(Disk(tmp_path / "cache", opener), DiskWriter())
+    copies = DiskCopies(Disk(tmp_path / "cache", opener), DiskWriter())
     full[0] = True
     answers = CachedResponses(copies)
     await answers.open()
@@ -122,7 +122,7 @@ async def test_what_a_full_disk_did_not_take_is_written_when_it_passes_again(tmp
 
 async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_path: Path) -> None:
     now = [1_000_000.0]
-    copies = Copies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
+    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
 
     async def asked() -> int:
         await settled(copies)
@@ -146,7 +146,7 @@ async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_pat
     copies.close()
 
 
-async def test_answers_that_are_dropped_are_gone_from_disk(copies: Copies) -> None:
+async def test_answers_that_are_dropped_are_gone_from_disk(copies: DiskCopies) -> None:
     answers = CachedResponses(copies)
     answers.keep("name", {}, b"body")
     answers.keep("other", {}, b"body")
@@ -159,7 +159,7 @@ async def test_answers_that_are_dropped_are_gone_from_disk(copies: Copies) -> No
 
 
 async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
-    copies: Copies, tmp_path: Path
+    copies: DiskCopies, tmp_path: Path
 ) -> None:
     answers = CachedResponses(copies)
     answers.keep("name", {}, b"body")
@@ -227,7 +227,7 @@ def test_an_answer_says_itself_whether_it_is_too_large(length: str, large: bool)
     assert not is_too_large({})
 
 
-async def test_a_slow_disk_is_learnt_of_later(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = CachedResponses(copies)
     for name in ("old", "both"):
         answers.keep(name, {}, b"of before")

@@ -10,7 +10,7 @@ from pathlib import Path
 import diskcache
 import pytest
 
-from addons.offline.copies import Copies, source_name
+from addons.offline.copies import DiskCopies, source_name
 from kube.disk.database import Batch, Disk, DiskError, open_cache
 from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
@@ -23,12 +23,12 @@ from tests.addons.support.observed import until
 
 
 @pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
+async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
     async with copies_in(tmp_path / "cache") as made:
         yield made
 
 
-async def test_a_list_and_its_events_come_back(copies: Copies) -> None:
+async def test_a_list_and_its_events_come_back(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3), pod("b", 4)])
@@ -43,7 +43,7 @@ async def test_a_list_and_its_events_come_back(copies: Copies) -> None:
     assert (back.version, back.complete, back.kind) == (9, True, "Pod")
 
 
-async def test_what_changes_while_a_batch_is_written_is_in_the_next(copies: Copies) -> None:
+async def test_what_changes_while_a_batch_is_written_is_in_the_next(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 1, [])
@@ -56,7 +56,7 @@ async def test_what_changes_while_a_batch_is_written_is_in_the_next(copies: Copi
     assert shown(await restored(copies)) == shown(store)
 
 
-async def test_known_empty_is_not_unknown(copies: Copies) -> None:
+async def test_known_empty_is_not_unknown(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     assert not (await restored(copies)).complete
@@ -66,7 +66,7 @@ async def test_known_empty_is_not_unknown(copies: Copies) -> None:
     assert (back.complete, len(back), back.version) == (True, 0, 5)
 
 
-async def test_nobody_gets_another_identitys_copy(copies: Copies) -> None:
+async def test_nobody_gets_another_identitys_copy(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("alice", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -75,7 +75,7 @@ async def test_nobody_gets_another_identitys_copy(copies: Copies) -> None:
     assert (await restored(copies, "alice")).complete
 
 
-async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(copies: Copies) -> None:
+async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -90,7 +90,7 @@ async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(co
     assert not (await restored(copies)).complete
 
 
-async def test_versions_that_went_back_are_written_whole(copies: Copies) -> None:
+async def test_versions_that_went_back_are_written_whole(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 50, [pod("a", 30), pod("b", 31)])
@@ -112,7 +112,7 @@ async def test_a_disk_that_fails_is_counted_and_used_again(
             raise OSError(28, "No space left on device")
         return open_cache(folder)
 
-    copies = Copies(Disk(tmp_path / "cache", opener), DiskWriter())
+    copies = DiskCopies(Disk(tmp_path / "cache", opener), DiskWriter())
     await copies.open()
     store = Store()
     copy = copies.copy("", PODS, store)
@@ -127,13 +127,13 @@ async def test_a_disk_that_fails_is_counted_and_used_again(
 
 
 async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
-    copies = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await copies.open()
     store = Store()
     copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
     copies.close()
-    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()
     assert shown(await restored(again)) == {"a": 3}
     again.close()
@@ -143,7 +143,7 @@ async def test_named_values_are_written_at_the_end_too_before_what_is_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Disk(tmp_path / "cache")
-    copies = Copies(disk, DiskWriter())
+    copies = DiskCopies(disk, DiskWriter())
     await copies.open()
     await copies.guard(lambda: disk.put("t", {"gone": b"1", "stays": b"2"}))
     store = Store()
@@ -162,7 +162,7 @@ async def test_named_values_are_written_at_the_end_too_before_what_is_large(
     monkeypatch.setattr(disk, "write", noting("write", disk.write))
     copies.close("t", {"gone": None, "new": b"3"})
     assert order == ["put", "write"]
-    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()
     assert await again.guard(lambda: again.disk.values("t")) == {"stays": b"2", "new": b"3"}
     assert shown(await restored(again)) == {"a": 3}
@@ -173,7 +173,7 @@ async def test_values_that_cannot_be_written_at_the_end_do_not_keep_back_the_cop
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = Disk(tmp_path / "cache")
-    copies = Copies(disk, DiskWriter())
+    copies = DiskCopies(disk, DiskWriter())
     await copies.open()
     store = Store()
     copies.copy("", PODS, store)
@@ -185,7 +185,7 @@ async def test_values_that_cannot_be_written_at_the_end_do_not_keep_back_the_cop
     monkeypatch.setattr(disk, "put", full)
     copies.close("t", {"new": b"3"})
     assert "not written at the end" in caplog.text
-    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()
     assert shown(await restored(again)) == {"a": 3}
     again.close()
@@ -206,7 +206,7 @@ def test_names_differ_with_each_part_of_the_question() -> None:
     assert len(names) == 2 * len(list_watches)
 
 
-async def test_a_bug_in_a_write_loses_no_change(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_a_write_loses_no_change(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.copies.RETRY", 0.0)
     store = Store()
     copy = copies.copy("", PODS, store)
@@ -241,7 +241,7 @@ async def test_a_copy_that_is_followed_no_longer_is_not_written_over_its_success
             raise OSError(28, "No space left on device")
         return open_cache(folder)
 
-    copies = Copies(Disk(tmp_path / "cache", opener), DiskWriter())
+    copies = DiskCopies(Disk(tmp_path / "cache", opener), DiskWriter())
     old, new = Store(), Store()
     copy = copies.copy("", PODS, old)
     old.replace(CODEC, "v1", "Pod", 5, [pod("old", 3)])
@@ -258,7 +258,7 @@ async def test_a_copy_that_is_followed_no_longer_is_not_written_over_its_success
 
 async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None:
     now = [1_000_000.0]
-    copies = Copies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
+    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
     store = Store()
     copy = copies.copy("", PODS, store)
 
@@ -292,7 +292,7 @@ async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None
 
 
 async def test_who_waits_does_not_wait_for_a_slow_disk(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.copies.PATIENCE", 0.01)
     released = threading.Event()
@@ -302,7 +302,7 @@ async def test_who_waits_does_not_wait_for_a_slow_disk(
 
 
 async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
-    copies: Copies, tmp_path: Path
+    copies: DiskCopies, tmp_path: Path
 ) -> None:
     quiet = Store()
     copy = copies.copy("", PODS, quiet)

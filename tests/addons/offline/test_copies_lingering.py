@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.offline.copies import LINGER, Copies, Copy
+from addons.offline.copies import LINGER, DiskCopies, DiskCopy
 from kube.disk.database import Batch, Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import forbidden
@@ -18,7 +18,7 @@ from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, 
 
 
 @pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
+async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
     async with copies_in(tmp_path / "cache") as made:
         yield made
 
@@ -26,7 +26,7 @@ async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
 class Batches(list[Batch]):
     """What a disk is given to write."""
 
-    def __init__(self, copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self._write = copies.disk.write
         monkeypatch.setattr(copies.disk, "write", self._noted)
@@ -39,7 +39,7 @@ class Batches(list[Batch]):
         return [sorted(name for _, name in batch.puts) for batch in self]
 
 
-async def kept(copies: Copies) -> tuple[Copy, Store]:
+async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:
     """A copy that is on disk, of a store with one pod."""
     store = Store()
     copy = copies.copy("", PODS, store)
@@ -50,7 +50,7 @@ async def kept(copies: Copies) -> tuple[Copy, Store]:
 
 @pytest.mark.looptime
 async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, store = await kept(copies)
     batches = Batches(copies, monkeypatch)
@@ -71,7 +71,7 @@ async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
 
 @pytest.mark.looptime
 async def test_what_comes_while_a_batch_is_written_lingers_too(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, store = await kept(copies)
     goes_on = threading.Event()
@@ -95,7 +95,7 @@ async def test_what_comes_while_a_batch_is_written_lingers_too(
 @pytest.mark.looptime
 @pytest.mark.parametrize("event", ["restarted", "refused", "lost", "closed", "amended"])
 async def test_what_is_urgent_does_not_linger(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch, event: str
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     copy, store = await kept(copies)
     batches = Batches(copies, monkeypatch)
@@ -120,19 +120,19 @@ async def test_what_is_urgent_does_not_linger(
 
 
 async def test_what_lingers_is_written_at_the_end(tmp_path: Path) -> None:
-    copies = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     copy, store = await kept(copies)
     store.apply("ADDED", pod("b", 6))
     copies.close()
     assert copy._next is None
-    again = Copies(Disk(tmp_path / "cache"), DiskWriter())
+    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()
     assert shown(await restored(again)) == {"a": 3, "b": 6}
     again.close()
 
 
 async def test_no_batch_is_taken_in_the_middle_of_a_list(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under mitmproxy a task runs as far as it can where it is made."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
@@ -153,7 +153,7 @@ async def test_no_batch_is_taken_in_the_middle_of_a_list(
 
 @pytest.mark.parametrize("is_writing", [False, True])
 async def test_what_the_node_itself_made_is_written_before_what_follows_from_it(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch, is_writing: bool
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch, is_writing: bool
 ) -> None:
     """The journal promises a status to a client right after the object was made to show it."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)

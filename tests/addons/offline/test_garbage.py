@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import Copies, source_name
+from addons.offline.copies import DiskCopies, source_name
 from addons.offline.garbage import DAY, INTERVAL, Garbage, unmounted, unused
 from addons.telemetry import metrics
 from addons.views.sources import Sources
@@ -87,7 +87,7 @@ class Node:
 
     def __init__(self, client: Client, folder: Path) -> None:
         self.wall, self.uptime, self.up = 1_000_000.0, 0.0, True
-        self.copies = Copies(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)
+        self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)
         self.answers = CachedResponses(self.copies)
         self.sources = Sources(lambda _: client, lambda *_: None, 300, self.copies)
         self.garbage = Garbage(

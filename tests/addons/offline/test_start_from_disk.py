@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.http.client import Client
@@ -33,8 +33,8 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 
 
 @pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
-    made = Copies(Disk(tmp_path / "cache"), DiskWriter())
+async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
+    made = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await made.open()
     yield made
     made.close()
@@ -43,7 +43,7 @@ async def copies(tmp_path: Path) -> AsyncIterator[Copies]:
 class Beginning:
     """A source that begins."""
 
-    def __init__(self, client: Client, copies: Copies) -> None:
+    def __init__(self, client: Client, copies: DiskCopies) -> None:
         self.store = Store()
         self.reflector = Reflector(client, SERVICES, self.store)
         self.copy = copies.copy("", SERVICES, self.store)
@@ -75,7 +75,7 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def kept(cloud: ScriptableCloud, client: Client, copies: Copies) -> None:
+async def kept(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> None:
     """One service, in the cloud and on disk."""
     cloud.store.create(service("one"))
     first = Beginning(client, copies)
@@ -86,7 +86,7 @@ async def kept(cloud: ScriptableCloud, client: Client, copies: Copies) -> None:
 
 @pytest.mark.usefixtures("kept")
 async def test_the_cloud_goes_on_from_the_copy(
-    cloud: ScriptableCloud, client: Client, copies: Copies
+    cloud: ScriptableCloud, client: Client, copies: DiskCopies
 ) -> None:
     cloud.store.create(service("two"))
     again = Beginning(client, copies)
@@ -97,7 +97,7 @@ async def test_the_cloud_goes_on_from_the_copy(
 
 @pytest.mark.usefixtures("kept")
 async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
-    client: Client, copies: Copies, monkeypatch: pytest.MonkeyPatch
+    client: Client, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
     released = threading.Event()
@@ -114,7 +114,7 @@ async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
 
 @pytest.mark.usefixtures("kept")
 async def test_a_slow_disk_is_what_there_is_while_the_cloud_is_silent(
-    cloud: ScriptableCloud, client: Client, copies: Copies, monkeypatch: pytest.MonkeyPatch
+    cloud: ScriptableCloud, client: Client, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from addons.offline.copies import Copies, Copy
+from addons.offline.copies import DiskCopies, DiskCopy
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.requests.request_info import ResourceType
@@ -31,14 +31,14 @@ def shown(store: Store) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def copies_in(folder: Path) -> AsyncIterator[Copies]:
-    made = Copies(Disk(folder), DiskWriter())
+async def copies_in(folder: Path) -> AsyncIterator[DiskCopies]:
+    made = DiskCopies(Disk(folder), DiskWriter())
     await made.open()
     yield made
     made.close()
 
 
-async def settled(copy: Copy) -> None:
+async def settled(copy: DiskCopy) -> None:
     """Return when all is written; what lingers need not."""
     while copy._is_writing or copy._next is not None:
         if not copy._is_writing:
@@ -47,7 +47,7 @@ async def settled(copy: Copy) -> None:
         await copy._writing
 
 
-async def restored(copies: Copies, identity: str = "") -> Store:
+async def restored(copies: DiskCopies, identity: str = "") -> Store:
     store = Store()
     assert await copies.copy(identity, PODS, store).restore() is None
     return store

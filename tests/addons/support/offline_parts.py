@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import TABLE, Journal
 from kube.disk.database import Disk
@@ -64,8 +64,8 @@ def read(body: bytes, content_type: str = JSON) -> ApiObject:
 
 
 @asynccontextmanager
-async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Copies]:
-    made = Copies(disk or Disk(folder / "cache"), DiskWriter())
+async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[DiskCopies]:
+    made = DiskCopies(disk or Disk(folder / "cache"), DiskWriter())
     await made.open()
     try:
         yield made
@@ -78,7 +78,7 @@ async def journal_in(
     folder: Path, disk: Disk | None = None, max_events: int = 2000
 ) -> AsyncIterator[Journal]:
     """A journal with what an earlier one in the folder left, to the orderly end of its process."""
-    copies = Copies(disk or Disk(folder / "cache"), DiskWriter())
+    copies = DiskCopies(disk or Disk(folder / "cache"), DiskWriter())
     await copies.open()
     made = Journal(copies, max_events)
     await made.open()

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from addons.offline import copies as product
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.requests.request_info import ResourceType
@@ -55,7 +55,7 @@ def pod(name: str, version: int) -> bytes:
 async def storm(folder: Path) -> None:
     """Go on from what is on disk, for good."""
     product.LINGER = LINGER
-    copies = Copies(Disk(folder), DiskWriter())
+    copies = DiskCopies(Disk(folder), DiskWriter())
     await copies.open()
     store = Store()
     await copies.copy("", PODS, store).restore()

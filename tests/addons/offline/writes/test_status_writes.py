@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import Copies
+from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal, StatusEntry
 from addons.offline.writes.status_writes import StatusWrites, _name
@@ -60,7 +60,7 @@ class Away(Client):
 class World:
     """Reports on a node that may be in stores and among the kept answers."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, copies: DiskCopies) -> None:
         self.sources = Sources(lambda _: Away(), lambda *_: None, 300, is_up=lambda: False)
         self.answers = CachedResponses(copies)
         self.journal = Journal(copies)
