@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import statistics
 import time
@@ -106,10 +107,33 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
+    """Resident memory of one process now; with `VmHWM` the most that it ever was."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(which):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+def tree_megabytes(pid: int, which: str = "VmRSS") -> float:
+    """As `resident_megabytes`, of a process and all that it started, together."""
+    total = 0.0
+    for each in family(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            total += resident_megabytes(each, which)
+    return total
+
+
+def family(pid: int) -> set[int]:
+    """A process and its descendants."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found, news = {pid}, {pid}
+    while news:
+        news = {child for child, parent in parents.items() if parent in news} - found
+        found |= news
+    return found
 
 
 @asynccontextmanager

@@ -89,12 +89,20 @@ class Hub:
 
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
+        self.launch()
+        self.wait_until_ready("/readyz" if ready else "/healthz")
+
+    def launch(self) -> None:
+        """Start, and return at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
         command = [*self._inside, *started, *self._flags]
         self._process = Process("hub", command, self.folder, {"PYTHONPATH": str(ROOT), **self._env})
+
+    def wait_until_ready(self, path: str = "/readyz") -> None:
+        """Return when the admin port answers 200 to this path."""
         deadline = time.monotonic() + START_TIMEOUT
-        while not self._answers("/readyz" if ready else "/healthz"):
+        while not self._answers(path):
             if not self.process.running or time.monotonic() > deadline:
                 raise self.process.failure("did not become ready")
             time.sleep(0.02)
