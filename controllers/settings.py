@@ -10,7 +10,7 @@ from pathlib import Path
 WEBHOOK_PORT = 9443
 """Kept for webhooks to come."""
 UPDATE_TRIGGER = "openyurt.io/updateTrigger"
-"""The trigger annotation of document 000; OpenYurt itself has since renamed it to openyurt.io/update-trigger."""
+"""The trigger annotation of older releases of OpenYurt; newer ones call it openyurt.io/update-trigger."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def endpoint_slice(number: int, endpoints: int) -> Json:
 
 
 def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
-    """Make the cluster that DESIGN's table measures on."""
+    """Make the cluster that the bench measures on."""
 
     def make(number: int) -> None:
         cloud.admin.post(f"/api/v1/namespaces/{NAMESPACE}/services", service(number))

@@ -1,8 +1,7 @@
-"""Hides from the edge the Services that only the cloud can serve: load balancers and a few by name (document
-002).
+"""Hides from the edge the Services that only the cloud can serve: load balancers and a few by name, as YurtHub does.
 
 Needs nothing but the object. Drops, in this order of decision:
-1. any Service annotated svc.openyurt.io/discard "true" (the existing system's newer, opt-in annotation);
+1. any Service annotated svc.openyurt.io/discard "true" (OpenYurt's newer, opt-in annotation);
 2. not one annotated openyurt.io/skip-discard "true" or svc.openyurt.io/discard "false" (either generation's
   way to keep it);
 3. type LoadBalancer; 4. the named cloud-only Services.
@@ -21,7 +20,7 @@ DISCARD = "svc.openyurt.io/discard"
 SKIP_DISCARD = "openyurt.io/skip-discard"
 
 CLOUD_ONLY = frozenset({("kube-system", "x-tunnel-server-internal-svc")})
-"""The tunnel server's Service: its endpoints are reachable in the cloud only (document 002)."""
+"""The tunnel server's Service: its endpoints are reachable in the cloud only."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@ with.
 
 Needs: the Service of the same name (only that it exists), this node's pool and that pool's nodes. Changes:
 Endpoints, ready and not ready addresses; an address that names no node goes; an emptied object is still sent.
-When the Service, the pool of this node or the NodePool is missing, nothing is filtered (document 002).
+When the Service, the pool of this node or the NodePool is missing, nothing is filtered (as in YurtHub).
 
-No component is bound by default: the source binds it in the ConfigMap only. Releases of the existing hub
+No component is bound by default: YurtHub binds it in the ConfigMap only. Releases of YurtHub
 before its servicetopology read Endpoints bound nginx-ingress-controller, which now has servicetopology; the
 key `endpoints` or `filter_endpoints` of the rules ConfigMap binds it again.
 """

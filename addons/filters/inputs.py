@@ -12,7 +12,7 @@ IPV6 = "IPv6"
 `addressType`."""
 
 POOL_LABEL = "apps.openyurt.io/nodepool"
-"""The node label that says which node pool a node is in (document 002)."""
+"""The node label that says which node pool a node is in (OpenYurt)."""
 
 
 def family_of(address: str) -> str:

@@ -2,7 +2,7 @@
 rewrite).
 
 Needs: both annotations superedge.io/local-endpoint (an IP literal) and superedge.io/local-port (1 to 65535)
-on the object (document 004), or the hub's own option, which goes before them. Changes: all subsets become one
+on the object (SuperEdge), or the hub's own option, which goes before them. Changes: all subsets become one
 with that address and a TCP port https; all endpoints and ports of a slice likewise. The object is kept when
 neither is given, when an annotation cannot be read, or when the address is of another family than the
 object's: a slice has one family for good.

@@ -4,7 +4,7 @@ autonomy enhancement, with edge-health).
 Needs: the local health of each endpoint's node. Changes: EndpointSlices (v1, v1beta1) and Endpoints, of
 services with a topology and without, ready and not ready addresses alike; an emptied object is still sent.
 default/kubernetes is left alone. What the source does not name is kept, and so is an endpoint that names no
-node: unlike the source, which loses every endpoint made by hand as soon as it is switched on. While there is no
+node: unlike SuperEdge, which loses every endpoint made by hand as soon as it is switched on. While there is no
 word from the health source, or its last one is too old, nothing is filtered.
 
 Part of the chain only where the hub has option hub_local_health.

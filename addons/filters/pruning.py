@@ -41,7 +41,7 @@ def ready_nodes_of(obj: ApiObject) -> set[str]:
 
 def prune(obj: ApiObject, rule: NodeRule, note: Note) -> int:
     """Removes the endpoints that the rule does not allow, ready or not, and then the subsets that have no
-    address left (as document 002 does). The object stays, even emptied. Returns how many things went; 0 = not
+    address left (as YurtHub does). The object stays, even emptied. Returns how many things went; 0 = not
     a byte differs."""
     keeps = _keeper(obj, rule, note)
     if obj.kind == SLICE:

@@ -2,8 +2,8 @@
 containers.
 
 Needs: the hub's address. Changes: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in
-containers that have them; none is added and init containers stay as they are, as in the existing system. When
-the hub has no address, the pod is kept. The existing system also filters the answers to kubelet's PATCH of a
+containers that have them; none is added and init containers stay as they are, as in YurtHub. When
+the hub has no address, the pod is kept. YurtHub also filters the answers to kubelet's PATCH of a
 pod's status; here rules name reads only.
 """
 

@@ -5,7 +5,7 @@ node and of the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endp
 addresses alike; an endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to
 see it (openyurt#1028).
 
-When something is missing, as the sources do:
+When something is missing, as OpenYurt and SuperEdge do:
 - no service-name label, no Service, no annotation, a word or a JSON text that says nothing: nothing is
   filtered by it;
 - pool scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool

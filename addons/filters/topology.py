@@ -1,7 +1,7 @@
 """What a Service's topology annotations ask for, and which nodes satisfy it: pure, for all endpoint filters.
 
-Two systems left an annotation each: OpenYurt's `openyurt.io/topologyKeys` (documents 000 and 002), one plain
-word, and SuperEdge's `topologyKeys` (document 004), a JSON array of node label keys. Where a Service has
+Two systems left an annotation each: OpenYurt's `openyurt.io/topologyKeys`, one plain
+word, and SuperEdge's `topologyKeys`, a JSON array of node label keys. Where a Service has
 both, both must be satisfied.
 """
 
@@ -18,7 +18,7 @@ from addons.filters.inputs import POOL_LABEL, Inputs
 SCOPE_ANNOTATION = "openyurt.io/topologyKeys"
 KEYS_ANNOTATION = "topologyKeys"
 ANY_ENDPOINT = "*"
-"""The last resort in an ordered list of keys: any endpoint (document 004)."""
+"""The last resort in an ordered list of keys: any endpoint (SuperEdge)."""
 
 
 class Order(StrEnum):
@@ -40,7 +40,7 @@ class Scope(StrEnum):
 _SCOPES = {
     "kubernetes.io/hostname": Scope.NODE,
     "openyurt.io/nodepool": Scope.POOL,
-    "kubernetes.io/zone": Scope.POOL,  # document 002: an older word for the pool, not Kubernetes' zone label
+    "kubernetes.io/zone": Scope.POOL,  # OpenYurt's older word for the pool, not Kubernetes' zone label
 }
 
 
@@ -76,7 +76,7 @@ def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> 
 
 
 def _parse_keys(text: str) -> tuple[str, ...] | None:
-    """None if it is not a JSON array of strings. `null` and `[]` are the source's ways to say "no
+    """None if it is not a JSON array of strings. `null` and `[]` are SuperEdge's ways to say "no
     topology"."""
     try:
         keys = json.loads(text)

@@ -1,4 +1,4 @@
-"""Annotations that exist to make other hubs look again (document 000): here they are no news by themselves.
+"""Annotations that exist to make other hubs look again (OpenYurt): here they are no news by themselves.
 
 A controller in the cloud writes them to every slice whose filtering might have changed. This hub re-evaluates by
 itself what an input touches, so that a client of a filtered view is told only of what really differs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from kube.store.store import Item
 
 TRIGGERS = ("openyurt.io/updateTrigger", "openyurt.io/update-trigger")
-"""For Endpoints and slices, as document 000 and today's controllers spell it."""
+"""For Endpoints and slices, as older and newer controllers of OpenYurt spell it."""
 
 _NAMES = tuple(name.encode() for name in TRIGGERS)
 

@@ -1,7 +1,7 @@
 """The rules: which filters apply to which requests, and which components are cached.
 
 Read from the data of the ConfigMap `kube-system/yurt-hub-cfg`, in both formats that users have: keys
-`filter_<name>` (document 002) and bare `<name>` (the existing system since then). What it names is added to
+`filter_<name>` (YurtHub's first form) and bare `<name>` (its newer form). What it names is added to
 the built-in bindings.
 """
 
@@ -21,14 +21,14 @@ FILTER_PREFIX = "filter_"
 BASE_AGENTS = frozenset(
     {"kubelet", "kube-proxy", "flanneld", "coredns", "raven-agent-ds", "yurttunnel-agent", "yurthub", HUB}
 )
-"""Cached without any ConfigMap, as in the existing system."""
+"""Cached without any ConfigMap, as in YurtHub."""
 BASE_AGENT_PREFIX = "multiplexer-proxy-"
 """What another node's YurtHub calls itself where it reads shared resources, with the node's name behind."""
 
 OFF_IN_CLOUD_MODE = frozenset(
     {"discardcloudservice", "forwardkubesvctraffic", "serviceenvupdater", "localendpoint"}
 )
-"""Filters that can only do harm on a node in the cloud: the existing system's three, and the local rewrite,
+"""Filters that can only do harm on a node in the cloud: YurtHub's three, and the local rewrite,
 which SuperEdge leaves out on masters."""
 
 MAX_VALUE_BYTES = 256 * 1024

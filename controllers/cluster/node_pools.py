@@ -36,7 +36,7 @@ DEFAULT_POOL_SCOPE = (
     PoolScopedResource("", "v1", "services"),
     PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
 )
-"""The default of document 003."""
+"""OpenYurt's default."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

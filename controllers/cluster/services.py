@@ -10,11 +10,11 @@ from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 TOPOLOGY = "openyurt.io/topologyKeys"
-"""The annotation that limits traffic of a Service to a node or a pool (documents 000 and 002)."""
+"""The annotation that limits traffic of a Service to a node or a pool (OpenYurt)."""
 POOL_TOPOLOGIES = frozenset({"openyurt.io/nodepool", "kubernetes.io/zone"})
-"""The annotation's values that mean the node pool; the second is the older one (document 002)."""
+"""The annotation's values that mean the node pool; the second is the older one (OpenYurt)."""
 GRID_SELECTOR = "superedge.io/grid-selector"
-"""The label that names the ServiceGrid of a Service (document 004)."""
+"""The label that names the ServiceGrid of a Service (SuperEdge)."""
 
 
 @dataclass(frozen=True, slots=True)

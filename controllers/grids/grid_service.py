@@ -19,7 +19,7 @@ from kube.json_type import Json
 
 GRID_KEY = "superedge.io/grid-uniq-key"
 TOPOLOGY_KEYS = "topologyKeys"
-"""The annotation by which hubs keep traffic among nodes with the same label value (document 004)."""
+"""The annotation by which hubs keep traffic among nodes with the same label value (SuperEdge)."""
 APPLIED = "superedge.io/applied-fields"
 """The record: the Service annotation that lists which labels and spec fields come from the grid."""
 TEMPLATE_FIELDS = frozenset(
@@ -49,7 +49,7 @@ to have."""
 PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 """The fields of a ServicePort that a template may set: all of today."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
-"""Fields of a ServiceSpec at the time of document 004. Servers of today do not know them, so nobody misses them."""
+"""Fields of a ServiceSpec when SuperEdge was written. Servers of today do not know them, so nobody misses them."""
 GROWN_LISTS = frozenset({"ipFamilies", "clusterIPs"})
 """Lists to which the server appends an entry for a second IP family."""
 

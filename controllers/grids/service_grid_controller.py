@@ -1,4 +1,4 @@
-"""Keeps one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell (document 004)."""
+"""Keeps one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell (SuperEdge)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elects the leader hubs of each pool, and replaces a leader whose node fails or leaves (document 003)."""
+"""Elects the leader hubs of each pool, and replaces a leader whose node fails or leaves (OpenYurt)."""
 
 from __future__ import annotations
 

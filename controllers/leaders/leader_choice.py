@@ -1,4 +1,4 @@
-"""Chooses the leader hubs of a pool by the rules of document 003. Pure; the caller passes the random choice."""
+"""Chooses the leader hubs of a pool by OpenYurt's rules. Pure; the caller passes the random choice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controllers.cluster.nodes import Node
 from kube.json_type import Json
 
 LEADER_READY = "LeaderReady"
-"""The condition of document 003."""
+"""OpenYurt's condition."""
 
 type Choose = Callable[[list[Leader], int], list[Leader]]
 """Picks a number of the candidates: `random.sample`."""

@@ -1,4 +1,4 @@
-"""Decides which changes need a trigger, and for which endpoints, by the rules of document 000. Pure."""
+"""Decides which changes need a trigger, and for which endpoints, by OpenYurt's rules. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# Seconds between SIGTERM and SIGKILL: what DESIGN grants a hub; kube-apiserver and etcd need less.
+# Seconds between SIGTERM and SIGKILL: what a hub may take; kube-apiserver and etcd need less.
 GRACE = 5.0
 # Lines of output in an error message: a Go program's last words and the flags it complains about.
 TAIL = 30

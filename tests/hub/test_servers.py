@@ -20,7 +20,7 @@ from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import listed, watching
 
 NOTICE = 6.0
-"""Seconds in which DESIGN wants a black hole noticed."""
+"""Seconds in which the hub promises to notice a black hole."""
 EVENTS = "/api/v1/namespaces/default/events"
 SERVICES = "/api/v1/services"
 

@@ -261,7 +261,7 @@ def test_the_hubs_own_requests_are_relayed_whatever_they_ask(target: str, compon
 
 
 def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered_by_that_on_another_listener() -> None:
-    """It is whitelisted by document 002, so it is one of those that no rule can bind; but it is no hub."""
+    """YurtHub's whitelist has it, so it is one of those that no rule can bind; but it is no hub."""
     found = route(f"{PODS}?resourceVersion=0", "edgehub", listener=Listener.PLAIN)
     assert found.kind is RouteKind.VIEW
 

@@ -66,7 +66,7 @@ def test_entries_that_can_be_read(
         ("coredns/endpointslices#list watch", "verbs are one or more of"),
         ("coredns/endpointslices#LIST", "verbs are one or more of"),
         ("coredns/endpointslices#list#watch", "verbs are one or more of"),
-        # The other half of "component/resource#list,watch", which document 002 also shows.
+        # The other half of "component/resource#list,watch", which texts about YurtHub also show.
         ("watch", "this is a verb, not a component; verbs are separated by ';'"),
         ("list", "this is a verb"),
     ],

@@ -27,7 +27,7 @@ ACCOUNT = "system:serviceaccount:kube-system:edgehub-manager"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 TEMPLATE = {"selector": {"appGrid": "echo"}, "ports": [{"protocol": "TCP", "port": 80, "targetPort": 8080}]}
-"""Of the grids, document 004's."""
+"""Of the grids, SuperEdge's example."""
 
 _numbers = itertools.count(1)
 

@@ -50,7 +50,7 @@ class World:
                 self.slices[scene.slice(service, *nodes)] = (service, nodes)
 
     def change(self) -> set[str]:
-        """One change; the slices that it concerns by document 000."""
+        """One change; the slices that it concerns by OpenYurt's rules."""
         return self._retopologise() if self._chance.random() < 0.4 else self._move()
 
     def _retopologise(self) -> set[str]:

@@ -16,7 +16,7 @@ from tests.hub.support.process import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 NOTICE = 6.0
-"""Seconds in which DESIGN wants a black hole noticed."""
+"""Seconds in which the hub promises to notice a black hole."""
 STARTED = 60.0
 """Seconds that components may take on loaded cores; they need two."""
 
