@@ -16,8 +16,9 @@ from kube.errors import StatusError, not_found
 from kube.requests.request_info import RequestInfo
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.reflector import ListWatch
+from kube.store.scope import Scope
 from kube.store.store import Item, Key
-from kube.store.view import Form, Listing, Scope
+from kube.store.view import Form, Listing
 from kube.wire.encoded_objects import Encoded
 from kube.wire.negotiation import METADATA_KIND, acceptable
 

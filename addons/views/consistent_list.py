@@ -13,8 +13,8 @@ from addons.views.source import Source
 from kube.errors import timeout, unavailable
 from kube.http.client import Client, Unreachable
 from kube.requests.request_info import RequestInfo
+from kube.store.scope import Scope
 from kube.store.store import Item, Key
-from kube.store.view import Scope
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 

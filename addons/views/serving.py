@@ -23,8 +23,8 @@ from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.reflector import ListWatch
-from kube.store.store import Item
-from kube.store.view import Scope, View, Watcher
+from kube.store.scope import Scope
+from kube.store.view import View, Watcher
 from kube.wire.codec_base import in_pieces
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
 
@@ -123,15 +123,11 @@ class Serving:
             return 0
 
     async def _watch(self, view: View, info: RequestInfo, request: web.BaseRequest) -> web.StreamResponse:
-        """Nothing is awaited between the state that is sent and the watcher that goes on from there."""
-        state: list[Item] | None = None
-        tail: list[bytes] = []
+        """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent."""
         options = info.options
         try:
             if _wants_state(info):
-                state = view.snapshot()
-                watcher = view.watch(None, bookmarks=options.allow_bookmarks)
-                tail = [view.bookmark(initial_events_end=True)] if options.allow_bookmarks else []
+                watcher = view.watch_list(bookmarks=options.allow_bookmarks)
             else:
                 since = parse_version(options.resource_version) or None
                 watcher = view.watch(since, bookmarks=options.allow_bookmarks)
@@ -144,13 +140,8 @@ class Serving:
         metrics.WATCHERS.labels(resource).inc()
         try:
             await response.prepare(request)
-            if state is not None:
-                await _write(response, (view.frame("ADDED", item) for item in state))
-                await _write(response, tail)
-                state = None
-            ended_well = await _follow(watcher, response)
-            if options.allow_bookmarks and ended_well:
-                await response.write(view.bookmark())
+            await _write(response, watcher.initial_events())
+            await _follow(watcher, response)
         except ConnectionError:
             pass  # the client left while something was written to it
         finally:
@@ -168,15 +159,13 @@ def verb_of_view(rules: Rules, component: str, asked: ResourceType, verb: str) -
     return "watch" if rules.chain(*named, "list") == rules.chain(*named, "watch") else verb
 
 
-async def _follow(watcher: Watcher, response: web.StreamResponse) -> bool:
-    """Write events until the watch ends; whether it ended with the client up to date and no error."""
+async def _follow(watcher: Watcher, response: web.StreamResponse) -> None:
+    """Write events until the watch ends; an error is the last of them."""
     try:
         while frames := await watcher.frames():
             await _write(response, frames)
     except StatusError as error:
         await response.write(watcher.view.codec.encode_error(error))
-        return False
-    return not watcher.fell_behind
 
 
 async def _error_stream(view: View, error: StatusError, request: web.BaseRequest) -> web.StreamResponse:

@@ -20,8 +20,9 @@ from kube.errors import StatusError, unavailable
 from kube.http.client import Client, Unreachable
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.reflector import ListWatch, Malformed, Reflector
+from kube.store.scope import Scope
 from kube.store.store import Store
-from kube.store.view import Form, Scope, View
+from kube.store.view import Form, View
 
 REASONS = {Unreachable: "broken off", Malformed: "malformed", StatusError: "error"}
 """Of what stands between a source and the cloud, as a metric's label."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
 EVALUATED_AT_ONCE = 100
@@ -60,10 +61,7 @@ class ProjectedChange:
 class ProjectionListener(Protocol):
     """Told of what a projection shows, in the order of versions."""
 
-    def changed(self, step: ProjectedChange) -> None: ...
-    def settled(self) -> None:
-        """The store moved on, or the last step of one input's change was told."""
-
+    def changed(self, change: ProjectedChange) -> None: ...
     def restarted(self) -> None: ...
 
 
@@ -83,7 +81,7 @@ class Projection:
         self._pending: set[Key] = set()
         self._unevaluated: dict[Key, None] = {}
         """What is not judged yet since the store was listed."""
-        self._listeners: list[ProjectionListener] = []
+        self._listeners: ScopeIndex[ProjectionListener] = ScopeIndex()
         self.evaluations = 0
         self._evaluate_all()
         store.listen(self)
@@ -91,8 +89,9 @@ class Projection:
     def close(self) -> None:
         self.store.forget(self)
 
-    def listen(self, listener: ProjectionListener) -> None:
-        self._listeners.append(listener)
+    def listen(self, listener: ProjectionListener, scope: Scope = EVERYTHING) -> None:
+        """Notify a listener of the changes that may concern a scope, and maybe of others."""
+        self._listeners.add(listener, scope)
 
     def forget(self, listener: ProjectionListener) -> None:
         self._listeners.remove(listener)
@@ -151,8 +150,6 @@ class Projection:
             after = self._evaluate(item, before)
             if not _same(before, after):
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
-        if touched:
-            self._notify_settled()
 
     def changed(self, change: Change) -> None:
         """Take a change of the store. One that clients need not be told of still moves the version on."""
@@ -170,14 +167,13 @@ class Projection:
             after = self._evaluate(change.new, before)
             last = before.with_version(change.version) if after is None and before is not None else before
         if self._is_news(before, after, change):
-            self._notify_changed(ProjectedChange(change.version, change.key, before, after, last))
-        elif before is not after:
-            self._notify_settled()
+            self._notify_changed(
+                ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
+            )
 
     def advanced(self) -> None:
         if not self._was_complete:
             self._evaluate_all()
-        self._notify_settled()
 
     def restarted(self) -> None:
         self._overrides, self._reads, self._readers, self._pending = {}, {}, {}, set()
@@ -250,13 +246,9 @@ class Projection:
         else:
             self._reads.pop(key, None)
 
-    def _notify_changed(self, step: ProjectedChange) -> None:
-        for listener in self._listeners:
-            listener.changed(step)
-
-    def _notify_settled(self) -> None:
-        for listener in self._listeners:
-            listener.settled()
+    def _notify_changed(self, change: ProjectedChange) -> None:
+        for listener in self._listeners.concerned(change.key, (change.before, change.after)):
+            listener.changed(change)
 
 
 def _same(one: Item | None, other: Item | None) -> bool:

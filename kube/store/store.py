@@ -88,6 +88,8 @@ class Change:
     old: Item | None
     new: Item | None
     last: Item | None = None
+    is_local: bool = False
+    """The node made this change by itself: the object keeps the version that the cloud gave it."""
 
 
 class Listener(Protocol):
@@ -193,7 +195,7 @@ class Store:
         item = self._item(raw)
         old = self._items.get(item.key)
         if old is not None and old.version == item.version and old.raw != raw:
-            self._commit(Change(item.version, item.key, old, item))
+            self._commit(Change(item.version, item.key, old, item, is_local=True))
             self._pulse.notify()
 
     def advance(self, version: int) -> None:

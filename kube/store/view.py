@@ -1,7 +1,29 @@
-"""What one kind of client sees: a projection, narrowed by selectors and written in one form.
+"""A view: what one component sees of a source, as a list, a WatchList or a watch, as from kube-apiserver's watch cache.
 
-Lists, WatchLists and watches of a view come from the same state. Each event is serialised once; watchers read the
-view's history at their own pace. Semantics are those of kube-apiserver's watch cache.
+A view looks at a projection through a scope and writes objects in one form. It serialises each event once into its
+ring; watchers read the ring at their own pace.
+
+From which version may a client resume? A client resumes by a watch from the version that it has reached. The view
+must send every event that the client has not seen; it may repeat events. Versions are the cloud's resourceVersions.
+
+1. The ring orders events by (version, sequence). The cloud's events have sequence 0. The node causes events too: an
+   input of a filter changes, a rule changes, the node writes a status while the cloud is away. Such a local event
+   carries its object's old version, so the ring orders it after the view's present version, by sequence.
+2. A client that resumes at version V gets the local events at V again: the client may have seen V before them.
+3. A filtered view has no history before its first client. An earlier process, or another hub, may have given the
+   same version while the filters had other inputs. So the view refuses to resume (410) until it has answered a list
+   or a watch; history begins with that answer. Without filters, a version means one state, and history begins when
+   the view is made.
+4. The ring is bounded. When it drops an event, `View.oldest_resumable` rises; older versions get 410.
+5. A client may come with a version newer than the view's: the cloud, or another view of the same source, gave it.
+   The watcher skips the cloud's events up to that version. A local event ends the skipping: it may have been made of
+   an older state than the client has, which only the skipped events mend.
+6. A bookmark is made only by `Watcher`, when it has sent everything up to the version that the bookmark carries: the
+   view's version where the watcher has read the whole ring, or the version at which the watch was ended.
+7. A list may carry a version that the cloud confirmed for it, newer than the store's (`View.listing`). From then on
+   the view is at that version; the cloud's late events are ordered after it.
+8. When the cloud's versions go backwards (it was restored from a backup), every watch ends with 410 and the history
+   begins anew.
 """
 
 from __future__ import annotations
@@ -9,11 +31,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kube.errors import StatusError, expired
-from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.ring import Ring
+from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.wire.codec import Codec
 from kube.wire.codec_base import ListBody
@@ -24,12 +47,12 @@ RING_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of history kept per view: nodes with 1 GB of memory run several views."""
 
 TRIM_DELAY = 0.1
-"""Seconds until history over its bounds is dropped: every watcher that keeps up has taken a whole burst by then."""
+"""Seconds until history over its bounds is dropped: every watcher that keeps up has read a whole burst by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a list is of: objects at one version. It stays as it is, whatever the store takes meanwhile."""
+    """The objects of a list at one version. Later changes of the store do not reach it."""
 
     codec: Codec
     api_version: str
@@ -39,34 +62,16 @@ class Listing:
     form: Form
 
     def raws(self, items: Iterable[Item]) -> list[bytes]:
-        """Some of the items as they stand in the list; where only metadata was asked for, each must be parsed."""
+        """Some of the items as the list writes them; a metadata list parses each of them."""
         return [self.form.raw(self.codec, item) for item in items]
 
     def body(self, raws: Sequence[bytes]) -> ListBody:
-        """The body of all of them."""
+        """The body of the whole list, from what `raws` gave for all items."""
         return self.codec.encode_list(self.api_version, self.kind, self.version, raws)
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which objects of a source a client asked for."""
-
-    namespace: str
-    labels: LabelSelector
-    fields: FieldSelector
-
-    @property
-    def is_everything(self) -> bool:
-        return not self.namespace and self.labels.is_everything and self.fields.is_everything
-
-    def matches(self, item: Item) -> bool:
-        if self.namespace and item.key[0] != self.namespace:
-            return False
-        return self.labels.matches(item.labels) and self.fields.matches(item.field)
-
-
 class Form:
-    """How objects are written: whole, or as PartialObjectMetadata where the client asked for no more."""
+    """How a view writes objects: whole, or as PartialObjectMetadata."""
 
     def __init__(self, *, metadata_only: bool) -> None:
         self.metadata_only = metadata_only
@@ -83,8 +88,15 @@ class Form:
         return codec.metadata_only(item.raw) if self.metadata_only else item.raw
 
 
+class Place(NamedTuple):
+    """A position in a ring, and the version that a client has reached who was sent everything before it."""
+
+    position: int
+    version: int
+
+
 class View:
-    """One projection, scope and form, and the history of what its watchers were told."""
+    """One projection, scope and form, with the history of its events."""
 
     def __init__(self, projection: Projection, scope: Scope, form: Form) -> None:
         self.scope = scope
@@ -92,15 +104,14 @@ class View:
         self.watchers: set[Watcher] = set()
         self._projection = projection
         self._everything = scope.is_everything
-        version = projection.store.version
-        # A client of an earlier process may hold this very version, and have seen it through other inputs: until
-        # this view has told anybody its state, nobody can go on from there.
-        self._ring = Ring(version)
-        self._resumable_from = version + projection.filtered
-        self._listed_version = 0
-        self._needs_bookmark = False
+        self._ring = Ring(projection.store.version)
+        self._has_history = not projection.filtered
+        """Whether a version that a client holds says which events the client has seen (rule 3)."""
+        self._confirmed_version = 0
+        """The newest version that the cloud confirmed for a list of this view (rule 7)."""
+        self._last_bookmark = (0, b"")
         self._trimming: asyncio.TimerHandle | None = None
-        projection.listen(self)
+        projection.listen(self, scope)
 
     def close(self) -> None:
         if self._trimming is not None:
@@ -110,7 +121,7 @@ class View:
 
     @property
     def version(self) -> int:
-        return max(self._projection.store.version, self._listed_version)
+        return max(self._projection.store.version, self._confirmed_version)
 
     @property
     def codec(self) -> Codec:
@@ -118,7 +129,7 @@ class View:
 
     @property
     def oldest_resumable(self) -> int:
-        return max(self._ring.oldest, self._resumable_from)
+        return self._ring.oldest if self._has_history else self.version + 1
 
     @property
     def projection(self) -> Projection:
@@ -129,59 +140,43 @@ class View:
             return iter(self._projection)
         return (item for item in self._projection if self.scope.matches(item))
 
-    def listing(self, at_least: int = 0) -> Listing:
-        """What a list is of; its resourceVersion is the view's, or a later one known to show the same state."""
-        store = self._projection.store
-        self._listed_version = max(self._listed_version, at_least)
-        store.given_version = max(store.given_version, at_least)
-        self._ring.touch(self.version)
-        self._state_given()
+    def listing(self, confirmed: int = 0) -> Listing:
+        """A list. `confirmed` is a version at which the cloud has this very state, 0 for none: the list carries it."""
+        self._confirm(confirmed)
+        self._begin_history()
         api_version, kind = self._type()
         return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
 
-    def snapshot(self) -> list[Item]:
-        """What a watch with initial events begins with; take it and the watcher without awaiting between."""
-        self._state_given()
-        return list(self)
+    def watch_list(self, confirmed: int = 0, *, bookmarks: bool) -> Watcher:
+        """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
+        self._confirm(confirmed)
+        self._begin_history()
+        return self._open(self._ring.end, 0, bookmarks, list(self))
 
     def watch(self, since: int | None, *, bookmarks: bool) -> Watcher:
-        """A watcher of what comes after version `since`, or after now when None.
-
-        StatusError 410 when the events since then are not all known. A version of the future is waited for in
-        silence, as kube-apiserver does.
-        """
-        untold = self._resumable_from > self.version
-        if since is not None and (since < self.oldest_resumable or untold):
+        """A watcher of the events after version `since`, or from now on when None. StatusError 410 by rules 3 and 4."""
+        if since is None:
+            self._begin_history()
+            return self._open(self._ring.end, 0, bookmarks)
+        if since < self.oldest_resumable or not self._has_history:
             raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
-        position = self._ring.end if since is None else self._ring.position_after(since)
-        watcher = Watcher(self, position, since or 0, bookmarks=bookmarks)
-        self.watchers.add(watcher)
-        return watcher
+        return self._open(self._ring.position_after(since), since, bookmarks)
 
-    def frame(self, event_type: str, item: Item) -> bytes:
-        """One serialised event."""
-        api_version, kind = self._type()
-        return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
-
-    def bookmark(self, *, initial_events_end: bool = False) -> bytes:
-        """A serialised BOOKMARK of the view's version."""
-        api_version, kind = self._type()
-        return self.codec.encode_bookmark(
-            api_version, kind, self.version, initial_events_end=initial_events_end
-        )
+    def place(self) -> Place:
+        """Where a watcher is that has read the whole ring."""
+        return Place(self._ring.end, self.version)
 
     def send_bookmark(self) -> None:
         """Tell watchers that asked for bookmarks which version they have reached."""
-        if any(watcher.bookmarks for watcher in self.watchers):
-            self._ring.touch(self.version)
-            self._ring.append(self.version, self.bookmark(), is_bookmark=True)
-            self._wake()
+        for watcher in self.watchers:
+            if watcher.bookmarks:
+                watcher.send_bookmark()
 
     def switch(self, projection: Projection) -> None:
-        """Look through another chain from now on, and tell watchers just what that changes."""
+        """Look through another chain from now on, and send watchers the difference."""
         old, self._projection = self._projection, projection
         old.forget(self)
-        projection.listen(self)
+        projection.listen(self, self.scope)
         before = {item.key: item for item in old if self.scope.matches(item)}
         after = {item.key: item for item in self}
         for key in sorted(before.keys() | after.keys()):
@@ -190,41 +185,34 @@ class View:
                 item = now or was
                 assert item is not None
                 self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))
-        self.settled()
 
-    def changed(self, step: ProjectedChange) -> None:
-        before = step.before is not None and (self._everything or self.scope.matches(step.before))
-        after = step.after is not None and (self._everything or self.scope.matches(step.after))
+    def changed(self, change: ProjectedChange) -> None:
+        if not self._has_history:
+            return
+        before = change.before is not None and (self._everything or self.scope.matches(change.before))
+        after = change.after is not None and (self._everything or self.scope.matches(change.after))
         if not before and not after:
             return
         event_type = "MODIFIED" if before and after else "ADDED" if after else "DELETED"
-        item = step.after if after else step.last
+        item = change.after if after else change.last
         if item is not None and not after:
-            item = item if step.is_local else item.with_version(step.version)
+            item = item if change.is_local else item.with_version(change.version)
         assert item is not None
-        frame = step.frames.get((event_type, self.form.name))
+        frame = change.frames.get((event_type, self.form.name))
         if frame is None:
-            frame = step.frames[event_type, self.form.name] = self.frame(event_type, item)
-        if step.is_local:
+            frame = change.frames[event_type, self.form.name] = self._frame(event_type, item)
+        if change.is_local:
             self._ring.touch(self.version)
-            self._needs_bookmark = True
-        self._ring.append(step.version, frame)
-        self._wake()
+        self._ring.append(change.version, frame)
+        for watcher in self.watchers:
+            watcher.wake()
         if self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
 
-    def settled(self) -> None:
-        self._ring.touch(self.version)
-        if self._needs_bookmark:
-            # Events of an input carry old versions; a client must not be left with one of those as its place.
-            self._needs_bookmark = False
-            self._ring.append(self.version, self.bookmark(), is_bookmark=True)
-            self._wake()
-
     def restarted(self) -> None:
-        self._listed_version = 0
+        self._confirmed_version = 0
         self._ring.restart(self.version)
-        self._resumable_from = self.version + self._projection.filtered
+        self._has_history = not self._projection.filtered
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -232,8 +220,21 @@ class View:
         for watcher in list(self.watchers):
             watcher.end(error)
 
-    def _state_given(self) -> None:
-        self._resumable_from = min(self._resumable_from, self.version)
+    def _confirm(self, version: int) -> None:
+        store = self._projection.store
+        self._confirmed_version = max(self._confirmed_version, version)
+        store.given_version = max(store.given_version, version)
+        self._ring.touch(self.version)
+
+    def _begin_history(self) -> None:
+        if not self._has_history:
+            self._ring.restart(self.version)
+            self._has_history = True
+
+    def _open(self, position: int, seen: int, bookmarks: bool, state: Sequence[Item] = ()) -> Watcher:
+        watcher = Watcher(self, position, seen, state, bookmarks=bookmarks)
+        self.watchers.add(watcher)
+        return watcher
 
     def _trim(self) -> None:
         self._trimming = None
@@ -242,19 +243,30 @@ class View:
     def _type(self) -> tuple[str, str]:
         return self.form.type_of(self._projection.store.api_version, self._projection.store.kind)
 
-    def _wake(self) -> None:
-        for watcher in self.watchers:
-            watcher.wake()
+    def _frame(self, event_type: str, item: Item) -> bytes:
+        api_version, kind = self._type()
+        return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
+
+    def _bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
+        """Watchers of one view send the same bytes, so that a bookmark to hundreds is serialised once."""
+        if initial_events_end:
+            return self.codec.encode_bookmark(*self._type(), version, initial_events_end=True)
+        if self._last_bookmark[0] != version:
+            self._last_bookmark = (version, self.codec.encode_bookmark(*self._type(), version))
+        return self._last_bookmark[1]
 
 
 class Watcher:
-    """One open watch: a position in its view's history."""
+    """One open watch: a position in its view's ring."""
 
     __slots__ = (
+        "_bookmark_due",
         "_end",
         "_error",
         "_position",
         "_seen_version",
+        "_start",
+        "_state",
         "_waiter",
         "bookmarks",
         "ended",
@@ -262,18 +274,32 @@ class Watcher:
         "view",
     )
 
-    def __init__(self, view: View, position: int, floor: int, *, bookmarks: bool) -> None:
+    def __init__(
+        self, view: View, position: int, seen_version: int, state: Sequence[Item], *, bookmarks: bool
+    ) -> None:
         self.view = view
         self.bookmarks = bookmarks
         self.ended = False
         self.fell_behind = False
         """Cut because its client read too slowly; like any client whose watch ends it resumes by its version."""
+        self._start = view.place()
+        self._state = state
         self._position = position
-        self._seen_version = floor
+        self._seen_version = seen_version
+        """The client has seen the cloud's events up to this version (rule 5)."""
+        self._bookmark_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
-        self._end: int | None = None
-        """The position that it was ended at: what follows is not for it."""
+        self._end: Place | None = None
+        """The place at which the watch was ended: the client gets nothing of what follows."""
+
+    def initial_events(self) -> Iterator[bytes]:
+        """The state as ADDED events, and the bookmark that ends it. Serialised as they are taken; to be sent first."""
+        state, self._state = self._state, ()
+        for item in state:
+            yield self.view._frame("ADDED", item)
+        if self.bookmarks:
+            yield self.view._bookmark(self._start.version, initial_events_end=True)
 
     async def frames(self) -> list[bytes]:
         """The next events, as many as there are; empty when the watch has ended. StatusError when it ended with one."""
@@ -292,34 +318,43 @@ class Watcher:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def send_bookmark(self) -> None:
+        """Have `frames` say which version the watch has reached, once it has given all that is before."""
+        self._bookmark_due = True
+        self.wake()
+
     def end(self, error: StatusError | None = None) -> None:
-        """Let `frames` return what is left and then end."""
-        self.ended = True
-        self._error = self._error or error
+        """Let `frames` give what is left, a last bookmark unless there is an error, and then end."""
         if self._end is None:
-            self._end = self.view._ring.end
+            self._end = self.view.place()
+            self._error = error
+            self._bookmark_due = error is None
+        self.ended = True
         self.view.watchers.discard(self)
         self.wake()
 
     def _read(self) -> list[bytes]:
-        ring = self.view._ring
-        if self._end is not None and self._position >= self._end:
+        """Everything up to the ring's end, or the watch's, and then a bookmark where one is due."""
+        if self.fell_behind:
             return []
-        try:
-            entries = ring.read(self._position)
-        except LookupError:
-            self.fell_behind = True
-            self.end()
-            return []
-        if self._end is not None:
-            entries = entries[: self._end - self._position]
-        self._position += len(entries)
-        if any(entry.sequence and not entry.is_bookmark for entry in entries):
-            # An input's event mends a state that the client has, whatever version it came with.
-            self._seen_version = 0
-        floor = (self._seen_version, 0)
-        return [
-            entry.frame
-            for entry in entries
-            if (entry.version, entry.sequence) > floor and (self.bookmarks or not entry.is_bookmark)
-        ]
+        ring, frames = self.view._ring, []
+        end = ring.end if self._end is None else self._end.position
+        if self._position < end:
+            try:
+                events = ring.read(self._position, end)
+            except LookupError:
+                self.fell_behind = True
+                self.end()
+                return []
+            self._position = end
+            if any(event.sequence for event in events):
+                # The last event may carry an old version, from which the client could not resume.
+                self._seen_version, self._bookmark_due = 0, self._error is None
+            seen = self._seen_version
+            frames = [event.frame for event in events if event.version > seen or event.sequence]
+        if self._bookmark_due:
+            self._bookmark_due = False
+            if self.bookmarks:
+                version = self.view.version if self._end is None else self._end.version
+                frames.append(self.view._bookmark(max(version, self._seen_version)))
+        return frames

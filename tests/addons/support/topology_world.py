@@ -22,7 +22,8 @@ from kube.errors import not_found
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.projection import InputKey, Projection
 from kube.store.reflector import ListWatch
-from kube.store.view import Form, Scope, View
+from kube.store.scope import Scope
+from kube.store.view import Form, View
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -118,7 +119,7 @@ class Client:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.state = {item.key[1]: _addresses(view, item.raw) for item in view.snapshot()}
+        self.state = {item.key[1]: _addresses(view, item.raw) for item in view.listing().items}
         self.events: list[tuple[str, str]] = []
         self._watcher = view.watch(None, bookmarks=False)
         self._reader = view.codec.frames()

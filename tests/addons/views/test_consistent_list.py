@@ -15,7 +15,7 @@ from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.selectors import parse_field_selector, parse_label_selector
-from kube.store.view import Scope
+from kube.store.scope import Scope
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource

@@ -10,7 +10,7 @@ EVERYTHING = 10**9
 
 
 def frames(ring: Ring, position: int) -> list[bytes]:
-    return [entry.frame for entry in ring.read(position)]
+    return [entry.frame for entry in ring.read(position, ring.end)]
 
 
 def test_a_client_goes_on_after_the_version_it_has_seen() -> None:
@@ -52,7 +52,7 @@ def test_trimming_forgets_the_oldest_and_says_so(max_events: int, max_bytes: int
     assert ring.oldest == 11
     assert frames(ring, ring.position_after(11)) == [b"b", b"c"]
     with pytest.raises(LookupError):
-        ring.read(start)
+        ring.read(start, ring.end)
 
 
 def test_a_trimmed_event_of_an_input_makes_its_version_too_old() -> None:
@@ -62,6 +62,14 @@ def test_a_trimmed_event_of_an_input_makes_its_version_too_old() -> None:
     ring.append(12, b"b")
     ring.trim(2, EVERYTHING)
     assert ring.oldest == 11
+
+
+def test_a_read_ends_where_it_is_told_to() -> None:
+    ring = Ring(10)
+    for version, frame in ((11, b"a"), (12, b"b"), (13, b"c")):
+        ring.append(version, frame)
+    assert [event.frame for event in ring.read(0, 2)] == [b"a", b"b"]
+    assert ring.read(2, 2) == []
 
 
 def test_the_last_event_is_kept_whatever_its_size() -> None:
@@ -78,7 +86,7 @@ def test_a_restart_forgets_everything_and_loses_every_position() -> None:
     ring.restart(3)
     assert ring.oldest == 3
     with pytest.raises(LookupError):
-        ring.read(position)
+        ring.read(position, ring.end)
     ring.append(4, b"b")
     assert frames(ring, ring.position_after(3)) == [b"b"]
 
@@ -96,5 +104,5 @@ def test_positions_split_history_by_version_and_sequence(steps: list[tuple[bool,
         if version > seen or (version == seen and not from_cloud):
             expected.append(frame)
     assert frames(ring, ring.position_after(seen)) == expected
-    versions = [(entry.version, entry.sequence) for entry in ring.read(ring.start)]
+    versions = [(entry.version, entry.sequence) for entry in ring.read(ring.start, ring.end)]
     assert versions == sorted(set(versions))

@@ -10,7 +10,8 @@ import pytest
 from kube.errors import StatusError, forbidden
 from kube.store import view as view_module
 from kube.store.projection import InputKey, Projection
-from kube.store.view import Form, Scope, View
+from kube.store.scope import Scope
+from kube.store.view import Form, View
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (
@@ -209,14 +210,16 @@ async def test_a_watch_list_is_the_state_then_what_follows() -> None:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_the_bookmark_that_ends_the_state_says_so(encoding: Encoding) -> None:
+async def test_the_bookmark_that_ends_the_state_says_so(encoding: Encoding) -> None:
     view = view_of(filled(10, encoding=encoding))
-    ends = {}
-    for initial_events_end in (True, False):
-        (frame,) = view.codec.frames().feed(view.bookmark(initial_events_end=initial_events_end))
+    watcher = view.watch_list(bookmarks=True)
+    view.send_bookmark()
+    ends = []
+    for frames in (list(watcher.initial_events()), await watcher.frames()):
+        (frame,) = view.codec.frames().feed(b"".join(frames))
         assert (frame.type, frame.kind, view.codec.peek(frame.raw).version) == ("BOOKMARK", "Service", 10)
-        ends[initial_events_end] = b"k8s.io/initial-events-end" in frame.raw
-    assert ends == {True: True, False: False}
+        ends.append(b"k8s.io/initial-events-end" in frame.raw)
+    assert ends == [True, False]
 
 
 async def test_bookmarks_go_to_those_who_asked() -> None:
@@ -271,8 +274,13 @@ async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:
     tell(store, "ADDED", Toy("x", version=11))
     watcher.end()
     tell(store, "ADDED", Toy("y", version=12))
-    assert [short(event) for event in events_of(view, await watcher.frames())] == [("ADDED", "x", 11)]
+    store.advance(20)
+    assert [short(event) for event in events_of(view, await watcher.frames())] == [
+        ("ADDED", "x", 11),
+        ("BOOKMARK", "", 11),
+    ]
     assert await watcher.frames() == []
+    assert after(view, 11) == [("ADDED", "y", 12)]
 
 
 async def test_a_refusal_ends_watches_with_the_clouds_words() -> None:
@@ -288,6 +296,7 @@ async def test_a_closed_view_ends_its_watches_cleanly_and_hears_nothing() -> Non
     view = view_of(store)
     watcher = view.watch(10, bookmarks=True)
     view.close()
+    assert [short(event) for event in events_of(view, await watcher.frames())] == [("BOOKMARK", "", 10)]
     assert await watcher.frames() == []
     tell(store, "ADDED", Toy("x", version=11))
     assert not view.projection.in_use

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from kube.errors import StatusError
 from kube.store import view as view_module
 from kube.store.projection import InputKey, Projection
+from kube.store.scope import Scope
 from kube.store.store import Key, Store
-from kube.store.view import Form, Scope, View
+from kube.store.view import Form, View
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import Seen, Toy, ToyChain, WatchClient, fill, scope, seen, state_of, tell
 
@@ -103,6 +104,17 @@ class World:
         """Another resource of the cluster changes."""
         self.cloud.version += 1
 
+    def amend(self, key: Key, address: str) -> None:
+        """The node writes what the cloud will take over: the object keeps its version."""
+        toy = self.cloud.objects.get(key)
+        if toy is None or not self.cloud.linked:
+            return
+        written = replace(toy, address=address)
+        self.store.amend(written.raw(self.encoding))
+        for objects in (self.cloud.objects, self.cloud.backup[1]):
+            if key in objects and objects[key].version == toy.version:
+                objects[key] = written
+
     def tell(self) -> None:
         if self.cloud.linked:
             for event_type, toy in self.cloud.untold:
@@ -136,6 +148,9 @@ class World:
             self.lost.update(self.clients)
             self.birth = version
         self.lost.update(client for client in self.clients if client.version > version)
+        for client in self.lost:
+            if client.watcher is not None and client.watcher.ended:
+                client.close()
         self.cloud.version, self.cloud.objects = version, dict(objects)
         self.relist()
 
@@ -211,6 +226,12 @@ class World:
     def close(self, number: int) -> None:
         if self.clients:
             self.clients[number % len(self.clients)].close()
+
+    def end_watch(self, number: int) -> None:
+        """The time of a watch is over. Its client reads the rest later, and resumes from there."""
+        watcher = self.clients[number % len(self.clients)].watcher if self.clients else None
+        if watcher is not None:
+            watcher.end()
 
     def read(self, number: int) -> None:
         """A client takes what waits for it: then it knows all that its view shows."""
@@ -325,6 +346,8 @@ OPERATIONS = st.one_of(
     operation("watch", NUMBERS),
     operation("watch", NUMBERS),
     operation("close", NUMBERS),
+    operation("end_watch", NUMBERS),
+    operation("amend", KEYS, st.sampled_from(["10.0.0.3", "None"])),
     operation("read", NUMBERS),
     operation("read", NUMBERS),
     operation("turn"),

@@ -11,8 +11,9 @@ import pytest
 from kube.errors import StatusError
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.projection import Evaluation, InputKey, Projection
+from kube.store.scope import Scope
 from kube.store.store import Change, Item, Key, Store
-from kube.store.view import Form, Scope, View, Watcher
+from kube.store.view import Form, View, Watcher
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -234,11 +235,10 @@ class WatchClient:
 
     def watch_list(self) -> None:
         """Take the state as events, and go on from there."""
-        frames = [self.view.frame("ADDED", item) for item in self.view.snapshot()]
-        self.watcher = self.view.watch(None, bookmarks=self.bookmarks)
+        self.watcher = self.view.watch_list(bookmarks=self.bookmarks)
         self.replayed = 0
         self.state = {}
-        for event in events_of(self.view, [*frames, self.view.bookmark(initial_events_end=True)]):
+        for event in events_of(self.view, list(self.watcher.initial_events())):
             self._apply(event)
 
     def close(self) -> None:

@@ -1,0 +1,101 @@
+"""Which objects of a source a client asked for, and an index that finds the scopes that an object concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from kube.requests.label_requirements import Operator
+from kube.requests.selectors import FieldSelector, LabelSelector
+from kube.store.store import Item, Key
+
+type Anchor = tuple[str, str, str]
+"""What an object must have to be in a scope: namespace ("" for any), label key ("" for the name) and value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A namespace ("" for all of them) and selectors."""
+
+    namespace: str
+    labels: LabelSelector
+    fields: FieldSelector
+
+    @property
+    def is_everything(self) -> bool:
+        return not self.namespace and self.labels.is_everything and self.fields.is_everything
+
+    def matches(self, item: Item) -> bool:
+        if self.namespace and item.key[0] != self.namespace:
+            return False
+        return self.labels.matches(item.labels) and self.fields.matches(item.field)
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """Every object in the scope has one of these. A name or a label narrows more than a namespace does."""
+        namespace = self.namespace or self.fields.exact("metadata.namespace") or ""
+        if name := self.fields.exact("metadata.name"):
+            return ((namespace, "", name),)
+        for requirement in self.labels.requirements:
+            if requirement.operator is Operator.IN:
+                return tuple((namespace, requirement.key, value) for value in requirement.values)
+        return ((namespace, "", ""),)
+
+
+EVERYTHING = Scope("", LabelSelector(), FieldSelector())
+
+_ANYTHING: Anchor = ("", "", "")
+
+
+class ScopeIndex[T]:
+    """Listeners by scope: one event costs the listeners that it may concern, however many there are."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[T, Scope] = {}
+        self._unanchored: dict[T, None] = {}
+        self._anchored: dict[Anchor, dict[T, None]] = {}
+        self._labels = 0
+        """Anchors that name a label. Without any, nobody needs to look at an object's labels."""
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._scopes))
+
+    def __len__(self) -> int:
+        return len(self._scopes)
+
+    def add(self, listener: T, scope: Scope) -> None:
+        self._scopes[listener] = scope
+        for anchor in scope.anchors:
+            self._at(anchor)[listener] = None
+            self._labels += bool(anchor[1])
+
+    def remove(self, listener: T) -> None:
+        for anchor in self._scopes.pop(listener).anchors:
+            listeners = self._at(anchor)
+            del listeners[listener]
+            self._labels -= bool(anchor[1])
+            if not listeners:
+                self._anchored.pop(anchor, None)
+
+    def concerned(self, key: Key, items: Iterable[Item | None]) -> Collection[T]:
+        """The listeners whose scope may hold one of an object's states, each once. Some of them may not match."""
+        if not self._anchored:
+            return self._unanchored
+        found = dict(self._unanchored)
+        for anchor in self._anchors_of(key, items):
+            found |= self._anchored.get(anchor, {})
+        return found
+
+    def _at(self, anchor: Anchor) -> dict[T, None]:
+        return self._unanchored if anchor == _ANYTHING else self._anchored.setdefault(anchor, {})
+
+    def _anchors_of(self, key: Key, items: Iterable[Item | None]) -> Iterator[Anchor]:
+        namespace, name = key
+        labels: set[tuple[str, str]] = set()
+        if self._labels:
+            labels.update(*(item.labels.items() for item in items if item is not None))
+        for where in {"", namespace}:
+            yield where, "", ""
+            yield where, "", name
+            for label in labels:
+                yield where, *label
