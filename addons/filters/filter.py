@@ -1,4 +1,7 @@
-"""What a filter is."""
+"""What every filter has: a name, the resources and components that it is for, and a decision about one object.
+
+The rules bind a filter to components; `addons.filters.chain` applies the bound ones in one fixed order.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ READS = frozenset({"get", "list", "watch"})
 
 
 class Filter(Protocol):
-    """A filter is complete when constructed, holds no state and never raises for an odd object: it keeps it
+    """A filter is complete when constructed and holds no state. It never raises for an odd object: it keeps the object
     and says why. Filters with the same settings are equal."""
 
     @property
@@ -31,11 +34,11 @@ class Filter(Protocol):
 
     @property
     def resources(self) -> frozenset[GroupResource]:
-        """The resources that it understands."""
+        """The resources that the filter understands."""
 
     @property
     def components(self) -> frozenset[str]:
-        """The components that it is bound to without any ConfigMap."""
+        """The components that the filter applies to without any ConfigMap."""
 
     @property
     def verbs(self) -> frozenset[str]:
@@ -43,7 +46,7 @@ class Filter(Protocol):
 
     @property
     def reasons(self) -> frozenset[str]:
-        """Every reason that a verdict of it can carry, so that each can be counted from zero."""
+        """Every reason that a verdict of the filter can carry, so that metrics can count each from zero."""
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        """Decides about one object and, when CHANGED, has written to it in place."""
+        """Decides about one object. When the outcome is CHANGED, the filter has written to the object in place."""

@@ -1,4 +1,4 @@
-"""What filters may ask about the world beyond the object in hand."""
+"""What a filter may ask beyond the object in hand: Services, node labels, pools, health, and the hub's address."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ServiceFacts:
 
 
 class Inputs(Protocol):
-    """The questions. An implementation records each one, so that the object is filtered again when the answer
-    changes: a filter asks only what decides, and each thing once for an object."""
+    """What a filter may ask. The implementation records each question, so that the hub filters the object again when
+    the answer changes. A filter therefore asks only what decides, and asks each thing once for an object."""
 
     @property
     def node_name(self) -> str:
@@ -54,18 +54,18 @@ class Inputs(Protocol):
         """None if there is no such Service."""
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
-        """None if no such Node is known. Each label that is looked at is a question of its own."""
+        """None if no such Node is known. Each label that a filter reads is a question of its own."""
 
     def own_pool(self) -> str:
         """The pool of this node: the hub's option, else the node's label; "" = in no pool."""
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
         """The names of the nodes in a pool, by NodePool.status.nodes, or by node labels where that kind is
-        not installed; None if there is no such pool. Each node that is looked for is a question of its own."""
+        not installed; None if there is no such pool. Each node that a filter looks for is a question of its own."""
 
     def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
         """The nodes with a ready endpoint in any EndpointSlice of the Service of that address type; None
-        where this is not known. Only an ordered preference of topology keys asks it: a Service may have many
+        where the hub does not know. Only an ordered preference of topology keys asks this: a Service may have many
         slices, and "the first key that leaves a ready endpoint" is a question about all of them."""
 
     def is_healthy(self, node: str) -> bool:

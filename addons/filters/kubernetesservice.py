@@ -1,5 +1,7 @@
-"""The Service `default/kubernetes`, by which pods find the API server: what the filters share that lead it to
-the hub."""
+"""Recognises and rewrites the Service `default/kubernetes`, by which pods find the API server.
+
+The filters that lead pods to the hub share these functions.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ def is_kubernetes(obj: ApiObject) -> bool:
 
 
 def is_slice_of_kubernetes(obj: ApiObject) -> bool:
-    """By name, as both sources do, or by label: on a dual-stack cluster the second family's slice has another
-    name."""
+    """By name, as OpenYurt and SuperEdge do, or by label: on a dual-stack cluster the slice of the second family has
+    another name."""
     return obj.namespace == NAMESPACE and (obj.name == NAME or obj.labels.get(SERVICE_NAME_LABEL) == NAME)
 
 

@@ -1,5 +1,4 @@
-"""Endpoints, EndpointSlices v1 and v1beta1 as the same thing: addresses on nodes, some of which a filter
-takes away."""
+"""Takes addresses out of Endpoints and EndpointSlices (v1 and v1beta1) by the node that each address is on."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ def service_of(obj: ApiObject) -> str:
 
 
 def ready_nodes_of(obj: ApiObject) -> set[str]:
-    """The nodes that the object names with a ready endpoint. A slice's endpoint that does not say is ready
-    (discovery API)."""
+    """The nodes that the object names with a ready endpoint. An endpoint of a slice without the condition counts as
+    ready (discovery API)."""
     if obj.kind == ENDPOINTS:
         found = [
             a.text("nodeName")

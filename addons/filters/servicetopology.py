@@ -95,8 +95,7 @@ _UNFILTERED = {
 def _rule_for(
     topology: Topology, obj: ApiObject, service: str, inputs: Inputs
 ) -> tuple[NodeRule | None, tuple[str, ...]]:
-    """The rule that the topology comes to here, None if it restricts nothing, and the reasons why a part of
-    it does not."""
+    """The rule that the topology means on this node, None if it restricts nothing; and why a part of it does not."""
     doubts = topology.doubts
     scope: NodeRule | None = None
     if topology.scope is Scope.NODE:
@@ -121,9 +120,8 @@ def _rule_for(
 def _ready_nodes(
     obj: ApiObject, service: str, inputs: Inputs, scope: NodeRule | None
 ) -> Callable[[], list[str]]:
-    """The nodes among which a preferred key must find one: those with a ready endpoint, in this slice or in
-    another one of the Service, that OpenYurt's annotation leaves and local health does not take away. Sorted, so
-    that the same questions follow from the same inputs."""
+    """The nodes among which a preferred key must find one: those with a ready endpoint in any slice of the Service that
+    OpenYurt's annotation and local health leave. Sorted, so that the same inputs lead to the same questions."""
 
     @cache
     def ready() -> list[str]:

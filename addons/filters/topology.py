@@ -1,8 +1,7 @@
-"""What a Service's topology annotations ask for, and which nodes satisfy it: pure, for all endpoint filters.
+"""What a Service's topology annotations ask for, and which nodes satisfy them. Pure; all endpoint filters use it.
 
-Two systems left an annotation each: OpenYurt's `openyurt.io/topologyKeys`, one plain
-word, and SuperEdge's `topologyKeys`, a JSON array of node label keys. Where a Service has
-both, both must be satisfied.
+There are two annotations: OpenYurt's `openyurt.io/topologyKeys`, one plain word, and SuperEdge's `topologyKeys`, a JSON
+array of node label keys. Where a Service has both, both must be satisfied.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ _SCOPES = {
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Both annotations, read. `doubts` names those that are there and say nothing usable, as reasons of a
-    verdict."""
+    """Both annotations, parsed. `doubts` names the annotations that have no usable value, as reasons of a verdict."""
 
     scope: Scope = Scope.EVERYWHERE
     keys: tuple[str, ...] = ()
@@ -56,7 +54,7 @@ class Topology:
 
 
 def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> Topology:
-    """Never raises: a word or a value that is not understood restricts nothing and is named in `doubts`.
+    """Never raises: an unknown word or value restricts nothing, and `doubts` names it.
 
     `order` is this hub's option; a list that ends with `"*"` is ordered whatever the option says.
     """
@@ -90,8 +88,7 @@ def _parse_keys(text: str) -> tuple[str, ...] | None:
 
 
 LabelsOf = Callable[[str], Mapping[str, str] | None]
-"""The labels of a node by its name; None if it is not known. Give it an answer that remembers: it is asked
-often."""
+"""The labels of a node by its name; None if the node is not known. Rules call it often, so it should cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a filter says about one object: kept, changed or dropped, with the reason."""
+"""What a filter decides about one object: kept, changed or dropped, with the reason for metrics and for people."""
 
 from __future__ import annotations
 
@@ -43,5 +43,4 @@ node p1")."""
 
 
 def ignore_note(subject: str, outcome: Outcome, reason: str) -> None:
-    """The note of the hot path. Filters leave out the work of explaining when they are given this very
-    function."""
+    """For the hot path: a filter that is given this very function spares itself the work of explaining."""

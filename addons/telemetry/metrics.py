@@ -1,4 +1,4 @@
-"""The hub's metrics, one registry for the process. Names and labels are an interface; see the README."""
+"""The hub's metrics, one registry for the process. Names and labels are an interface; docs/operations.md lists them."""
 
 from __future__ import annotations
 
