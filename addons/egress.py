@@ -12,7 +12,7 @@ from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
-from addons.offline.cached_responses import is_too_large
+from addons.offline.cached_response import is_too_large
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from addons.offline.cached_responses import CachedResponse, CachedResponses, is_too_large
+from addons.offline.cached_response import CachedResponse, is_too_large
+from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.offline_writes import OfflineWrites
@@ -115,7 +116,7 @@ class CachedRelay:
             return
         # The first page is the list where it is the last one, too; kubectl always asks for a page.
         if not options.limit or CachedResponse(answer.headers, answer.body).is_whole():
-            self._answers.keep(asked.name(identity), answer.headers, answer.body)
+            self._answers.keep(asked.key(identity), answer.headers, answer.body)
 
     async def _keep_own(self, caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
         with contextlib.suppress(StatusError):
@@ -137,7 +138,7 @@ class CachedRelay:
         response = await self._objects.answer(asked.info, asked.accept, identity)
         if response is not None:
             return response
-        kept = await self._answers.get(asked.name(identity))
+        kept = await self._answers.get(asked.key(identity))
         if kept is not None:
             return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body)
         what = asked.info.type.group_resource if asked.info.type is not None else asked.info.path

@@ -1,215 +1,286 @@
-"""Copies of single answers as they passed, for when the cloud is gone: objects, consistent lists, discovery.
+"""The cloud's answers to single requests, kept for an outage: objects, consistent lists, discovery.
 
-Bounded in number and bytes; what was not needed for longest goes first. On disk in full, with an index that is also
-kept in memory.
+The bodies are on disk; the index is in memory too. What is kept is bounded in shares, so that no caller can push out
+the answers of another: the node's own answers make way for nothing but the node's own. Within a share the answer that
+nobody used for longest goes first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
-import zlib
 from collections import OrderedDict
-from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import orjson
 
+from addons.offline.cached_response import MAX_BODY, CachedResponse, ResponseKey
 from addons.offline.copies import DiskCopies
+from addons.telemetry import metrics
 from kube.disk.writer import PATIENCE
-from kube.wire.codec import codec_for
-from kube.wire.encoded_objects import Encoded
-from kube.wire.encoding import Encoding
 
-MAX_BODY = 4 * 1024 * 1024
-"""Bytes of one answer: OpenAPI v2 of a large cluster is about as large as that, packed."""
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of all answers."""
-MAX_ANSWERS = 5000
+MAX_RESPONSES = 5000
+OTHERS_BYTES = 16 * 1024 * 1024
+"""Bytes of the answers to all callers but the node: a quarter of MAX_BYTES."""
+OTHERS_RESPONSES = 1000
+IDENTITY_BYTES = 4 * 1024 * 1024
+"""Bytes of the answers to one caller but the node: one of the largest, or some hundred usual ones."""
+IDENTITY_RESPONSES = 250
+MAX_UNWRITTEN_BYTES = 16 * 1024 * 1024
+"""Bytes of answers that wait for the disk. Beyond them, answers are not kept until the disk is back."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Bytes after which a transaction takes no further answer."""
 
 TABLE, INDEX = "answers", "answers.index"
-ABOUT_THE_REQUEST = frozenset(
-    {"resourceVersion", "resourceVersionMatch", "timeout", "timeoutSeconds", "limit"}
-)
-"""Parameters that do not change which objects an answer has."""
-KEPT_HEADERS = ("content-type", "content-encoding", "etag", "vary")
+"""The tables on disk: bodies, and entries of the index."""
 
-
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
-    """An answer that a client got, as it was on the wire."""
-
-    headers: Mapping[str, str]
-    body: bytes
-
-    def single(self) -> Encoded:
-        """The object in it; ValueError where there is none."""
-        return Encoded.read(codec_for(self._encoding), self._unpacked())
-
-    def is_whole(self) -> bool:
-        """Whether it is a list of which no further page is to come; a Table is one, too."""
-        try:
-            if self._encoding is Encoding.PROTOBUF:
-                return not codec_for(Encoding.PROTOBUF).decode_list(self._unpacked()).continue_token
-            metadata = orjson.loads(self._unpacked())["metadata"]
-            return not metadata.get("continue")
-        except (ValueError, LookupError, TypeError, AttributeError):
-            return False
-
-    @property
-    def _encoding(self) -> Encoding:
-        return Encoding(self.headers.get("content-type", "").partition(";")[0].strip())
-
-    def _unpacked(self) -> bytes:
-        try:
-            packed = self.headers.get("content-encoding") == "gzip"
-            return gzip.decompress(self.body) if packed else self.body
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"it cannot be unpacked: {error}") from error
+Rows = Mapping[str, Mapping[str, bytes | None]]
+"""Rows to write, by table and name; None deletes a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """What the index knows of an answer. `asked` is wall time, the last question's, within ASKED_STEP."""
+    """What the index holds of an answer. `last_used` is wall time in seconds, within an hour of the truth."""
 
     digest: str
     size: int
-    asked: int
+    last_used: int
+    owner: str = ""
 
     def encode(self) -> bytes:
-        return orjson.dumps((self.digest, self.size, self.asked))
+        return orjson.dumps((self.digest, self.size, self.last_used, self.owner))
+
+
+@dataclass(slots=True)
+class Share:
+    """The answers of one owner, the least recently used first."""
+
+    names: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    size: int = 0
+
+
+class Shares:
+    """The index: entries by name, and whose they are. Pure."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, IndexEntry] = {}
+        self._shares: dict[str, Share] = {}
+
+    def put(self, name: str, entry: IndexEntry) -> None:
+        """Add an entry, or replace the one of its name, as the last that its owner used."""
+        self.remove(name)
+        self.entries[name] = entry
+        share = self._shares.setdefault(entry.owner, Share())
+        share.names[name] = None
+        share.size += entry.size
+
+    def use(self, name: str, entry: IndexEntry) -> None:
+        """Make an entry the last that its owner used."""
+        self.entries[name] = entry
+        self._shares[entry.owner].names.move_to_end(name)
+
+    def remove(self, name: str) -> bool:
+        """Remove an entry, if there is one of that name."""
+        entry = self.entries.pop(name, None)
+        if entry is None:
+            return False
+        share = self._shares[entry.owner]
+        del share.names[name]
+        share.size -= entry.size
+        if not share.names:
+            del self._shares[entry.owner]
+        return True
+
+    def evict(self, owner: str) -> Iterator[str]:
+        """Remove entries until all bounds hold again after a `put` of an owner; the names of the removed ones."""
+        if owner:
+            while self._is_over([self._shares[owner]], IDENTITY_BYTES, IDENTITY_RESPONSES):
+                yield self._evict_from(owner)
+        while self._is_over(self._others, OTHERS_BYTES, OTHERS_RESPONSES):
+            yield self._evict_from(self._largest_other)
+        while self._is_over(self._shares.values(), MAX_BYTES, MAX_RESPONSES):
+            yield self._evict_from(self._largest_other if self._others else "")
+
+    @property
+    def _others(self) -> list[Share]:
+        return [share for owner, share in self._shares.items() if owner]
+
+    @property
+    def _largest_other(self) -> str:
+        return max((owner for owner in self._shares if owner), key=lambda owner: self._shares[owner].size)
+
+    def _is_over(self, shares: Collection[Share], max_bytes: int, max_entries: int) -> bool:
+        entries = sum(len(share.names) for share in shares)
+        return entries > 1 and (entries > max_entries or sum(share.size for share in shares) > max_bytes)
+
+    def _evict_from(self, owner: str) -> str:
+        name = next(iter(self._shares[owner].names))
+        self.remove(name)
+        metrics.RESPONSES_EVICTED.labels("other" if owner else "node").inc()
+        return name
 
 
 class CachedResponses:
-    """The copies, by whose they are, what was asked and in which form."""
+    """The kept answers. One task writes them: a disk that hangs holds up one batch and the bounded rest."""
 
     def __init__(self, copies: DiskCopies) -> None:
         self._copies = copies
-        self._index: OrderedDict[str, IndexEntry] = OrderedDict()
-        self._bytes = 0
+        self._shares = Shares()
         self._lost = copies.disk.lost
-        self._unwritten: dict[str, CachedResponse] = {}
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._on_disk: set[str] = set()
+        """The names of which the disk may hold a row."""
+        self._unwritten: dict[str, CachedResponse | None] = {}
+        """Answers that wait for the disk, and None for those to be deleted there."""
+        self._unwritten_bytes = 0
+        self._used: set[str] = set()
+        """Names whose time of last use waits for the disk."""
+        self._writing: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Learn what is kept; from a slow disk somewhat later."""
-        await asyncio.wait((self._begin(self._load()),), timeout=PATIENCE)
+        """Read the index. Wait PATIENCE at most: a slow disk delivers it later."""
+        self._loading = asyncio.create_task(self._load(), name="index of kept answers")
+        await asyncio.wait((self._loading,), timeout=PATIENCE)
+
+    @property
+    def index(self) -> Mapping[str, IndexEntry]:
+        """What is kept, by name."""
+        return self._shares.entries
+
+    def keep(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
+        """Keep an answer, in the place of an earlier one of the same key. Never waits."""
+        if len(body) > MAX_BODY:
+            return
+        self._forget_lost()
+        name, digest = key.name, hashlib.sha256(body).hexdigest()
+        known = self._shares.entries.get(name)
+        if known is not None and known.digest == digest:
+            self._use(name)
+            return
+        waiting = self._unwritten.get(name)
+        if self._unwritten_bytes - _size(waiting) + len(body) > MAX_UNWRITTEN_BYTES:
+            metrics.RESPONSES_UNKEPT.inc()
+            self._shares.remove(name)
+            self._delete_row(name)
+        else:
+            self._shares.put(name, IndexEntry(digest, len(body), int(self._copies.clock()), key.owner))
+            self._wait_for_disk(name, CachedResponse.of(headers, body))
+            for evicted in self._shares.evict(key.owner):
+                self._delete_row(evicted)
+        self._write()
+
+    async def get(self, key: ResponseKey) -> CachedResponse | None:
+        """The kept answer of a key; None where there is none, or the disk does not give it."""
+        self._forget_lost()
+        name = key.name
+        if name not in self._shares.entries:
+            return None
+        self._use(name)
+        waiting = self._unwritten.get(name)
+        if waiting is not None:
+            return waiting
+        disk = self._copies.disk
+        value = await self._copies.ask(lambda: disk.value(TABLE, name))
+        return CachedResponse.load(value) if value is not None else None
+
+    async def drop(self, names: Collection[str]) -> None:
+        """Delete these answers, also from disk."""
+        for name in names:
+            if self._shares.remove(name):
+                self._delete_row(name)
+        self._write()
+        await self.written()
+
+    async def written(self) -> None:
+        """Return when no answer waits for the disk."""
+        while self._writing is not None and not self._writing.done():
+            await asyncio.wait((self._writing,))
+
+    def close(self) -> Rows:
+        """Stop writing, and return the rows that are not on disk yet for the process's last write."""
+        for task in (self._loading, self._writing):
+            if task is not None:
+                task.cancel()
+        return self._rows(self._unwritten, self._used)
 
     async def _load(self) -> None:
         disk = self._copies.disk
         found = await self._copies.guard(lambda: disk.values(INDEX)) or {}
         entries = [(name, IndexEntry(*orjson.loads(value))) for name, value in found.items()]
-        # What passed meanwhile is newer than what is on disk.
-        passed = list(self._index.items())
-        for name, entry in [*sorted(entries, key=lambda each: each[1].asked), *passed]:
-            self._note(name, entry)
-
-    @property
-    def index(self) -> Mapping[str, IndexEntry]:
-        """What is kept."""
-        return self._index
-
-    async def drop(self, names: Collection[str]) -> None:
-        """Keep these answers no longer."""
-        changes: dict[str, bytes | None] = {name: None for name in names if self._forget(name)}
-        if changes:
-            await self._put(changes, {})
-
-    def keep(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Copy an answer, behind the client's back."""
-        if len(body) > MAX_BODY:
-            return
-        self._forget_lost()
-        digest = hashlib.sha256(body).hexdigest()
-        known = self._index.get(name)
-        if known is not None and known.digest == digest:
-            self._use(name)
-            return
-        kept = {header: headers[header] for header in KEPT_HEADERS if header in headers}
-        self._note(name, IndexEntry(digest, len(body), int(self._copies.clock())))
-        changes: dict[str, bytes | None] = {name: orjson.dumps(kept) + b"\n" + body}
-        while len(self._index) > 1 and (self._bytes > MAX_BYTES or len(self._index) > MAX_ANSWERS):
-            oldest = next(iter(self._index))
-            self._forget(oldest)
-            changes[oldest] = None
-        self._unwritten[name] = CachedResponse(kept, body)
-        self._begin(self._write(name, changes))
-
-    async def get(self, name: str) -> CachedResponse | None:
-        self._forget_lost()
-        if name not in self._index:
-            return None
-        self._use(name)
-        if name in self._unwritten:
-            return self._unwritten[name]
-        disk = self._copies.disk
-        value = await self._copies.ask(lambda: disk.value(TABLE, name))
-        if value is None:
-            return None
-        head, _, body = value.partition(b"\n")
-        return CachedResponse(orjson.loads(head), body)
-
-    async def _write(self, name: str, changes: dict[str, bytes | None]) -> None:
-        answer, entry = self._unwritten[name], self._index[name]
-        written = await self._put(changes, {name: entry.encode()})
-        if self._unwritten.get(name) is answer:
-            del self._unwritten[name]
-            if not written and self._index.get(name) is entry:
-                # What was on disk before is old by now; the next answer that passes is written again.
-                self._forget(name)
-
-    async def _put(self, changes: Mapping[str, bytes | None], index: Mapping[str, bytes | None]) -> bool:
-        """Write answers, and the index with them: neither is of use without the other."""
-        disk = self._copies.disk
-        gone: dict[str, bytes | None] = {name: None for name, value in changes.items() if value is None}
-        tables = {TABLE: changes, INDEX: {**index, **gone}}
-        return await self._copies.write(lambda: disk.put_all(tables))
-
-    def _begin(self, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
-        task = asyncio.create_task(work, name="copy of an answer")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def _forget_lost(self) -> None:
-        """What was in a store that had to be set aside must be written again when it passes."""
-        if self._lost != self._copies.disk.lost:
-            self._lost = self._copies.disk.lost
-            self._index.clear()
-            self._bytes = 0
+        self._on_disk.update(found)
+        # What was kept since is newer than what the disk has.
+        newer = list(self._shares.entries.items())
+        for name, entry in [*sorted(entries, key=lambda each: each[1].last_used), *newer]:
+            self._shares.put(name, entry)
 
     def _use(self, name: str) -> None:
-        """Somebody asks for it."""
-        self._index.move_to_end(name)
-        entry = self._index[name]
-        if name not in self._unwritten and not self._copies.is_recent(entry.asked):
-            used = self._index[name] = replace(entry, asked=int(self._copies.clock()))
-            self._begin(self._put({}, {name: used.encode()}))
+        entry = self._shares.entries[name]
+        if not self._copies.is_recent(entry.last_used):
+            entry = replace(entry, last_used=int(self._copies.clock()))
+            self._used.add(name)
+            self._write()
+        self._shares.use(name, entry)
 
-    def _note(self, name: str, entry: IndexEntry) -> None:
-        self._forget(name)
-        self._bytes += entry.size
-        self._index[name] = entry
+    def _wait_for_disk(self, name: str, response: CachedResponse | None) -> None:
+        self._unwritten_bytes += _size(response) - _size(self._unwritten.get(name))
+        self._unwritten[name] = response
 
-    def _forget(self, name: str) -> bool:
-        entry = self._index.pop(name, None)
-        self._bytes -= entry.size if entry is not None else 0
-        return entry is not None
+    def _delete_row(self, name: str) -> None:
+        """Let the disk forget an answer. One that the disk never got leaves nothing to write."""
+        self._wait_for_disk(name, None)
+        if name not in self._on_disk:
+            del self._unwritten[name]
+
+    def _forget_lost(self) -> None:
+        """Forget what was in a database that had to be set aside, so that it is written when it comes again."""
+        if self._lost != self._copies.disk.lost:
+            self._lost = self._copies.disk.lost
+            self._on_disk.clear()
+            for name in list(self._shares.entries):
+                if name not in self._unwritten:
+                    self._shares.remove(name)
+
+    def _write(self) -> None:
+        if (self._unwritten or self._used) and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write_all(), name="kept answers to disk")
+
+    async def _write_all(self) -> None:
+        """Write batches until nothing waits. A batch that fails is forgotten, for the disk may hang or be full."""
+        await asyncio.sleep(0)  # the loop starts tasks eagerly: let the caller finish its turn
+        while self._unwritten or self._used:
+            batch, size = {}, 0
+            for name, response in self._unwritten.items():
+                batch[name], size = response, size + _size(response)
+                if size > BATCH_BYTES:
+                    break
+            used, self._used = self._used, set()
+            self._on_disk.update(name for name, response in batch.items() if response is not None)
+            rows = self._rows(batch, used)
+            work: Callable[[], None] = partial(self._copies.disk.put_all, rows)
+            written = await self._copies.write(work)
+            for name, response in batch.items():
+                if response is None and written:
+                    self._on_disk.discard(name)
+                if self._unwritten.get(name, self) is response:
+                    self._unwritten_bytes -= _size(response)
+                    del self._unwritten[name]
+                    if not written:
+                        self._shares.remove(name)
+
+    def _rows(self, batch: Mapping[str, CachedResponse | None], used: Collection[str]) -> Rows:
+        """The rows of a batch: bodies, and the index with them, for neither is of use without the other."""
+        entries = self._shares.entries
+        index: dict[str, bytes | None] = {name: entries[name].encode() for name in used if name in entries}
+        bodies: dict[str, bytes | None] = {}
+        for name, response in batch.items():
+            bodies[name] = response.dump() if response is not None else None
+            index[name] = entries[name].encode() if response is not None else None
+        return {TABLE: bodies, INDEX: index}
 
 
-def is_too_large(headers: Mapping[str, str]) -> bool:
-    """Whether an answer says that it is too large to be copied."""
-    length = headers.get("content-length", "")
-    return length.isdecimal() and int(length) > MAX_BODY
-
-
-def answer_name(identity: str, target: str, accept: str, accept_encoding: str, body: bytes = b"") -> str:
-    """A name for an answer: the same for requests whose answers have the same objects and form."""
-    path, _, query = target.partition("?")
-    asked = sorted(
-        pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] not in ABOUT_THE_REQUEST
-    )
-    question = orjson.dumps((identity, path, asked, accept, accept_encoding))
-    return hashlib.sha256(question + body).hexdigest()[:32]
+def _size(response: CachedResponse | None) -> int:
+    return len(response.body) if response is not None else 0

@@ -83,12 +83,12 @@ class DiskCopies:
     def forget(self, copy: DiskCopy) -> None:
         self._copies.discard(copy)
 
-    def close(self, table: str = "", values: Mapping[str, bytes | None] = MappingProxyType({})) -> None:
-        """Write what waits, and named values of a table, as far as the disk manages in CLOSE_TIMEOUT."""
+    def close(self, rows: Mapping[str, Mapping[str, bytes | None]] = MappingProxyType({})) -> None:
+        """Write what waits, and rows of tables, as far as the disk manages in CLOSE_TIMEOUT."""
         batches = [batch for copy in self._copies if (batch := copy.take()) is not None]
         works = [partial(self.disk.write, batch) for batch in batches]
-        if values:
-            works.insert(0, partial(self.disk.put, table, values))
+        if any(rows.values()):
+            works.insert(0, partial(self.disk.put_all, rows))
 
         def last() -> None:
             for work in works:

@@ -126,7 +126,9 @@ class Garbage:
         running = self._copies.running()
         last_used = {name: meta.get("asked", 0) for name, meta in self._idle(running).items()}
         copies = unused(last_used, now, self._days)
-        answers = unused({name: entry.asked for name, entry in self._answers.index.items()}, now, self._days)
+        answers = unused(
+            {name: entry.last_used for name, entry in self._answers.index.items()}, now, self._days
+        )
         await self._answers.drop(answers)
         await self._drop(copies, "unused", also=len(answers))
 

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from addons.offline.cached_responses import CachedResponses, answer_name
+from addons.offline.cached_response import ResponseKey, response_key
+from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.requests.client_request import ClientRequest
 from addons.requests.offline_policy import LEASE_NAMESPACE
@@ -153,7 +154,7 @@ class NodeLease:
         self._lease, self._renewed_at = lease, self._clock()
         if is_new:
             self._answers.keep(
-                self._copy_name(lease.codec.encoding),
+                self._key(lease.codec.encoding),
                 {"content-type": lease.codec.content_type},
                 lease.body(),
             )
@@ -170,7 +171,7 @@ class NodeLease:
                 self._lease = self._lease or lease
                 return lease
         for encoding in request.encodings():
-            kept = await self._answers.get(self._copy_name(encoding))
+            kept = await self._answers.get(self._key(encoding))
             if kept is not None:
                 with contextlib.suppress(ValueError):
                     return _checked(kept.single())
@@ -263,8 +264,8 @@ class NodeLease:
         assert self._lease is not None
         return self._lease.decode().fields.child("spec").number("leaseDurationSeconds") or DEFAULT_DURATION
 
-    def _copy_name(self, encoding: Encoding) -> str:
-        return answer_name("", self._path, f"the lease as {encoding}", "")
+    def _key(self, encoding: Encoding) -> ResponseKey:
+        return response_key("", self._path, f"the lease as {encoding}", "")
 
 
 def _checked(lease: Encoded) -> Encoded:

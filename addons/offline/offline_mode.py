@@ -82,4 +82,4 @@ class Offline:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self.copies.close(TABLE, self._journal.close())
+        self.copies.close({TABLE: self._journal.close(), **self._answers.close()})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from addons.offline.cached_responses import answer_name
+from addons.offline.cached_response import ResponseKey, response_key
 from addons.views.responses import object_response
 from kube.errors import bad_request, not_acceptable, unsupported_media_type
 from kube.requests.request_info import RequestInfo
@@ -42,9 +42,9 @@ class OfflineRequest:
         accept, packed = headers.get("Accept"), headers.get("Accept-Encoding", "")
         return cls(info, target, content_type, accept, packed, body)
 
-    def name(self, identity: str) -> str:
-        """The name under which `CachedResponses` keeps the answer for an identity."""
-        return answer_name(identity, self.target, self.accept or "", self.accept_encoding, self.body)
+    def key(self, identity: str) -> ResponseKey:
+        """The key under which `CachedResponses` keeps the answer for an identity."""
+        return response_key(identity, self.target, self.accept or "", self.accept_encoding, self.body)
 
     @property
     def object_path(self) -> str:

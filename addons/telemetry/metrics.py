@@ -76,6 +76,15 @@ UPSTREAM_CUT = Counter(
 CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )
+RESPONSES_EVICTED = Counter(
+    "edgehub_responses_evicted",
+    "Kept answers that made way for newer ones: the node's own, or those of other callers.",
+    ["share"],
+    registry=REGISTRY,
+)
+RESPONSES_UNKEPT = Counter(
+    "edgehub_responses_unkept", "Answers not kept because too many wait for the disk.", registry=REGISTRY
+)
 GARBAGE = Counter(
     "edgehub_garbage",
     "Copies taken from the disk: unused for long, or of no pod on this node any more.",

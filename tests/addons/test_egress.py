@@ -15,7 +15,7 @@ from mitmproxy.test import tflow, tutils
 
 from addons.egress import Egress
 from addons.filters.chain import FILTERS
-from addons.offline.cached_responses import MAX_BODY
+from addons.offline.cached_response import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
 from addons.requests.request_context import RequestContext, begin, context_of

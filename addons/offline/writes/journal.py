@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,11 +22,16 @@ from addons.offline.copies import RETRY, DiskCopies
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.disk.writer import PATIENCE
+from kube.errors import unavailable
 from kube.json_type import Json
 
 TABLE = "journal"
 MAX_EVENTS = 2000
 """Events that the journal holds. It drops the oldest beyond them, as a cluster drops events after an hour."""
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Bytes of the events that the journal holds; the oldest go beyond them too."""
+MAX_STATUS_BYTES = 16 * 1024 * 1024
+"""Bytes of all statuses as written to disk: a node and 110 pods come to some 2 MB. Beyond them, writes are refused."""
 DURABLE_WAIT = 1.0
 """Seconds that a client waits for the disk."""
 
@@ -83,7 +89,14 @@ class Journal:
         self.added = Pulse()
         # Wall time, so that events of this process come after those of an earlier one that are still unread on disk.
         self._next_sequence = time.time_ns()
-        self._unwritten: dict[str, bytes | None] = {}
+        self._event_bytes = 0
+        self._status_bytes: dict[str, int] = {}
+        """The size of each status on disk, by path."""
+        self._unwritten: dict[str, StatusEntry | EventEntry | None] = {}
+        """Entries that wait for the disk, and None for those to be deleted there. The latest of a name wins."""
+        self._on_disk: set[str] = set()
+        """The names of which the disk may hold a row."""
+        self._is_read = False
         self._written = Pulse()
         self._writing: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -100,6 +113,8 @@ class Journal:
         while kept is None:
             await asyncio.sleep(RETRY)
             kept = await self._copies.guard(lambda: disk.values(TABLE))
+        self._is_read = True
+        self._on_disk.update(kept)
         new = self.events
         self.events = OrderedDict()
         for name, value in sorted(kept.items()):
@@ -110,10 +125,20 @@ class Journal:
                 metrics.JOURNAL_DROPPED.labels(name.partition(" ")[0], "unreadable").inc()
                 self._forget(name)
         self.events.update(new)
+        self._event_bytes = sum(len(event.body) for event in self.events.values())
         self._next_sequence = max(self._next_sequence, max(self.events, default=-1) + 1)
         self._trim()
         self._count()
         self.added.notify()
+
+    def check_room(self, entry: StatusEntry) -> None:
+        """StatusError 503 where the journal has no room for a status."""
+        others = sum(self._status_bytes.values()) - self._status_bytes.get(entry.path, 0)
+        if others + len(entry.dump()) > MAX_STATUS_BYTES:
+            metrics.JOURNAL_DROPPED.labels(STATUS, "no room").inc()
+            raise unavailable(
+                "the cloud cannot be reached, and the hub's journal has no room for this status"
+            )
 
     def put_status(self, entry: StatusEntry) -> StatusEntry:
         """Replace the object's waiting entry and return the new one.
@@ -124,6 +149,7 @@ class Journal:
         if waiting is not None and waiting.uid == entry.uid:
             entry = replace(entry, before=waiting.before)
         self.statuses[entry.path] = entry
+        self._status_bytes[entry.path] = len(entry.dump())
         self._keep(entry)
         return entry
 
@@ -131,6 +157,7 @@ class Journal:
         entry = EventEntry(self._next_sequence, method, target, content_type, body)
         self._next_sequence += 1
         self.events[entry.sequence] = entry
+        self._event_bytes += len(body)
         self._trim()
         self._keep(entry)
         return entry
@@ -150,8 +177,11 @@ class Journal:
             if self.statuses.get(entry.path) is not entry:
                 return
             del self.statuses[entry.path]
+            self._status_bytes.pop(entry.path, None)
         elif self.events.pop(entry.sequence, None) is None:
             return
+        else:
+            self._event_bytes -= len(entry.body)
         self._forget(entry.name)
         self._count()
 
@@ -168,55 +198,70 @@ class Journal:
         for task in (self._opening, self._writing):
             if task is not None:
                 task.cancel()
-        return self._unwritten
+        return _rows(self._unwritten)
 
     def _restore(self, entry: StatusEntry | EventEntry) -> None:
         if isinstance(entry, EventEntry):
             self.events[entry.sequence] = entry
             return
         newer = self.statuses.setdefault(entry.path, entry)
+        self._status_bytes.setdefault(entry.path, len(entry.dump()))
         if newer is not entry and newer.uid == entry.uid:
             merged = self.statuses[entry.path] = replace(newer, before=entry.before)
             self._keep(merged)
 
     def _trim(self) -> None:
-        while len(self.events) > self._max_events:
+        while len(self.events) > self._max_events or self._event_bytes > MAX_EVENT_BYTES:
             _, oldest = self.events.popitem(last=False)
+            self._event_bytes -= len(oldest.body)
             self._forget(oldest.name)
             metrics.JOURNAL_DROPPED.labels(EVENT, "no room").inc()
 
     def _keep(self, entry: StatusEntry | EventEntry) -> None:
-        self._write(entry.name, entry.dump())
+        self._write(entry.name, entry)
         self._count()
         self.added.notify()
 
     def _forget(self, name: str) -> None:
-        self._write(name, None)
+        """Delete an entry from disk. One that the disk never got leaves nothing to write."""
+        may_be_unread = not self._is_read and name.startswith(STATUS)
+        if name in self._on_disk or may_be_unread:
+            self._write(name, None)
+        elif self._unwritten.pop(name, None) is not None:
+            self._written.notify()
 
     def _count(self) -> None:
         metrics.JOURNAL_ENTRIES.set(len(self.statuses) + len(self.events))
 
-    def _write(self, name: str, value: bytes | None) -> None:
-        self._unwritten[name] = value
+    def _write(self, name: str, entry: StatusEntry | EventEntry | None) -> None:
+        self._unwritten[name] = entry
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="journal")
 
     def _write_anew(self) -> None:
+        self._on_disk.clear()
         entries: list[StatusEntry | EventEntry] = [*self.statuses.values(), *self.events.values()]
         for entry in entries:
-            self._write(entry.name, entry.dump())
+            self._write(entry.name, entry)
 
     async def _write_all(self) -> None:
         """Write batches until nothing is left. Entries that come during a write go into the next batch."""
         while self._unwritten:
             batch = dict(self._unwritten)
-            if not await self._copies.write(partial(self._copies.disk.put, TABLE, batch)):
+            self._on_disk.update(name for name, entry in batch.items() if entry is not None)
+            if not await self._copies.write(partial(self._copies.disk.put, TABLE, _rows(batch))):
                 await asyncio.sleep(RETRY)
                 continue
-            for name, value in batch.items():
-                if self._unwritten.get(name, b"") is value:
+            for name, entry in batch.items():
+                if entry is None:
+                    self._on_disk.discard(name)
+                if self._unwritten.get(name, self) is entry:
                     del self._unwritten[name]
             self._written.notify()
+
+
+def _rows(entries: Mapping[str, StatusEntry | EventEntry | None]) -> dict[str, bytes | None]:
+    return {name: entry.dump() if entry is not None else None for name, entry in entries.items()}
 
 
 def _parsed(value: bytes) -> StatusEntry | EventEntry:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from addons.offline.cached_responses import CachedResponses, answer_name
+from addons.offline.cached_response import ResponseKey, response_key
+from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from kube.errors import StatusError, unavailable
@@ -24,7 +25,7 @@ class Registration:
         """Keep the answer to a creation."""
         name = _created(request)
         if name:
-            self._answers.keep(_copy_name(identity, request, name), headers, body)
+            self._answers.keep(_key(identity, request, name), headers, body)
 
     async def refuse(self, identity: str, request: OfflineRequest) -> StatusError:
         """409 where the hub has a copy of the object, after which kubelet reads the object; 503 otherwise."""
@@ -32,7 +33,7 @@ class Registration:
         assert info.type is not None
         if name:
             read = parse_request("GET", info.type.path(info.namespace, name))
-            kept = await self._answers.get(_copy_name(identity, request, name))
+            kept = await self._answers.get(_key(identity, request, name))
             if kept is not None or await self._objects.find(identity, read):
                 message = f'{info.type.group_resource} "{name}" already exists'
                 return StatusError(409, "AlreadyExists", message)
@@ -48,8 +49,8 @@ def _created(request: OfflineRequest) -> str:
         return ""
 
 
-def _copy_name(identity: str, request: OfflineRequest, name: str) -> str:
-    """The name of the answer to the same client's GET of the object."""
+def _key(identity: str, request: OfflineRequest, name: str) -> ResponseKey:
+    """The key of the answer to the same client's GET of the object."""
     assert request.info.type is not None
     path = request.info.type.path(request.info.namespace, name)
-    return answer_name(identity, path, request.accept or "", request.accept_encoding)
+    return response_key(identity, path, request.accept or "", request.accept_encoding)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from aiohttp import web
 
-from addons.offline.cached_responses import CachedResponses, answer_name
+from addons.offline.cached_response import ResponseKey, response_key
+from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal, StatusEntry
@@ -74,9 +75,11 @@ class StatusWrites:
             acceptable = [each.object for each in written if each.object.codec.encoding in encodings]
             if not acceptable:
                 raise not_acceptable(f"the hub has {path} in another encoding only")
+            entry = copies[0].entry(path, written[0])
+            self._journal.check_room(entry)
             for each in written:
                 self._show(each, request)
-            entry = self._journal.put_status(copies[0].entry(path, written[0]))
+            entry = self._journal.put_status(entry)
         await self._journal.wait_written(entry)
         answer = min(acceptable, key=lambda each: encodings.index(each.codec.encoding))
         return object_response(answer)
@@ -98,7 +101,7 @@ class StatusWrites:
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
         copies = [_copy_in_store(item) for item in await self._objects.find("", request.info)]
-        kept = await self._answers.get(_name(request))
+        kept = await self._answers.get(_key(request))
         if kept is not None:
             # The answer may be a Table or the metadata alone, which no status can be written to.
             with contextlib.suppress(ValueError, LookupError):
@@ -113,7 +116,7 @@ class StatusWrites:
         if copy.store is not None:
             copy.store.amend(obj.raw)
         else:
-            self._answers.keep(_name(request), {"content-type": obj.codec.content_type}, obj.body())
+            self._answers.keep(_key(request), {"content-type": obj.codec.content_type}, obj.body())
 
 
 def _copy_in_store(item: Item) -> ObjectCopy:
@@ -121,6 +124,6 @@ def _copy_in_store(item: Item) -> ObjectCopy:
     return ObjectCopy(Encoded(store.codec, store.api_version, store.kind, item.raw), store)
 
 
-def _name(request: OfflineRequest) -> str:
-    """The name of the answer to the same client's GET of the object."""
-    return answer_name("", request.object_path, request.accept or "", request.accept_encoding)
+def _key(request: OfflineRequest) -> ResponseKey:
+    """The key of the answer to the same client's GET of the object."""
+    return response_key("", request.object_path, request.accept or "", request.accept_encoding)

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from aiohttp import web
 
-from addons.offline.cached_responses import CachedResponse, CachedResponses
+from addons.offline.cached_response import CachedResponse
+from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.views.responses import HEADERS
 from kube.errors import unavailable
@@ -28,11 +29,11 @@ class Tokens:
         self._clock = clock
 
     def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
-        self._answers.keep(request.name(identity), headers, body)
+        self._answers.keep(request.key(identity), headers, body)
 
     async def answer(self, identity: str, request: OfflineRequest) -> web.Response:
         """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""
-        kept = await self._answers.get(request.name(identity))
+        kept = await self._answers.get(request.key(identity))
         if kept is None or self._expires(kept) < self._clock() + MIN_VALIDITY:
             raise unavailable(
                 "the cloud cannot be reached, and the hub has no valid token of this service account"

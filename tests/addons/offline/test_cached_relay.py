@@ -12,7 +12,8 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.offline.cached_relay import CachedRelay
-from addons.offline.cached_responses import MAX_BODY, CachedResponses
+from addons.offline.cached_response import MAX_BODY
+from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
@@ -128,7 +129,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     await made.origin.start()
     yield made
     made.sources.close()
-    made.copies.close(TABLE, made.journal.close())
+    made.copies.close({TABLE: made.journal.close()})
     await made.session.close()
     assert made.origin._runner is not None
     await made.origin._runner.cleanup()

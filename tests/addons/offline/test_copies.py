@@ -158,9 +158,9 @@ async def test_named_values_are_written_at_the_end_too_before_what_is_large(
 
         return run
 
-    monkeypatch.setattr(disk, "put", noting("put", disk.put))
+    monkeypatch.setattr(disk, "put_all", noting("put", disk.put_all))
     monkeypatch.setattr(disk, "write", noting("write", disk.write))
-    copies.close("t", {"gone": None, "new": b"3"})
+    copies.close({"t": {"gone": None, "new": b"3"}})
     assert order == ["put", "write"]
     again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()
@@ -182,8 +182,8 @@ async def test_values_that_cannot_be_written_at_the_end_do_not_keep_back_the_cop
     def full(*_: object) -> None:
         raise DiskError("No space left on device")
 
-    monkeypatch.setattr(disk, "put", full)
-    copies.close("t", {"new": b"3"})
+    monkeypatch.setattr(disk, "put_all", full)
+    copies.close({"t": {"new": b"3"}})
     assert "not written at the end" in caplog.text
     again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
     await again.open()

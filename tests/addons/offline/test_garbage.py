@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, source_name
 from addons.offline.garbage import DAY, INTERVAL, Garbage, unmounted, unused
@@ -138,7 +139,7 @@ async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
 
 async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
     await node.ask(SERVICES)
-    node.answers.keep("answer", {}, b"body")
+    node.answers.keep(ResponseKey("answer"), {}, b"body")
     await node.settled()
     counted = metrics.GARBAGE.labels("unused")._value.get()
     await node.live(13.9)

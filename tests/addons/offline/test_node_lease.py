@@ -7,6 +7,7 @@ from functools import partial
 import aiohttp
 import pytest
 
+from addons.offline.cached_response import ResponseKey
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
@@ -227,8 +228,8 @@ async def test_a_lease_that_was_never_seen_is_a_503(kubelet: World) -> None:
 
 async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
     await kubelet.put()
-    for name in list(kubelet.answers._index):
-        kubelet.answers.keep(name, {"content-type": JSON}, b"{")
+    for name in list(kubelet.answers.index):
+        kubelet.answers.keep(ResponseKey(name), {"content-type": JSON}, b"{")
     kubelet.fresh()
     kubelet.is_up = False
     with pytest.raises(StatusError) as refused:
@@ -237,10 +238,10 @@ async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
 
 
 async def test_only_what_changes_the_lease_itself_is_written_to_disk(kubelet: World) -> None:
-    kept: list[str] = []
+    kept: list[ResponseKey] = []
     keep = kubelet.answers.keep
 
-    def count(name: str, headers: dict[str, str], body: bytes) -> None:
+    def count(name: ResponseKey, headers: dict[str, str], body: bytes) -> None:
         kept.append(name)
         keep(name, headers, body)
 

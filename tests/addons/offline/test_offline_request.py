@@ -56,9 +56,9 @@ def test_copies_of_answers_are_apart_by_body_identity_and_form() -> None:
         asked("POST", PODS, b"one", accept=PROTOBUF),
         asked("POST", f"{PODS}/p", b"one"),
     ]
-    names = {each.name(identity) for each in requests for identity in ("", "alice")}
+    names = {each.key(identity) for each in requests for identity in ("", "alice")}
     assert len(names) == 2 * len(requests)
-    assert asked("POST", PODS, b"one").name("") == requests[0].name("")
+    assert asked("POST", PODS, b"one").key("") == requests[0].key("")
 
 
 @pytest.mark.parametrize("encoding", Encoding)

@@ -90,5 +90,4 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
 
     async def written(self) -> None:
-        for task in list(self.answers._tasks):
-            await task
+        await self.answers.written()

@@ -87,7 +87,7 @@ async def journal_in(
     try:
         yield made
     finally:
-        copies.close(TABLE, made.close())
+        copies.close({TABLE: made.close()})
 
 
 @dataclass(frozen=True, slots=True)

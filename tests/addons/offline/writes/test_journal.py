@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import diskcache
@@ -13,6 +14,7 @@ import pytest
 from addons.offline.writes.journal import DURABLE_WAIT, EVENT, STATUS, TABLE, EventEntry, Journal, StatusEntry
 from addons.telemetry import metrics
 from kube.disk.database import Disk, DiskError
+from kube.errors import StatusError
 from kube.json_type import Json
 from tests.addons.support.observed import beats_of, until, value_of
 from tests.addons.support.offline_parts import journal_in
@@ -272,3 +274,46 @@ async def test_what_comes_while_the_disk_writes_is_written_next(tmp_path: Path) 
         assert journal.describe()["unwritten"] == 0
         async with journal_in(tmp_path) as again:
             assert (list(again.statuses.values()), again.events) == ([last], {})
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_disk_that_hangs_leaves_no_trace_of_events_that_it_never_got(tmp_path: Path) -> None:
+    """50,000 events that came and went were once 50,000 deletions in memory."""
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device.disk, max_events=10) as journal:
+        device.goes_on.clear()
+        for number in range(1000):
+            put_event(journal, b"%d" % number)
+            await asyncio.sleep(0)
+        assert journal.describe()["unwritten"] <= 30
+        device.goes_on.set()
+        await until(lambda: not journal.describe()["unwritten"])
+    async with journal_in(tmp_path) as again:
+        assert len(again.events) == 10
+
+
+async def test_the_bytes_of_events_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addons.offline.writes.journal.MAX_EVENT_BYTES", 25)
+    async with journal_in(tmp_path) as journal:
+        for number in range(5):
+            put_event(journal, b"%d" % number * 10)
+        assert [body[:1] for body in bodies(journal)] == [b"3", b"4"]
+    async with journal_in(tmp_path) as again:
+        put_event(again, b"x" * 10)
+        assert [body[:1] for body in bodies(again)] == [b"4", b"x"], "those on disk count"
+
+
+async def test_the_bytes_of_statuses_are_bounded(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = metrics.JOURNAL_DROPPED.labels(STATUS, "no room")
+    before = value_of(dropped)
+    entry = journal.put_status(status("one"))
+    monkeypatch.setattr("addons.offline.writes.journal.MAX_STATUS_BYTES", len(entry.dump()) + 10)
+    journal.check_room(status("two"))
+    with pytest.raises(StatusError) as refused:
+        journal.check_room(replace(status("two"), path="/api/v1/nodes/other"))
+    assert refused.value.code == 503
+    assert value_of(dropped) - before == 1
+    journal.remove(entry)
+    journal.check_room(replace(status("two"), path="/api/v1/nodes/other"))

@@ -66,7 +66,7 @@ class World:
 
     def has_node(self) -> None:
         get = asked("GET", NODE)
-        self.answers.keep(get.name(""), {"content-type": JSON}, raw({**node("n1", 7), "status": {}}))
+        self.answers.keep(get.key(""), {"content-type": JSON}, raw({**node("n1", 7), "status": {}}))
 
 
 @pytest.fixture
@@ -74,8 +74,7 @@ async def world(tmp_path: Path, replaying: replay_parts.World) -> AsyncIterator[
     async with copies_in(tmp_path / "answers") as copies:
         made = World(CachedResponses(copies), replaying)
         yield made
-        for task in list(made.answers._tasks):
-            await task
+        await made.answers.written()
 
 
 def event(name: str = "e") -> Json:

@@ -56,7 +56,7 @@ async def test_what_was_created_is_there_and_can_be_read(world: World) -> None:
         world.registration.keep("", made, {"content-type": encoding}, b"as created")
         assert await world.code(CSINODES, body, encoding=encoding) == 409
         read = asked("GET", f"{CSINODES}/n1", accept=encoding)
-        kept = await world.answers.get(read.name(""))
+        kept = await world.answers.get(read.key(""))
         assert kept is not None
         assert kept.body == b"as created"
         assert await world.code(CSINODES, body, "somebody else", encoding) == 503

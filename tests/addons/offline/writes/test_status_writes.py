@@ -14,7 +14,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal, StatusEntry
-from addons.offline.writes.status_writes import StatusWrites, _name
+from addons.offline.writes.status_writes import StatusWrites, _key
 from addons.views.sources import Sources
 from kube.errors import StatusError, not_found
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -125,8 +125,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with copies_in(tmp_path) as copies:
         made = World(copies)
         yield made
-        for task in list(made.answers._tasks):
-            await task
+        await made.answers.written()
         made.sources.close()
         made.journal.close()
 
@@ -211,11 +210,11 @@ async def test_an_answer_that_passed_is_enough_and_is_what_the_next_get_shows(
     """A pod or node that only a GET brought: there is no store to amend."""
     get = asked("GET", NODE, accept=encoding)
     content_type = codec_for(encoding).content_type
-    world.answers.keep(get.name(""), {"content-type": content_type}, body_of(node_in(encoding)))
+    world.answers.keep(get.key(""), {"content-type": content_type}, body_of(node_in(encoding)))
     for state in ("False", "Unknown"):
         answer = await world.patch(reports(Ready=state), accept=encoding)
         assert conditions(answered(answer)) == {"Ready": state}
-    kept = await world.answers.get(get.name(""))
+    kept = await world.answers.get(get.key(""))
     assert kept is not None
     assert conditions(read(kept.body, content_type)) == {"Ready": "Unknown"}
     before = world.journal.statuses[NODE].before
@@ -235,7 +234,7 @@ async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
     world: World, content_type: str, body: bytes
 ) -> None:
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
-    world.answers.keep(_name(request), {"content-type": content_type}, body)
+    world.answers.keep(_key(request), {"content-type": content_type}, body)
     with pytest.raises(StatusError) as refused:
         await world.writes.accept(request)
     assert refused.value.code == 503

@@ -50,8 +50,7 @@ async def tokens(tmp_path: Path, clock: Clock) -> AsyncIterator[Tokens]:
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies)
         yield Tokens(answers, clock)
-        for task in list(answers._tasks):
-            await task
+        await answers.written()
 
 
 FORMS: dict[str, tuple[dict[str, str], Callable[[], bytes]]] = {
@@ -87,7 +86,7 @@ async def test_nobody_gets_a_token_for_another_request_or_of_another(tokens: Tok
     others = [
         ("alice", b"for a pod", TARGET),
         ("", b"for another", TARGET),
-        ("", b"for a pod", TARGET + "?x=1"),
+        ("", b"for a pod", TARGET + "?dryRun=All"),
     ]
     for identity, body, target in others:
         with pytest.raises(StatusError) as refused:
