@@ -23,7 +23,7 @@ from tests.hub.support.process import ROOT, Hub
 from tests.hub.support.storm import PODS, state_at
 from tests.hub.support.streams import listed
 
-STORMS, HUBS = 44, 6
+STORMS, HUBS = 15, 4
 """Kills of the parts that write, and of a whole hub."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import Counter
 
 import pytest
@@ -15,9 +16,9 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import Events, listed, watching
 
-FLAPS = 100
+FLAPS = 40
 PHASE = 0.3
-"""Seconds up, and seconds down: a hundred flaps in a minute."""
+"""Seconds up, and seconds down."""
 SERVICES = "/api/v1/services"
 PER_SECOND = 1 / 0.8
 """Tries of one source: its first backoff step, which nobody may shorten."""
@@ -35,7 +36,7 @@ def state(events: Events) -> set[str]:
 
 
 @pytest.mark.timeout(240)
-async def test_a_hundred_flaps_in_a_minute(
+async def test_a_link_that_flaps_some_forty_times(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked
@@ -50,7 +51,7 @@ async def test_a_hundred_flaps_in_a_minute(
         await filtered.first("ADDED", "first")
         await plain.first("ADDED", "first")
         mark, accepted = real_cloud.audit_mark(), link.traffic.accepted
-        answered = 0
+        answered, began = 0, time.monotonic()
         for flap in range(FLAPS):
             await asyncio.to_thread(link.refuse)
             name = {"metadata": {"name": f"s{flap}"}}
@@ -66,7 +67,6 @@ async def test_a_hundred_flaps_in_a_minute(
             await asyncio.to_thread(link.carry)
             await asyncio.sleep(PHASE)
         assert answered == FLAPS
-        seconds = FLAPS * PHASE * 2
         wanted = {"first", *(f"s{number}" for number in range(FLAPS - 5, FLAPS))}
         for events in (filtered, plain):
             await events.until(lambda _, events=events: state(events) == wanted, 60)  # type: ignore[misc]  # bound
@@ -77,7 +77,8 @@ async def test_a_hundred_flaps_in_a_minute(
             if each.user_agent == "edgehub" and each.verb in ("list", "watch")
         )
         assert sum(tried.values()) > 0
+        seconds = time.monotonic() - began
         assert max(tried.values()) <= seconds * PER_SECOND, tried
         # One probe a second, and the reads above.
-        assert link.traffic.accepted - accepted <= sum(tried.values()) + 4 * FLAPS
+        assert link.traffic.accepted - accepted <= sum(tried.values()) + 2 * FLAPS + seconds
     assert set(await listed(hub.url, path, component="kube-proxy", resourceVersion="0")) == wanted

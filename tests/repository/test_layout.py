@@ -28,7 +28,7 @@ SHARED_NAMES = {
 }
 """Name of more than one class: what they are. One that is no longer needed fails, so the table only shrinks."""
 
-HELPERS = frozenset({"support", "cloud", "fixtures", "wrong_clock"})
+HELPERS = frozenset({"support", "cloud", "fixtures", "fuzz", "wrong_clock"})
 """Folders of `tests/` that hold helpers; their own tests lie beside them."""
 
 

@@ -44,6 +44,7 @@ def wanted() -> dict[str, set[str]]:
     return {
         "hub": packages(project["dependencies"] + groups["build"]),
         "test": packages(groups["test"]),
+        "fuzz": packages(groups["fuzz"]),
         "go": packages(groups["go"]),
         "lowest": packages(_all(text)),
     }

@@ -45,7 +45,9 @@ def test_it_prints_the_answer(
     assert capsys.readouterr().out == f"{accept} /debug/explain?{query}\n"
 
 
-@pytest.mark.parametrize("url", [f"http://{LOOPBACK}:{free_port()}", "file:///etc/hostname"])
+@pytest.mark.parametrize(
+    "url", [f"http://{LOOPBACK}:{free_port()}", "file:///etc/hostname"], ids=["nobody listens", "no http"]
+)
 def test_a_hub_that_cannot_be_asked(capsys: pytest.CaptureFixture[str], url: str) -> None:
     assert explain([*ASKED, "--admin", url]) == 1
     said = capsys.readouterr()

@@ -149,7 +149,9 @@ async def test_a_body_packed_in_several_members_is_unpacked_whole(serve: Serve) 
     assert (await client.request("GET", "/")).body == b"one two"
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(b"x" * 1000)[:-9], b"no gzip", b""])
+@pytest.mark.parametrize(
+    "packed", [gzip.compress(b"x" * 1000)[:-9], b"no gzip", b""], ids=["cut", "none", "empty"]
+)
 async def test_a_packed_body_that_breaks_off_is_no_answer(serve: Serve, packed: bytes) -> None:
     client = await serve(answering(packed, Content_Encoding="gzip"))
     with pytest.raises(Unreachable):

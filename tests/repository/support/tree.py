@@ -51,6 +51,7 @@ def room_modules() -> tuple[Path, ...]:
     return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in ROOMS)
 
 
+@cache
 def scripts() -> tuple[Path, ...]:
     """Every file that begins with a shebang."""
     return tuple(path for path in files() if path.read_bytes()[:2] == b"#!")
@@ -77,9 +78,11 @@ def prose(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 def names(module: ast.Module) -> Iterator[str]:
     """Every identifier of a syntax tree, and every word of the strings that are not prose."""
-    told = {(line, text) for line, text in prose(module)}
+    told: set[int] = set()
     for node in ast.walk(module):
         match node:
+            case ast.Expr(value=ast.Constant(value=str()) as text):
+                told.add(id(text))  # the walk comes to what a node holds after the node
             case (
                 ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name))
             ):
@@ -88,7 +91,7 @@ def names(module: ast.Module) -> Iterator[str]:
                 yield name
             case ast.alias(name=name, asname=other):
                 yield from WORD.findall(f"{name} {other or ''}")
-            case ast.Constant(value=str(text)) if (node.lineno, text) not in told:
+            case ast.Constant(value=str(text)) if id(node) not in told:
                 yield from WORD.findall(text)
 
 

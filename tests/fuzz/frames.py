@@ -1,0 +1,49 @@
+"""Watches, in both encodings: a stream says the same however it is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kube.wire.codec import codec_for
+from kube.wire.codec_base import WatchFrame
+from kube.wire.encoding import Encoding
+from tests.fuzz.objects import ENCODINGS, check_object, choose
+from tests.kube.support.recorded import STREAMS, body
+
+
+def seeds() -> Iterator[bytes]:
+    for number, encoding in enumerate(ENCODINGS):
+        for name in STREAMS:
+            for step in (3, 200):
+                yield bytes([number, step]) + body(name, encoding)
+
+
+def run(data: bytes) -> None:
+    encoding, rest = choose(data)
+    step, stream = rest[0] + 1 if rest else 1, rest[1:]
+    whole, is_broken = _read(encoding, [stream])
+    pieces, are_broken = _read(encoding, (stream[at : at + step] for at in range(0, len(stream), step)))
+    assert is_broken == are_broken
+    if not is_broken:
+        assert [_said(each) for each in whole] == [_said(each) for each in pieces]
+    for each in pieces[:4]:
+        assert (each.status is not None) == (each.type == "ERROR")
+        if each.status is None:
+            check_object(encoding, each.api_version, each.kind, each.raw)
+
+
+def _read(encoding: Encoding, chunks: Iterable[bytes]) -> tuple[list[WatchFrame], bool]:
+    """The events until the stream ends or breaks, and whether it broke."""
+    reader = codec_for(encoding).frames()
+    frames: list[WatchFrame] = []
+    try:
+        for chunk in chunks:
+            frames += reader.feed(chunk)
+        reader.close()
+    except ValueError:
+        return frames, True
+    return frames, False
+
+
+def _said(frame: WatchFrame) -> tuple[str, str, str, bytes, str]:
+    return frame.type, frame.api_version, frame.kind, frame.raw, str(frame.status)

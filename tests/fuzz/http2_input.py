@@ -1,0 +1,90 @@
+"""What a peer sends on the hub's own HTTP/2 connection: each answer comes, or breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+
+from kube.http.http2 import Connection, Http2Response
+
+FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
+FAR = 1e9
+"""A deadline that never comes."""
+
+
+class Sink(asyncio.Transport):
+    """Takes what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self._is_closing = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def close(self) -> None:
+        self._is_closing = True
+
+    def abort(self) -> None:
+        self._is_closing = True
+
+
+def seeds() -> Iterator[bytes]:
+    """What servers say to two requests."""
+
+    def answer(*steps: Callable[[H2Connection], None]) -> bytes:
+        server = H2Connection(H2Configuration(client_side=False))
+        server.initiate_connection()
+        server.receive_data(asyncio.run(_asked()))
+        for step in steps:
+            step(server)
+        return b"\xff" + server.data_to_send()
+
+    def head(server: H2Connection) -> None:
+        server.send_headers(1, [(":status", "200"), ("content-type", "application/json")])
+
+    yield answer()
+    yield answer(head, lambda server: server.send_data(1, b"abc", end_stream=True))
+    yield answer(head, lambda server: server.reset_stream(1))
+    yield answer(head, lambda server: server.close_connection(last_stream_id=1))
+    yield answer(
+        lambda server: server.send_headers(3, [(":status", "100")]), lambda server: server.ping(b"12345678")
+    )
+    yield answer(lambda server: server.update_settings({4: 0, 3: 1}))
+
+
+def run(data: bytes) -> None:
+    asyncio.run(_feed(data[0] + 1 if data else 1, data[1:]))
+
+
+def _open() -> tuple[Connection, Sink, list[Http2Response]]:
+    connection, sink = Connection(), Sink()
+    connection.connection_made(sink)
+    return connection, sink, [connection.send(FIELDS, body, FAR) for body in (b"", b"body")]
+
+
+async def _asked() -> bytes:
+    connection, sink, _ = _open()
+    connection.connection_lost(None)
+    await asyncio.gather(connection.settled(), return_exceptions=True)
+    return b"".join(sink.written)
+
+
+async def _feed(step: int, stream: bytes) -> None:
+    connection, sink, responses = _open()
+    for at in range(0, len(stream), step):
+        if not sink.is_closing():
+            connection.data_received(stream[at : at + step])
+    connection.connection_lost(None)
+    await asyncio.gather(connection.settled(), return_exceptions=True)
+    for each in responses:
+        # Nobody waits for ever: the answer is whole, or it broke off.
+        assert each.has_ended or each.error
+        assert each.status == 0 or 100 <= each.status <= 999
