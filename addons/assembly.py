@@ -6,12 +6,14 @@ import asyncio
 import datetime
 import logging
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import ClassVar
+from weakref import WeakSet
 
-from mitmproxy import command, ctx, exceptions
-from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy import command, exceptions
+from mitmproxy.addonmanager import Loader
+from mitmproxy.master import Master
 
 from addons.certificates.serving_certificate import ServingCertificate, own_certificate
 from addons.egress import Egress
@@ -25,6 +27,8 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.local_health import LocalHealthSource
 from addons.offline.offline_mode import Offline
 from addons.options import Options
+from addons.proxy.listeners import address_of, closed, open_listeners
+from addons.proxy.script_reload import stop_watching
 from addons.requests.headers import INTERNAL_HEADER
 from addons.requests.route_decision import RouteKind
 from addons.resolve import Resolve
@@ -32,11 +36,14 @@ from addons.router import Answerer, Router
 from addons.rules.events import event_of, send_event
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE, Problem, Rules
-from addons.settings import Settings, listener_modes
+from addons.settings import Settings, listener_modes, version
+from addons.startup import preflight
+from addons.startup.state_folder import StateFolder
 from addons.ui.admin import Admin
 from addons.ui.explain import explain
+from addons.ui.link_log import LinkLog
 from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import parse_server
+from addons.upstream.servers import Server, parse_server
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
@@ -58,6 +65,8 @@ class Assembly:
     """Builds sources, origin and admin server from the settings, and starts the addons with them."""
 
     name = "edgehub-lifecycle"
+    _masters: ClassVar[WeakSet[Master]] = WeakSet()
+    """Those that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
     def __init__(
         self, options: Options, resolve: Resolve, identity: Identity, router: Router, egress: Egress
@@ -75,7 +84,16 @@ class Assembly:
         self._origin: Origin | None = None
         self._admin: Admin | None = None
         self._offline: Offline | None = None
+        self._folder: StateFolder | None = None
         self._internal = ""
+
+    def load(self, loader: Loader) -> None:
+        """Stay as the hub is while its file changes; end in one line where it is loaded into a process again."""
+        if loader.master in self._masters:
+            logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")
+            raise SystemExit(1)
+        self._masters.add(loader.master)
+        stop_watching(loader.master)
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
@@ -83,34 +101,70 @@ class Assembly:
             self._inputs.move_hub(_hub_address(self._options.settings))
 
     def running(self) -> None:
-        """Open the listeners only now: mitmproxy ends when a request comes before every addon is loaded."""
+        """Start. mitmproxy has loaded every addon, and opens no listener by itself."""
         self._tasks.append(asyncio.create_task(self._open(), name="start"))
 
     async def _open(self) -> None:
+        """Assemble the hub, then open its ports: nobody is answered before the hub can."""
+        await asyncio.sleep(0)  # an exit within `running` itself would be logged as a failed task
         try:
-            ctx.options.update(server=True)
-            modes = [ProxyMode.parse(spec) for spec in listener_modes(self._options.settings)]
-            if not await _proxyserver().servers.update(modes):
-                raise OSError("a listener could not be opened")
-            if self._options.settings.mode == "edge":
-                self._offline = Offline(self._options.settings.state_dir / "cache")
-                await self._offline.open()
-            self._start()
+            await self._start(self._options.settings)
+        except (ValueError, OSError) as error:
+            logger.critical("the hub cannot start: %s", self._options.as_typed(str(error)))
+            raise SystemExit(1) from None
         except Exception as error:
-            logger.critical("the hub could not start: %s", error)
+            logger.critical("the hub cannot start", exc_info=error)
             raise SystemExit(1) from error
+        await self._say_ready()
 
-    def _start(self) -> None:
-        settings = self._options.settings
-        modes = listener_modes(settings)
+    async def _start(self, settings: Settings) -> None:
         credentials = load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
         servers = settings.servers or (parse_server(credentials.server),)
-        self._internal = _internal_url(modes)
+        await asyncio.to_thread(preflight.check, settings, servers)
+        await asyncio.to_thread(self._claim_folder, settings)
+        logger.info("%s", start_line(settings, servers))
+        modes = listener_modes(settings)
         self._resolve.listen(modes)
+        # The hub's own requests need its own listener; no other listener may open before the hub is assembled.
+        (internal,) = (spec for spec, name in modes.items() if name == "internal")
+        await open_listeners([internal])
+        self._internal = "http://{}:{}".format(*address_of(internal))
+        if settings.mode == "edge":
+            self._offline = Offline(settings.state_dir / "cache")
+            await self._offline.open()
         if settings.tls_port:
             self._identity.serve_with(credentials, _serving_certificate(settings))
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
-        self._build(settings, credentials, cloud)
+        try:
+            self._build(settings, credentials, cloud)
+            self._log_link(cloud)
+            await open_listeners(list(modes))
+        except OSError as error:
+            raise ValueError(preflight.cannot_listen(error, settings)) from error
+
+    def _claim_folder(self, settings: Settings) -> None:
+        if settings.mode != "edge" and (settings.tls_cert is not None or not settings.tls_port):
+            return  # nothing is kept
+        try:
+            self._folder = StateFolder(settings.state_dir)
+            self._folder.claim()
+        except OSError as error:
+            logger.error(
+                "%s cannot be written (%s): the hub goes on, but nothing that it learns outlives a restart",
+                self._options.as_typed(f"hub_state_dir {settings.state_dir}"),
+                error.strerror,
+            )
+
+    def _log_link(self, cloud: Cloud) -> None:
+        waiting = self._offline.waiting if self._offline is not None else lambda: 0
+        kept_in = "copies" if self._offline is not None else "memory"
+        log = LinkLog(cloud, self._egress.changed, waiting, kept_in)
+        self._tasks.append(asyncio.create_task(log.run(), name="log of the link"))
+
+    async def _say_ready(self) -> None:
+        assert self._rules is not None
+        await self._rules.known()
+        logger.info("ready")
 
     def done(self) -> None:
         for part in (self._inputs, self._offline, self._sources, self._origin, self._admin):
@@ -120,6 +174,10 @@ class Assembly:
             task.cancel()
         if self._session is not None:
             self._session.close()
+        if self._folder is not None:
+            self._folder.release()
+        if self._internal:
+            logger.info("the hub stops")
 
     @command.command("edgehub.explain")  # type: ignore[untyped-decorator]  # mitmproxy has no annotations there
     def explain(
@@ -188,7 +246,8 @@ class Assembly:
             )
             self._tasks.append(asyncio.create_task(health.run(), name="local health"))
         if settings.admin_port:
-            self._admin = Admin(settings, cloud, sources, inputs, rules, self._offline)
+            specs = list(listener_modes(settings))
+            self._admin = Admin(settings, cloud, sources, inputs, rules, lambda: closed(specs), self._offline)
             self._tasks.append(asyncio.create_task(self._admin.start(), name="admin server"))
 
     def _keep(self, work: Coroutine[None, None, None], name: str) -> None:
@@ -225,17 +284,15 @@ def _rules_list_watch(settings: Settings) -> ListWatch:
     return ListWatch(CONFIG_MAPS, settings.namespace, field_selector=selector, encoding=Encoding.JSON)
 
 
-def _internal_url(modes: dict[str, str]) -> str:
-    spec = next(spec for spec, name in modes.items() if name == "internal")
-    host, port, *_ = _proxyserver().servers[ProxyMode.parse(spec)].listen_addrs[0]
-    return f"http://{host}:{port}"
-
-
-def _proxyserver() -> Proxyserver:
-    proxyserver = ctx.master.addons.get("proxyserver")
-    if not isinstance(proxyserver, Proxyserver):
-        raise RuntimeError("mitmproxy runs without its proxyserver addon")
-    return proxyserver
+def start_line(settings: Settings, servers: Sequence[Server]) -> str:
+    """What runs here, for whom: the first line of a log."""
+    ports = {"plain": settings.port, "TLS": settings.tls_port, "admin": settings.admin_port}
+    opened = ", ".join(f"{name} {port}" for name, port in ports.items() if port)
+    return (
+        f"edgehub {version()} starts: node {settings.node}, pool {settings.pool or '(as the node is labelled)'}, "
+        f"ports on {settings.listen}: {opened or 'none'}, cloud {', '.join(map(str, servers))}, "
+        f"state {settings.state_dir if settings.mode == 'edge' else '(none: mode cloud)'}"
+    )
 
 
 def _serving_certificate(settings: Settings) -> ServingCertificate:

@@ -1,63 +1,69 @@
-"""`scripts/hub`: turns the hub's flags into mitmproxy's options and runs mitmdump, or one of mitmproxy's interfaces."""
+"""The program `edgehub` (`scripts/hub` from a checkout): reads the flags, and runs the hub or asks a running one."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from mitmproxy.options import Options
-from mitmproxy.tools import cmdline
-from mitmproxy.tools import main as mitmproxy_main
-from mitmproxy.tools.dump import DumpMaster
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.options import CONF_DIR
+from mitmproxy.optmanager import parse as parse_configuration
 
-from addons.options import OPTIONS
-from addons.settings import listener_modes, parse_settings
+from addons.options import OPTIONS, Options, UnknownOptionError, as_flags, refuse_unknown
+from addons.proxy.lean_imports import skip_default_addons
+from addons.settings import parse_settings, version
+from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
 from addons.ui.explain_command import explain
 
 HUB = Path(__file__).parent / "hub.py"
+MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
+"""The log levels of the hub as mitmproxy's event log calls them."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run in the foreground until SIGTERM, or ask a running hub: `explain`. Bad flags end the process with status 2."""
+    """Run in the foreground until SIGTERM, or ask a running hub: `explain`.
+
+    Ends the process with status 2 for flags that cannot be read, and with status 1 when the hub cannot start; one line
+    on standard error says why.
+    """
     if arguments[:1] == ["explain"]:
         sys.exit(explain(arguments[1:]))
-    parser = _parser()
     own, rest = _split(arguments)
-    asked = parser.parse_args(own)
-    values = {name: getattr(asked, name) for name, *_ in OPTIONS}
+    parser = _parser()
+    asked = vars(parser.parse_args(own))
+    ui, level, log_format = asked.pop("ui"), asked.pop("log_level"), asked.pop("log_format")
     try:
-        modes = listener_modes(parse_settings(values))
+        specifications = _specifications(rest, ui)
+        set_here = dict(each.partition("=")[::2] for each in specifications)
+        refuse_unknown(set_here)
+        configured = _configuration(Path(set_here.get("confdir", CONF_DIR)).expanduser() / "config.yaml")
+        given = {**configured, **{f"hub_{name}": value for name, value in asked.items()}}
+        _check(given, set_here)
+    except UnknownOptionError as error:
+        parser.error(str(error))  # it was not typed as a flag
     except ValueError as error:
-        parser.error(str(error))
-    options = [*_listeners(modes), *_options(values), "-s", str(HUB), *rest]
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
-    # mitmproxy logs each connection and stream at INFO.
-    logging.getLogger("mitmproxy").setLevel(logging.WARNING)
-    _run(asked.ui, options)
-
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
-
-class QuietMaster(DumpMaster):
-    """mitmdump without its own output: standard error has the log, and flows are not printed."""
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options, with_termlog=False, with_dumper=False)
-
-
-FRAME = {"server": "false"}
-"""The listeners are opened by the last addon, when all are loaded."""
+        parser.error(as_flags(str(error)))
+    Options.are_flags = True
+    if ui == "none":
+        log_to_stderr(level, log_format)
+        _run_alone(given, specifications)
+    else:
+        # The interface has a log of its own, and the terminal is its screen.
+        logging.getLogger("mitmproxy").setLevel(logging.WARNING)
+        _run_interface(ui, asked, level, rest)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="scripts/hub",
+        prog="edgehub",
         description="The edge hub of a Kubernetes node. Each flag is also an option hub_… of mitmproxy.",
-        epilog="What follows -- goes to mitmproxy as it is. `scripts/hub explain --help`: ask a running hub.",
+        epilog="With an interface, what follows -- goes to mitmproxy as it is; without one, --set NAME=VALUE does. "
+        "`edgehub explain --help`: ask a running hub.",
+        argument_default=argparse.SUPPRESS,
     )
     for name, kind, default, text in OPTIONS:
         shown = "" if default == "" else f" Default: {default}."
@@ -65,12 +71,25 @@ def _parser() -> argparse.ArgumentParser:
             f"--{name.replace('_', '-')}",
             dest=name,
             type=kind,
-            default=default,
-            help=text.replace("%", "%%") + shown,
+            help=as_flags(text).replace("%", "%%") + shown,
         )
     parser.add_argument(
-        "--ui", choices=("none", "console", "web"), default="none", help="mitmproxy's interface."
+        "--ui",
+        choices=("none", "console", "web"),
+        default="none",
+        help="mitmproxy's interface. Default: none.",
     )
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="info", help="The least that is logged. Default: info."
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default="text",
+        help="Lines for people, or one JSON object a line, on standard error. Without effect beside an interface, "
+        "which has a log of its own. Default: text.",
+    )
+    parser.add_argument("--version", action="version", version=f"edgehub {version()}")
     return parser
 
 
@@ -82,22 +101,65 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return given[:at], given[at + 1 :]
 
 
-def _listeners(modes: dict[str, str]) -> list[str]:
-    return [part for spec in modes for part in ("--mode", spec)]
+def _specifications(rest: Sequence[str], ui: str) -> list[str]:
+    """The NAME=VALUE of each `--set` for mitmproxy; ValueError for anything else where no interface would take it."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--set", action="append", default=[])
+    try:
+        found, others = parser.parse_known_args(list(rest))
+    except argparse.ArgumentError as error:
+        raise ValueError(f"after --: {error}") from None
+    if ui == "none" and others:
+        raise ValueError(
+            f"{others[0]} after -- is for mitmproxy's interfaces: give --ui console or --ui web with it, "
+            "or start `mitmdump -s addons/hub.py`"
+        )
+    specifications: list[str] = found.set
+    return specifications
 
 
-def _options(values: dict[str, object]) -> list[str]:
-    settings = {**FRAME, **{f"hub_{name}": value for name, value in values.items() if value != ""}}
-    return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> None:
+    """ValueError when the settings cannot be used; what `--set` says wins."""
+    values = {}
+    for name, kind, default, _ in OPTIONS:
+        option = f"hub_{name}"
+        values[name] = kind(set_here[option]) if option in set_here else given.get(option, default)
+    parse_settings(values)
 
 
-def _run(ui: str, options: list[str]) -> None:
-    if ui == "console":
-        mitmproxy_main.mitmproxy(options)
-    elif ui == "web":
-        mitmproxy_main.mitmweb(options)
-    else:
-        mitmproxy_main.run(QuietMaster, cmdline.mitmdump, options)
+def _configuration(file: Path) -> Mapping[str, Any]:
+    """The options in mitmproxy's configuration file; ValueError when it cannot be read."""
+    try:
+        values: Mapping[str, Any] = parse_configuration(file.read_text()) if file.is_file() else {}
+    except (OSError, UnicodeDecodeError, OptionsError) as error:
+        raise ValueError(f"{file}: {error}") from None
+    refuse_unknown(values)
+    return values
+
+
+def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
+    skip_default_addons()
+    # These import mitmproxy's addons, which an interface wants all of, and `explain` none.
+    from addons import hub  # noqa: PLC0415 - as said above
+    from addons.proxy import master  # noqa: PLC0415 - as said above
+
+    try:
+        master.run(hub.addons, given, specifications)
+    except OptionsError as error:
+        print(f"edgehub: {as_flags(str(error))}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _run_interface(ui: str, asked: Mapping[str, Any], level: str, rest: Sequence[str]) -> None:
+    from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
+
+    options: dict[str, Any] = {"server": "false"}  # the last addon opens the listeners, when it can answer
+    options |= {f"hub_{name}": value for name, value in asked.items()}
+    verbosity = "console_eventlog_verbosity" if ui == "console" else "termlog_verbosity"
+    options[verbosity] = MITMPROXY_LEVELS[level]
+    settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+    run = programs.mitmproxy if ui == "console" else programs.mitmweb
+    run([*settings, "-s", str(HUB), *rest])
 
 
 if __name__ == "__main__":

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 
-from addons.settings import Settings, listener_modes, parse_settings
+from addons.settings import Settings, parse_settings
+
+logger = logging.getLogger(__name__)
 
 OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
     ("server", str, "", "URLs of the kube-apiserver, separated by commas. Default: the kubeconfig's."),
@@ -72,6 +78,26 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
 """Name without `hub_`, type, default, help; the command line's flags are made of the same table."""
 
 
+def as_flags(text: str) -> str:
+    """A message about options, in the flags of `edgehub`: `hub_tls_cert` is `--tls-cert`."""
+    return re.sub(r"\bhub_[a-z_]+", lambda found: "--" + found[0][4:].replace("_", "-"), text)
+
+
+class UnknownOptionError(ValueError):
+    """An option of a name that the hub does not have."""
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """UnknownOptionError when one of these names of options is meant for the hub, which has no such option."""
+    known = [f"hub_{name}" for name, *_ in OPTIONS]
+    for name in names:
+        if name.startswith("hub_") and name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            raise UnknownOptionError(
+                f"there is no option {name}" + (f": is it {nearest[0]}?" if nearest else "")
+            )
+
+
 class Options:
     """Reads all hub_ options when one changes. A bad value is refused and the old settings stay in force."""
 
@@ -79,8 +105,16 @@ class Options:
 
     settings: Settings
     """The settings in force; not there before mitmproxy has configured the addons."""
+    are_flags = False
+    """Whether the options were typed as flags of `edgehub`, whose words messages then use."""
+
+    def as_typed(self, text: str) -> str:
+        """A message about options in the words of whoever started the hub: flags, or options of mitmdump."""
+        return as_flags(text) if self.are_flags else text
 
     def load(self, loader: Loader) -> None:
+        # mitmproxy would open its listeners before the hub can answer; the last addon opens them.
+        loader.master.options.update(server=False)
         for name, typespec, default, text in OPTIONS:
             loader.add_option(f"hub_{name}", typespec, default, text)
 
@@ -88,16 +122,21 @@ class Options:
         if not any(name.startswith("hub_") for name in updated):
             return
         try:
+            refuse_unknown(ctx.options.deferred)
             settings = parse_settings({name: getattr(ctx.options, f"hub_{name}") for name, *_ in OPTIONS})
         except ValueError as error:
+            if not hasattr(self, "settings") and ctx.master.addons.get("scriptloader") is not None:
+                # mitmproxy shows a script's error with its traceback, which says nothing to an operator.
+                logger.critical("the hub cannot start: %s", self.as_typed(str(error)))
+                raise SystemExit(1) from None
             raise exceptions.OptionsError(str(error)) from error
         self.settings = settings
         ctx.options.update(
-            mode=list(listener_modes(settings)),
             # What the chain needs, whoever starts it: no request may leave before an addon has said where to, and
             # a quiet watch or exec (kubelet: 4 h) must not be taken for dead.
             connection_strategy="lazy",
             keep_host_header=True,
             tcp_timeout=5 * 3600,
-            onboarding=False,
         )
+        if "onboarding" in ctx.options:
+            ctx.options.update(onboarding=False)

@@ -10,7 +10,7 @@ from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.request_context import RequestContext, begin
-from kube.errors import bad_request, forbidden
+from kube.errors import bad_request, forbidden, unavailable
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
 
@@ -39,6 +39,8 @@ class Resolve:
     @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         listener = self._listeners.get(flow.client_conn.proxy_mode.full_spec)
+        if not self._listeners:
+            raise unavailable("the hub is starting", retry_after=1)
         if listener is None:
             raise forbidden("the hub does not serve this listener")
         if listener is Listener.TLS and not flow.client_conn.tls_established:

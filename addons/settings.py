@@ -5,10 +5,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from addons.filters.chain import build_filters
 from addons.filters.inputs import HubAddress, family_of
 from addons.upstream.servers import Server, ServerOrder, parse_server
 
@@ -48,14 +51,22 @@ class Settings:
     keep_days: int
 
 
+def version() -> str:
+    """Of this program, as it is installed."""
+    try:
+        return metadata.version("edgehub")
+    except metadata.PackageNotFoundError:
+        return "unknown"  # `mitmdump -s` from a checkout that is not installed
+
+
 def parse_settings(values: Mapping[str, Any]) -> Settings:
     """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
     servers = tuple(parse_server(text) for text in str(values["server"]).split(",") if text.strip())
     kubeconfig = _path(values["kubeconfig"])
     if not servers and kubeconfig is None:
-        raise ValueError("say where the cloud is: hub_server (--server) or hub_kubeconfig (--kubeconfig)")
+        raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
     if not values["node"]:
-        raise ValueError("say which node this is: hub_node (--node)")
+        raise ValueError("say which node this is: hub_node")
     ports = {name: values[name] for name in ("port", "tls_port", "peer_port", "admin_port")}
     for name, port in ports.items():
         if not 0 <= port <= 65535:
@@ -90,9 +101,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         namespace=values["namespace"],
         configmap=values["configmap"],
         server_order=_choice(values, "server_order", "round-robin", "priority"),
-        disabled_filters=frozenset(
-            name.strip() for name in values["disabled_filters"].split(",") if name.strip()
-        ),
+        disabled_filters=_disabled_filters(values["disabled_filters"]),
         topology_order=_choice(values, "topology_order", "any", "preferred"),
         local_endpoint=_local_endpoint(values),
         local_health=_health_url(values["local_health"]),
@@ -139,6 +148,16 @@ def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:
     if len({family_of(host) for host in hosts}) != len(hosts):
         raise ValueError("hub_local_endpoint is one IP address per family")
     return HubAddress(hosts, port)
+
+
+def _disabled_filters(text: str) -> frozenset[str]:
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    known = [each.name for each in build_filters(health=True)]
+    for name in sorted(names.difference(known)):
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
+        raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")
+    return names
 
 
 def _health_url(text: str) -> str:

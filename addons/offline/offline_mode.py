@@ -75,6 +75,10 @@ class Offline:
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:
         return {RouteKind.CACHED_RELAY: self.backed, RouteKind.LOCAL: self._lease}
 
+    def waiting(self) -> int:
+        """How many writes wait for the cloud."""
+        return len(self._journal.statuses) + len(self._journal.events)
+
     def describe(self) -> dict[str, Any]:
         """The state of the Lease and the journal, for the debug page."""
         return {"lease": self._lease.describe(), "journal": self._journal.describe()}

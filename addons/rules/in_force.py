@@ -51,6 +51,10 @@ class RulesInForce:
                 f"the filter rules are not known yet: {self.why_unknown}", retry_after=1
             ) from None
 
+    async def known(self) -> None:
+        """Return as soon as the rules are known."""
+        await self._known.wait()
+
     @property
     def why_unknown(self) -> str:
         """What keeps the rules from being known, for people."""

@@ -32,16 +32,26 @@ class Admin:
         sources: Sources,
         inputs: FilterInputs,
         rules: RulesInForce,
+        closed: Callable[[], list[str]],
         offline: Offline | None = None,
     ) -> None:
+        """`closed` names the listeners that were asked for and are not open.
+
+        OSError, whose `filename` is the address, when the port cannot be opened.
+        """
         self._settings = settings
         self._cloud = cloud
         self._sources = sources
         self._inputs = inputs
         self._rules = rules
+        self._closed = closed
         self._offline = offline
         family = socket.AF_INET6 if ":" in settings.listen else socket.AF_INET
-        self._socket = socket.create_server((settings.listen, settings.admin_port), family=family)
+        address = (settings.listen, settings.admin_port)
+        try:
+            self._socket = socket.create_server(address, family=family)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{settings.listen}:{settings.admin_port}") from error
 
     async def start(self) -> None:
         app = web.Application()
@@ -73,6 +83,9 @@ class Admin:
         if not self._rules.is_known:
             why = f"the filter rules are not known yet: {self._rules.why_unknown}\n"
             return web.Response(status=503, text=why)
+        closed = self._closed()
+        if closed:
+            return web.Response(status=503, text=f"not open: {', '.join(closed)}\n")
         return web.Response(text="ok\n")
 
     async def _metrics(self, _request: web.Request) -> web.Response:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 import ssl
 import stat
 from collections.abc import AsyncIterator
@@ -12,16 +14,18 @@ from typing import Any
 
 import aiohttp
 import pytest
+from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options as MitmproxyOptions
-from mitmproxy.tools.dump import DumpMaster
+from mitmproxy.test import taddons
 
 from addons import assembly
 from addons.assembly import Assembly
-from addons.command import QuietMaster
 from addons.connections import Connections
 from addons.egress import Egress
 from addons.identity import Identity
+from addons.offline.offline_mode import Offline
 from addons.options import OPTIONS, Options
+from addons.proxy.master import HubMaster
 from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
 from addons.router import Router
@@ -64,8 +68,7 @@ class Running:
         identity, router = Identity(options), Router(options, connections)
         self.assembly = Assembly(options, self.resolve, identity, router, self.egress)
         chain = [options, connections, self.resolve, identity, router, self.egress, self.assembly]
-        self.master: DumpMaster = QuietMaster(MitmproxyOptions())
-        self.master.addons.add(*chain)
+        self.master = HubMaster(MitmproxyOptions(), chain)
         self.master.options.update(
             server=False, **{f"hub_{name}": value for name, value in self.given.items()}
         )
@@ -97,7 +100,7 @@ async def running(folder: Path, **given: Any) -> AsyncIterator[Running]:
         finally:
             # mitmproxy leaves its listeners to the end of the process.
             await made.master.addons.get("proxyserver").servers.update([])
-            made.master.shutdown()
+            made.master.should_exit.set()
             await task
     await ended(before)
 
@@ -180,43 +183,84 @@ async def opened(port: int) -> None:
                 return
 
 
-async def test_a_listener_that_cannot_be_opened_ends_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", ["port", "tls_port", "admin_port"])
+async def test_a_taken_port_ends_the_start_in_one_line(
+    tmp_path: Path, cloud: ScriptableCloud, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alone = assembly_alone(monkeypatch, settings(state_dir=str(tmp_path)))
-    with pytest.raises(SystemExit) as caught:
-        await alone._open()
-    assert caught.value.code == 1
-    assert "a listener could not be opened" in caplog.text
+    before = asyncio.all_tasks()
+    async with aiohttp.ClientSession() as session:
+        with socket.create_server((LOOPBACK, 0)) as taken:
+            port = taken.getsockname()[1]
+            hub = Running(session, tmp_path, {"server": cloud.url, name: port})
+            with pytest.raises(SystemExit) as caught:
+                await hub.assembly._open()
+        assert caught.value.code == 1
+        (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+        assert f"hub_{name}: cannot listen on {LOOPBACK}:{port}: Address already in use" in line
+        await hub.master.addons.get("proxyserver").servers.update([])
+        await hub.master.done()
+    await ended(before)
 
 
-async def test_a_kubeconfig_that_cannot_be_used_ends_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alone = assembly_alone(monkeypatch, settings(kubeconfig=str(tmp_path / "none")), opens=True)
+    none: Any = None
+    options = Options()
+    options.settings = settings(kubeconfig=str(tmp_path / "none"))
     with pytest.raises(SystemExit) as caught:
-        await alone._open()
+        await Assembly(options, none, none, none, none)._open()
     assert caught.value.code == 1
     assert str(tmp_path / "none") in caplog.text
 
 
-def assembly_alone(monkeypatch: pytest.MonkeyPatch, given: Settings, *, opens: bool = False) -> Assembly:
-    """One with nobody else there, and listeners that open or do not."""
+async def test_nobody_is_answered_before_the_hub_is_assembled(
+    tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the disk is read the ports are closed; what connects then is answered as soon as they are open."""
+    opening, go_on = asyncio.Event(), asyncio.Event()
+    proper = Offline.open
 
-    class Servers:
-        async def update(self, _modes: object) -> bool:
-            return opens
+    async def wait(self: Offline) -> None:
+        opening.set()
+        await go_on.wait()
+        await proper(self)
 
-    options = Options()
-    options.settings = given
-    monkeypatch.setattr(assembly, "_proxyserver", lambda: type("Stub", (), {"servers": Servers()}))
-    monkeypatch.setattr(
-        assembly,
-        "ctx",
-        type("Ctx", (), {"options": type("O", (), {"update": staticmethod(lambda **_: None)})}),
-    )
+    monkeypatch.setattr(Offline, "open", wait)
+    async with running(tmp_path, server=cloud.url) as hub:
+        await opening.wait()
+        for name in ("port", "tls_port", "admin_port"):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(LOOPBACK, hub.given[name])
+        go_on.set()
+        await hub.ready()
+        assert (await hub.get(f"{hub.url}/version"))[0] == 200
+
+
+async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        servers = hub.master.addons.get("proxyserver").servers
+        kept = [
+            each.mode for each in servers if not each.mode.full_spec.endswith(f":{hub.given['tls_port']}")
+        ]
+        await servers.update(kept)
+        code, why = await hub.get(f"{hub.admin}/readyz")
+        assert code == 503
+        assert f"127.0.0.1:{hub.given['tls_port']}" in why
+
+
+async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Somebody took the script away in mitmproxy's options, and put it back."""
     none: Any = None
-    return Assembly(options, none, none, none, none)
+    with taddons.context() as context:
+        Assembly(Options(), none, none, none, none).load(Loader(context.master))
+        with pytest.raises(SystemExit) as caught:
+            Assembly(Options(), none, none, none, none).load(Loader(context.master))
+    assert caught.value.code == 1
+    assert "a second time" in caplog.text
 
 
 async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: ScriptableCloud) -> None:

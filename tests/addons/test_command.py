@@ -1,16 +1,20 @@
-"""`scripts/hub`: flags become options of mitmproxy, bad ones end with status 2, the rest passes on."""
+"""`edgehub`: flags become options of mitmproxy, bad ones end with status 2, the rest passes on to an interface."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from mitmproxy.tools import main as mitmproxy_main
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.tools import main as programs
 
-from addons import command
-from addons.command import HUB, QuietMaster, main
-from addons.options import OPTIONS
+from addons import command, hub
+from addons.command import HUB, main
+from addons.options import OPTIONS, Options
+from addons.proxy import master
 
 CLOUD = ("--server", "https://cloud:6443", "--node", "n1")
 
@@ -20,15 +24,14 @@ class Started:
 
     def __init__(self) -> None:
         self.interface = ""
+        self.given: dict[str, Any] = {}
+        self.specifications: list[str] = []
         self.arguments: list[str] = []
 
     def sets(self) -> dict[str, str]:
+        """What an interface was given by `--set`."""
         pairs = zip(self.arguments, self.arguments[1:], strict=False)
         return dict(value.split("=", 1) for flag, value in pairs if flag == "--set")
-
-    def modes(self) -> list[str]:
-        pairs = zip(self.arguments, self.arguments[1:], strict=False)
-        return [value for flag, value in pairs if flag == "--mode"]
 
 
 @pytest.fixture
@@ -38,14 +41,15 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     def note(interface: str, arguments: list[str]) -> None:
         found.interface, found.arguments = interface, arguments
 
-    def run(master: object, _parser: object, arguments: list[str]) -> None:
-        assert master is QuietMaster
-        note("none", arguments)
+    def run(addons: Sequence[object], given: Mapping[str, Any], specifications: Sequence[str]) -> None:
+        assert addons is hub.addons
+        found.interface, found.given, found.specifications = "none", dict(given), list(specifications)
 
-    monkeypatch.setattr(mitmproxy_main, "run", run)
-    monkeypatch.setattr(mitmproxy_main, "mitmproxy", lambda arguments: note("console", arguments))
-    monkeypatch.setattr(mitmproxy_main, "mitmweb", lambda arguments: note("web", arguments))
-    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    monkeypatch.setattr(master, "run", run)
+    monkeypatch.setattr(programs, "mitmproxy", lambda arguments: note("console", arguments))
+    monkeypatch.setattr(programs, "mitmweb", lambda arguments: note("web", arguments))
+    monkeypatch.setattr(command, "log_to_stderr", lambda *_: None)
+    monkeypatch.setattr(Options, "are_flags", False)
     level = logging.getLogger("mitmproxy").level
     yield found
     logging.getLogger("mitmproxy").setLevel(level)
@@ -53,10 +57,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
 
 def test_flags_become_options(started: Started) -> None:
     main([*CLOUD, "--port", "0", "--tls-port", "7000", "--pod-address", "169.254.2.1", "--state-dir", "/s"])
-    sets = started.sets()
-    assert sets["hub_server"] == "https://cloud:6443"
-    assert (sets["hub_port"], sets["hub_tls_port"]) == ("0", "7000")
-    assert (sets["hub_pod_address"], sets["hub_state_dir"], sets["hub_node"]) == ("169.254.2.1", "/s", "n1")
+    assert started.given == {
+        "hub_server": "https://cloud:6443",
+        "hub_node": "n1",
+        "hub_port": 0,
+        "hub_tls_port": 7000,
+        "hub_pod_address": "169.254.2.1",
+        "hub_state_dir": "/s",
+    }
 
 
 def test_every_flag_of_the_design_is_there(started: Started) -> None:
@@ -77,28 +85,24 @@ def test_every_flag_of_the_design_is_there(started: Started) -> None:
         "tls-key": "/y",
     }
     main([part for name, value in given.items() for part in (f"--{name}", value)])
-    found = started.sets()
-    assert {name: found[f"hub_{name.replace('-', '_')}"] for name in given} == given
+    assert {name: str(started.given[f"hub_{name.replace('-', '_')}"]) for name in given} == given
 
 
-def test_a_flag_for_every_option(started: Started) -> None:
+def test_a_flag_for_every_option() -> None:
     flags = command._parser()._option_string_actions
     assert {f"--{name.replace('_', '-')}" for name, *_ in OPTIONS} < set(flags)
-    main([*CLOUD])
-    assert set(started.sets()) - {"server"} <= {f"hub_{name}" for name, *_ in OPTIONS}
 
 
-def test_listeners_are_given_but_opened_later(started: Started) -> None:
-    main([*CLOUD, "--port", "0"])
-    assert len(started.modes()) == 2
-    assert any(mode.endswith(":10268") for mode in started.modes())
-    assert started.sets()["server"] == "false"
-
-
-def test_the_addons_are_loaded(started: Started) -> None:
-    main([*CLOUD])
+def test_an_interface_loads_the_hub_and_opens_nothing_by_itself(started: Started) -> None:
+    main([*CLOUD, "--ui", "web", "--log-level", "warning"])
     assert HUB.is_file()
     assert started.arguments[started.arguments.index("-s") + 1] == str(HUB)
+    assert started.sets() == {
+        "server": "false",
+        "hub_server": "https://cloud:6443",
+        "hub_node": "n1",
+        "termlog_verbosity": "warn",
+    }
 
 
 @pytest.mark.parametrize(
@@ -108,26 +112,66 @@ def test_the_addons_are_loaded(started: Started) -> None:
 def test_interfaces(started: Started, flags: tuple[str, ...], interface: str) -> None:
     main([*CLOUD, *flags])
     assert started.interface == interface
+    assert Options.are_flags, "messages name the options as they were typed"
 
 
-def test_what_follows_two_dashes_passes_on_and_comes_last(started: Started) -> None:
-    main([*CLOUD, "--", "--set", "web_port=1", "--server", "x", "--"])
+def test_what_follows_two_dashes_passes_on_to_an_interface_and_comes_last(started: Started) -> None:
+    main([*CLOUD, "--ui", "web", "--", "--set", "web_port=1", "--server", "x", "--"])
     assert started.arguments[-5:] == ["--set", "web_port=1", "--server", "x", "--"]
+
+
+def test_without_an_interface_options_may_be_set(started: Started) -> None:
+    main(["--node", "n1", "--", "--set", "body_size_limit=3m", "--set", "hub_server=https://b"])
+    assert started.specifications == ["body_size_limit=3m", "hub_server=https://b"]
+
+
+def test_the_configuration_file_of_mitmproxy_counts(started: Started, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("hub_server: https://cloud:6443\n")
+    main(["--node", "n1", "--", "--set", f"confdir={tmp_path}"])
+    assert started.given == {"hub_server": "https://cloud:6443", "hub_node": "n1"}
+    main(["--server", "https://flag:6443", "--", "--set", f"confdir={tmp_path}"])
+    assert started.given == {"hub_server": "https://flag:6443"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("hub_servr: x", "there is no option hub_servr: is it hub_server?"),
+        ("hub_server: [", "config.yaml"),
+        ("hub_server: cloud", "is not of the form"),
+    ],
+)
+def test_and_its_mistakes_are_told(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(SystemExit) as caught:
+        main(["--", "--set", f"confdir={tmp_path}"])
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+    assert not started.interface
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "where the cloud is"),
+        ((), "say where the cloud is: --server or --kubeconfig"),
         ((*CLOUD, "--port", "x"), "invalid int value"),
-        ((*CLOUD, "--port", "70000"), "not a port"),
+        ((*CLOUD, "--port", "70000"), "--port 70000 is not a port"),
         ((*CLOUD, "--tls-port", "10261"), "same port"),
-        ((*CLOUD, "--mode", "sky"), "hub_mode is one of"),
+        ((*CLOUD, "--mode", "sky"), "--mode is one of"),
         ((*CLOUD, "--ui", "tv"), "invalid choice"),
+        ((*CLOUD, "--log-format", "xml"), "invalid choice"),
+        ((*CLOUD, "--log-level", "loud"), "invalid choice"),
         ((*CLOUD, "--colour", "red"), "unrecognized arguments"),
         ((*CLOUD, "stray"), "unrecognized arguments"),
         (("--server", "cloud"), "is not of the form"),
-        ((*CLOUD, "--tls-cert", "/c"), "belong together"),
+        ((*CLOUD, "--tls-cert", "/c"), "--tls-cert and --tls-key belong together"),
+        ((*CLOUD, "--disabled-filters", "endpoint"), "there is no filter 'endpoint': is it endpoints?"),
+        ((*CLOUD, "--", "--set", "hub_prot=1"), "there is no option hub_prot: is it hub_port?"),
+        ((*CLOUD, "--", "--set", "hub_port=x"), "invalid literal"),
+        ((*CLOUD, "--", "--set"), "after --: argument --set: expected one argument"),
+        ((*CLOUD, "--", "-w", "flows"), "-w after -- is for mitmproxy's interfaces: give --ui"),
     ],
 )
 def test_a_bad_flag_ends_with_status_2_and_says_why(
@@ -136,12 +180,28 @@ def test_a_bad_flag_ends_with_status_2_and_says_why(
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert words in capsys.readouterr().err
-    assert not started.arguments
+    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert not started.interface
 
 
-def test_help_ends_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_mitmproxy_refuses_is_told_in_a_line(
+    started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        raise OptionsError("Unknown option(s): nonsense")
+
+    monkeypatch.setattr(master, "run", run)
     with pytest.raises(SystemExit) as caught:
-        main(["--help"])
+        main([*CLOUD, "--", "--set", "nonsense=1"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "edgehub: Unknown option(s): nonsense\n"
+
+
+@pytest.mark.parametrize(("flag", "words"), [("--help", "--pod-address"), ("--version", "edgehub 0.")])
+def test_help_and_version_end_with_status_0(
+    capsys: pytest.CaptureFixture[str], flag: str, words: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([flag])
     assert caught.value.code == 0
-    assert "--pod-address" in capsys.readouterr().out
+    assert words in capsys.readouterr().out

@@ -40,7 +40,7 @@ from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
 
 WIRING = {
-    Options: set[str](),
+    Options: {"as_typed"},
     Connections: {"cut"},
     Console: set(),
     Resolve: {"listen"},
@@ -52,7 +52,7 @@ WIRING = {
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
-NOT_HOOKS = {"cut", "listen", "serve_with", "start", "rules_changed"}
+NOT_HOOKS = {"as_typed", "cut", "listen", "serve_with", "start", "rules_changed"}
 
 
 def public_methods(addon: object) -> set[str]:

@@ -9,8 +9,7 @@ from mitmproxy import exceptions
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.options import OPTIONS, Options
-from addons.settings import DEAD_ADDRESS
+from addons.options import OPTIONS, Options, as_flags
 
 CLOUD = "https://cloud:6443"
 
@@ -70,11 +69,10 @@ def test_a_bad_value_is_refused_and_the_old_settings_stay(
     options: Options, context: taddons.context, bad: dict[str, str | int]
 ) -> None:
     context.configure(options, hub_server=CLOUD, hub_node="n1")
-    before, modes = options.settings, list(context.options.mode)
+    before = options.settings
     with pytest.raises(exceptions.OptionsError):
         context.configure(options, **bad)
     assert options.settings == before
-    assert list(context.options.mode) == modes
     assert {name: getattr(context.options, name) for name in bad}.items().isdisjoint(bad.items())
 
 
@@ -90,7 +88,32 @@ def test_mitmproxy_is_set_up_so_that_nothing_leaves_by_itself(
 ) -> None:
     context.configure(options, hub_server=CLOUD, hub_node="n1")
     found = context.options
-    assert all(mode.startswith(f"reverse:http://{DEAD_ADDRESS}@") for mode in found.mode)
-    assert len(found.mode) == 3
+    assert not found.server, "mitmproxy opens no listener before the hub can answer"
     assert (found.connection_strategy, found.keep_host_header, found.onboarding) == ("lazy", True, False)
     assert found.tcp_timeout > 4 * 3600, "kubelet keeps an idle exec for four hours"
+
+
+def test_an_unknown_option_of_the_hub_is_refused_with_the_nearest(
+    options: Options, context: taddons.context
+) -> None:
+    context.options.set("hub_prot=10261", defer=True)
+    with pytest.raises(exceptions.OptionsError, match="there is no option hub_prot: is it hub_port"):
+        context.configure(options, hub_server=CLOUD)
+
+
+def test_options_of_others_may_come_later(options: Options, context: taddons.context) -> None:
+    context.options.set("another_addon=1", defer=True)
+    context.configure(options, hub_server=CLOUD)
+    assert options.settings.port == 10261
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("hub_tls_cert /c cannot be read", "--tls-cert /c cannot be read"),
+        ("say hub_server", "say --server"),
+        ("github_x", "github_x"),
+    ],
+)
+def test_messages_in_flags(said: str, told: str) -> None:
+    assert as_flags(said) == told

@@ -43,7 +43,10 @@ class Pages:
         self.rules = RulesInForce(
             source.store, source.why_empty, FILTERS, frozenset(), lambda _: None, lambda _: None
         )
-        self.admin = Admin(given, self.servers, parts.sources, parts.inputs, self.rules)
+        self.closed: list[str] = []
+        self.admin = Admin(
+            given, self.servers, parts.sources, parts.inputs, self.rules, lambda: list(self.closed)
+        )
         self._session = session
         host = f"[{given.listen}]" if ":" in given.listen else given.listen
         self._url = f"http://{host}:{given.admin_port}"
@@ -88,6 +91,8 @@ async def test_ready_when_the_rules_are_known(pages: Pages, cloud: ScriptableClo
     assert text == "the filter rules are not known yet: the cloud has not answered yet\n"
     await known(pages)
     assert (await pages.get("/readyz"))[::2] == (200, "ok\n")
+    pages.closed = ["127.0.0.1:10261"]
+    assert (await pages.get("/readyz"))[::2] == (503, "not open: 127.0.0.1:10261\n")
 
 
 async def test_metrics_for_prometheus(pages: Pages) -> None:

@@ -1,0 +1,54 @@
+"""Opens the hub's listeners in mitmproxy, and says which of them are open."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Sequence
+
+from mitmproxy import ctx
+from mitmproxy.proxy.mode_specs import ProxyMode
+
+from addons.proxy.connection_handlers import proxyserver
+
+
+async def open_listeners(specs: Sequence[str]) -> None:
+    """Open these mode specifications and close all others; those that are open stay as they are.
+
+    OSError, whose `filename` is the specification, for the first that cannot be opened.
+    """
+    modes = {spec: ProxyMode.parse(spec) for spec in specs}
+    servers = proxyserver().servers
+    with _silent("mitmproxy.addons.proxyserver"):
+        ctx.options.update(mode=list(specs), server=True)
+        await servers.update(modes.values())
+    for spec, mode in modes.items():
+        error = servers[mode].last_exception
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), spec)
+        if error is not None:
+            raise OSError(0, str(error), spec)
+
+
+def closed(specs: Sequence[str]) -> list[str]:
+    """The addresses of those of these mode specifications for which mitmproxy accepts no connection now."""
+    running = {each.mode.full_spec for each in proxyserver().servers if each.is_running}
+    return [spec.rpartition("@")[2] for spec in specs if spec not in running]
+
+
+def address_of(spec: str) -> tuple[str, int]:
+    """Where an open listener listens, which tells the port of one that was opened on any."""
+    host, port, *_ = proxyserver().servers[ProxyMode.parse(spec)].listen_addrs[0]
+    return host, port
+
+
+@contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """mitmproxy logs each failure in its own options' words; the caller says it in the hub's."""
+    logger = logging.getLogger(name)
+    was, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = was

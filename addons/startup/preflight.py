@@ -1,0 +1,110 @@
+"""What the hub refuses to start with, and why: each mistake in one line that names the option and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from OpenSSL import SSL
+
+from addons.certificates.serving_certificate import ServingCertificate
+from addons.settings import Settings
+from addons.upstream.servers import Server
+
+
+def check(settings: Settings, servers: Iterable[Server]) -> None:
+    """ValueError for the first mistake, with the names of options in it (`hub_…`)."""
+    _check_certificate(settings)
+    for server in servers:
+        _check_server(settings, server)
+
+
+def _check_certificate(settings: Settings) -> None:
+    if settings.tls_cert is None or settings.tls_key is None or not settings.tls_port:
+        return
+    for option, file in (("hub_tls_cert", settings.tls_cert), ("hub_tls_key", settings.tls_key)):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise ValueError(f"{option} {file} cannot be read: {os.strerror(error.errno or 0)}") from None
+    try:
+        ServingCertificate(settings.tls_cert, settings.tls_key).use_in(SSL.Context(SSL.TLS_SERVER_METHOD))
+    except SSL.Error:
+        raise ValueError(
+            f"hub_tls_cert {settings.tls_cert} and hub_tls_key {settings.tls_key} are not a PEM certificate "
+            "and its private key"
+        ) from None
+
+
+def _check_server(settings: Settings, server: Server) -> None:
+    for option, port in own_ports(settings).items():
+        if port and port == server.port and _is_served(settings.listen, server.host):
+            where = (
+                "hub_server" if settings.servers else f"the server of hub_kubeconfig {settings.kubeconfig}"
+            )
+            raise ValueError(
+                f"{where} is {server}, which is this hub itself ({option}): "
+                "give hub_server the address of a kube-apiserver"
+            )
+
+
+def _is_served(listen: str, host: str) -> bool:
+    """Whether a connection to `host` comes to a listener on the address `listen` of this machine."""
+    if host in ("localhost", os.uname().nodename):
+        found = {"127.0.0.1", "::1"} if host == "localhost" else _addresses(host)
+    else:
+        try:
+            found = {str(ip_address(host))}
+        except ValueError:
+            return False
+    if ip_address(listen).is_unspecified:
+        return any(_is_local(each) for each in found)
+    return listen in found
+
+
+def _addresses(host: str) -> set[str]:
+    """Those of this machine's own name."""
+    try:
+        return {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
+
+
+def _is_local(address: str) -> bool:
+    """Whether the address is this machine's: only then can a socket be bound to it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def cannot_listen(error: OSError, settings: Settings) -> str:
+    """What to tell of a listener that could not be opened, and what to do; `error.filename` ends with its address."""
+    address = str(error.filename).rpartition("@")[2]
+    port = int(address.rpartition(":")[2])
+    option = next(
+        (name for name, own in own_ports(settings).items() if own == port), "the hub's own listener"
+    )
+    cures = {
+        errno.EADDRINUSE: "stop the process that has it, or choose another port",
+        errno.EACCES: "choose a port above 1023, or give the process CAP_NET_BIND_SERVICE",
+        errno.EADDRNOTAVAIL: "hub_listen must be an address of this machine",
+    }
+    cure = cures.get(error.errno or 0, "")
+    return f"{option}: cannot listen on {address}: {error.strerror}" + (f"; {cure}" if cure else "")
+
+
+def own_ports(settings: Settings) -> dict[str, int]:
+    """The ports of the hub's listeners, 0 where one is off, by the option that sets each."""
+    return {
+        "hub_port": settings.port,
+        "hub_tls_port": settings.tls_port,
+        "hub_peer_port": settings.peer_port,
+        "hub_admin_port": settings.admin_port,
+    }

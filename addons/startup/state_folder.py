@@ -1,0 +1,98 @@
+"""The folder of what outlives a restart: made for this hub alone, held by one hub at a time."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+MISTAKES = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP})
+"""What the kernel says of a folder that is somebody else's, or none. All else (full, read-only, broken) is the disk's
+fault: the hub starts without its folder then, because a node needs its hub."""
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class StateFolder:
+    """Held from `claim` to `release`, or to the end of the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = -1
+
+    def claim(self) -> None:
+        """Make the folder if it is not there (mode 0700), and take its lock.
+
+        ValueError, in the operator's words, where the folder cannot be trusted, is not this user's, or has another
+        hub. OSError where the disk itself is at fault.
+        """
+        try:
+            self._make()
+            self._check()
+            self._take_lock()
+        except OSError as error:
+            if error.errno not in MISTAKES:
+                raise
+            raise ValueError(
+                f"hub_state_dir {self._path} cannot be written: {error.strerror}; {self._cure}"
+            ) from None
+
+    def release(self) -> None:
+        """Let another hub have the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    @property
+    def _cure(self) -> str:
+        return "give the hub a folder of its own user's"
+
+    def _make(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.mkdir(mode=0o700)
+        except FileExistsError:
+            if not self._path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+
+    def _check(self) -> None:
+        """The folder, and the link that leads to it, are root's or this user's, and nobody else can write there."""
+        trusted = {0, os.geteuid()}
+        for found in (self._path.lstat(), self._path.stat()):
+            if found.st_uid not in trusted:
+                raise ValueError(
+                    f"hub_state_dir {self._path} belongs to another user (uid {found.st_uid}), who could put "
+                    f"identities and objects there; {self._cure}"
+                )
+        if self._path.stat().st_mode & OTHERS_MAY_WRITE:
+            raise ValueError(
+                f"hub_state_dir {self._path} can be written by other users; see what is in it, then: "
+                f"chmod go-w {self._path}"
+            )
+        for parent in self._path.resolve().parents:
+            mode = parent.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                raise ValueError(
+                    f"hub_state_dir {self._path} is in {parent}, where every user may put another folder in its "
+                    f"place; {self._cure}"
+                )
+
+    def _take_lock(self) -> None:
+        file = self._path / "lock"
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.write(lock, b"%d\n" % os.getpid())
+        except BlockingIOError:
+            other = os.read(lock, 20).decode(errors="replace").strip()
+            os.close(lock)
+            raise ValueError(
+                f"hub_state_dir {self._path} is in use by another hub (process {other}): stop that one, or give "
+                "this one a folder of its own"
+            ) from None
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock

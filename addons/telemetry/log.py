@@ -1,0 +1,70 @@
+"""The hub's log: lines for people, or JSON for collectors, on standard error; and what repeats itself, paced."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Hashable
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+REPEAT = 60.0
+"""Seconds after which a line that would be the same may be logged again."""
+REMEMBERED = 1_000
+"""Lines that a `Pace` remembers; with more of them, the oldest may come again early."""
+
+LIBRARIES = ("mitmproxy", "asyncio", "hpack", "aiohttp")
+"""Loggers that tell of each connection or stream at INFO, and at WARNING of what a client or server did wrong."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, and the traceback of an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_to_stderr(level: str, log_format: str) -> None:
+    """Log for the whole process. Libraries are heard from ERROR on, and at any level when `level` is debug."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    for name in LIBRARIES:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
+
+
+class Pace:
+    """Says whether a line may be logged now: once when something begins, then once a minute while it goes on."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[Hashable, float] = {}
+
+    def allows(self, what: Hashable) -> bool:
+        """Whether nobody has logged `what` in the last minute; who is told yes logs it."""
+        now = self._clock()
+        if now - self._last.get(what, -REPEAT) < REPEAT:
+            return False
+        self._last.pop(what, None)
+        self._last[what] = now
+        while len(self._last) > REMEMBERED:
+            del self._last[next(iter(self._last))]
+        return True
+
+    def forget(self, what: Hashable) -> None:
+        """It has ended: when it begins anew, it is logged at once."""
+        self._last.pop(what, None)

@@ -1,0 +1,100 @@
+"""Logs the link to the cloud: one line when it goes, one a minute while it is gone, one when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import time
+from collections.abc import Callable
+
+from addons.telemetry import metrics
+from addons.telemetry.log import REPEAT
+from addons.upstream.health import Cloud
+from kube.concurrency.pulse import Pulse
+
+logger = logging.getLogger(__name__)
+
+REPLAY_WAIT = 60.0
+"""Seconds that the line about the link's return waits for the journal's replay, whose count it tells."""
+STEP = 0.2
+"""Seconds between looks at the journal while it is replayed."""
+
+
+class LinkLog:
+    """Runs as long as the hub."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        changed: Pulse,
+        waiting: Callable[[], int],
+        kept_in: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`changed` notifies when a server comes or goes; `waiting` counts the journal's entries.
+
+        `kept_in` says from what the node is answered meanwhile: "copies", or "memory" in mode cloud.
+        """
+        self._cloud = cloud
+        self._changed = changed
+        self._waiting = waiting
+        self._kept_in = kept_in
+        self._clock = clock
+
+    async def run(self) -> None:
+        while True:
+            moved = self._changed.wait()
+            if self._cloud.is_up:
+                await moved
+            else:
+                moved.cancel()
+                await self._outage()
+
+    async def _outage(self) -> None:
+        began, replayed = self._clock(), replayed_writes()
+        at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        logger.warning("offline since %s, answering from %s (%s)", at, self._kept_in, self._reasons())
+        while not self._cloud.is_up:
+            try:
+                async with asyncio.timeout(REPEAT):
+                    await self._changed.wait()
+            except TimeoutError:
+                logger.warning(
+                    "offline since %s, for %s now (%s)", at, duration(self._clock() - began), self._reasons()
+                )
+        lasted = duration(self._clock() - began)
+        await self._replay()
+        count, left = replayed_writes() - replayed, self._waiting()
+        logger.info(
+            "online again after %s; %d writes replayed%s",
+            lasted,
+            count,
+            f", {left} still wait" if left else "",
+        )
+
+    async def _replay(self) -> None:
+        """Return when no write waits, when the link is gone once more, or after a minute."""
+        deadline = self._clock() + REPLAY_WAIT
+        while self._waiting() and self._cloud.is_up and self._clock() < deadline:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STEP):
+                    await self._changed.wait()
+
+    def _reasons(self) -> str:
+        return "; ".join(f"{each.server}: {each.reason}" for each in self._cloud.servers)
+
+
+def replayed_writes() -> int:
+    """Writes of the journal that the cloud has taken since the process began."""
+    return int(sum(sample.value for each in metrics.JOURNAL_REPLAYED.collect() for sample in each.samples))
+
+
+def duration(seconds: float) -> str:
+    """`4s`, `3m20s`, `2h5m`: as kubectl tells an age."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -1,0 +1,105 @@
+"""Mistakes that end the start: each is told in one line with the option's name."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.options import OPTIONS
+from addons.settings import Settings, parse_settings
+from addons.startup import preflight
+from tests.cloud.pki import Authority
+
+EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
+
+
+def settings(**given: Any) -> Settings:
+    defaults = {name: default for name, _, default, _ in OPTIONS}
+    return parse_settings({**defaults, "server": "https://a:6443", **given})
+
+
+def check(given: Settings) -> None:
+    preflight.check(given, given.servers)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"server": "http://127.0.0.1:10261"}, "hub_port"),
+        ({"server": "https://localhost:10268"}, "hub_tls_port"),
+        ({"server": "https://good:6443,http://127.0.0.1:10267"}, "hub_admin_port"),
+        ({"server": "https://[::1]:10268", "listen": "::1"}, "hub_tls_port"),
+        (
+            {"server": "https://127.0.0.2:10268", "listen": EVERY, "pod_address": "10.0.0.1"},
+            "hub_tls_port",
+        ),
+    ],
+)
+def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"which is this hub itself \({option}\): give hub_server the address"
+    ):
+        check(settings(**given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"server": "https://127.0.0.1:6443"},
+        {"server": "https://192.0.2.1:10268", "listen": EVERY, "pod_address": "10.0.0.1"},
+        {"server": "https://127.0.0.2:10261"},
+        {"server": "https://cloud:10268"},
+        {"server": "http://127.0.0.1:10261", "port": 0},
+    ],
+)
+def test_servers_that_are_others(given: dict[str, Any]) -> None:
+    check(settings(**given))
+
+
+def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
+    given = settings(server="", kubeconfig="/etc/kubernetes/kubelet.conf")
+    with pytest.raises(
+        ValueError, match=r"the server of hub_kubeconfig /etc/kubernetes/kubelet\.conf is http"
+    ):
+        preflight.check(given, settings(server="http://127.0.0.1:10261").servers)
+
+
+def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
+    certificate, key = Authority().issue_server("x", ["127.0.0.1"]).write(tmp_path, "mine")
+    check(settings(tls_cert=str(certificate), tls_key=str(key)))
+    with pytest.raises(ValueError, match="hub_tls_cert /none cannot be read: No such file or directory"):
+        check(settings(tls_cert="/none", tls_key=str(key)))
+    with pytest.raises(ValueError, match="hub_tls_key /none cannot be read"):
+        check(settings(tls_cert=str(certificate), tls_key="/none"))
+    with pytest.raises(ValueError, match="are not a PEM certificate and its private key"):
+        check(settings(tls_cert=str(key), tls_key=str(certificate)))
+    check(settings(tls_cert="/none", tls_key="/none", tls_port=0))
+
+
+@pytest.mark.parametrize(
+    ("where", "number", "told"),
+    [
+        (
+            "127.0.0.1:10267",
+            errno.EADDRINUSE,
+            "hub_admin_port: cannot listen on 127.0.0.1:10267: Address already",
+        ),
+        (
+            "reverse:http://127.0.0.1:1@127.0.0.1:10261",
+            errno.EACCES,
+            "hub_port: cannot listen on 127.0.0.1:10261",
+        ),
+        (
+            "reverse:http://127.0.0.1:1@[::1]:10268",
+            errno.EADDRNOTAVAIL,
+            "hub_listen must be an address of this",
+        ),
+        ("reverse:http://127.0.0.1:1@127.0.0.1:0", errno.EMFILE, "the hub's own listener: cannot listen on"),
+    ],
+)
+def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, told: str) -> None:
+    assert told in preflight.cannot_listen(OSError(number, os.strerror(number), where), settings())

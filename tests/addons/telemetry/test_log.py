@@ -1,0 +1,72 @@
+"""The log's formats, who is heard in it, and the pace of what repeats itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from addons.telemetry.log import LIBRARIES, REMEMBERED, REPEAT, Pace, log_to_stderr
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, as it was afterwards."""
+    loggers = [logging.getLogger(name) for name in ("", *LIBRARIES)]
+    before = [(each, each.level, list(each.handlers)) for each in loggers]
+    yield loggers[0]
+    for each, level, handlers in before:
+        each.setLevel(level)
+        each.handlers[:] = handlers
+
+
+def test_text_for_people(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    log_to_stderr("info", "text")
+    logging.getLogger("addons.egress").info("%s is up", "cloud")
+    logging.getLogger("addons.egress").debug("not told")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(" INFO addons.egress: cloud is up")
+
+
+def test_json_for_collectors(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    log_to_stderr("info", "json")
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logging.getLogger("addons.x").exception("it failed: %s", "ü")
+    (line,) = capsys.readouterr().err.splitlines()
+    found = json.loads(line)
+    assert (found["level"], found["logger"], found["message"]) == ("error", "addons.x", "it failed: ü")
+    assert found["time"].endswith("Z")
+    assert "ValueError: two\nlines" in found["exception"]
+
+
+@pytest.mark.parametrize(("level", "heard"), [("info", ["error"]), ("debug", ["warning", "error"])])
+def test_libraries_tell_of_each_client_only_when_asked(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
+) -> None:
+    log_to_stderr(level, "json")
+    logging.getLogger("mitmproxy.proxy.server").warning("Client TLS handshake failed.")
+    logging.getLogger("mitmproxy.proxy.server").error("mitmproxy has crashed!")
+    assert [json.loads(line)["level"] for line in capsys.readouterr().err.splitlines()] == heard
+
+
+def test_a_line_comes_once_and_then_once_a_minute() -> None:
+    now = 1000.0
+    pace = Pace(lambda: now)
+    assert [pace.allows("down"), pace.allows("down"), pace.allows("other")] == [True, False, True]
+    now += REPEAT - 1
+    assert not pace.allows("down")
+    now += 1
+    assert [pace.allows("down"), pace.allows("down")] == [True, False]
+    pace.forget("down")
+    assert pace.allows("down")
+
+
+def test_what_a_pace_remembers_is_bounded() -> None:
+    pace = Pace(lambda: 0.0)
+    for each in range(2 * REMEMBERED):
+        assert pace.allows(each)
+    assert len(pace._last) == REMEMBERED

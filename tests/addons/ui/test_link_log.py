@@ -1,0 +1,97 @@
+"""What the log says of an outage, on a loop whose clock is the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from addons.telemetry import metrics
+from addons.ui.link_log import LinkLog, duration
+from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
+from kube.concurrency.pulse import Pulse
+
+pytestmark = pytest.mark.looptime
+
+
+class World:
+    """A cloud of one server whose link the test moves, and a journal that the test fills."""
+
+    def __init__(self) -> None:
+        self.health = ServerHealth(parse_server("https://cloud:6443"))
+        self.changed = Pulse()
+        self.waits = 0
+        cloud = Cloud([self.health], "priority")
+        clock = asyncio.get_running_loop().time
+        self.log = LinkLog(cloud, self.changed, lambda: self.waits, "copies", clock)
+
+    async def down(self) -> None:
+        self.health.failed("no route to host")
+        self.changed.notify()
+        await asyncio.sleep(0.01)
+
+    async def up(self) -> None:
+        while not self.health.usable:
+            self.health.succeeded()
+        self.changed.notify()
+        await asyncio.sleep(0.01)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [each.getMessage() for each in caplog.records if each.name == "addons.ui.link_log"]
+    caplog.clear()
+    return found
+
+
+async def test_an_outage_from_its_first_line_to_its_last(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World()
+    task = asyncio.create_task(world.log.run())
+    await asyncio.sleep(0.01)
+    await world.down()
+    (line,) = lines(caplog)
+    assert line.startswith("offline since 20")
+    assert line.endswith(", answering from copies (https://cloud:6443: no route to host)")
+    await asyncio.sleep(50)
+    assert lines(caplog) == []
+    await asyncio.sleep(140)
+    assert [each.partition(", for ")[2] for each in lines(caplog)] == [
+        f"{minutes}m0s now (https://cloud:6443: no route to host)" for minutes in (1, 2, 3)
+    ]
+    world.waits = 2
+    await world.up()
+    await asyncio.sleep(1)
+    assert lines(caplog) == [], "the line counts the writes, and so waits for them"
+    metrics.JOURNAL_REPLAYED.labels("status").inc()
+    metrics.JOURNAL_REPLAYED.labels("event").inc()
+    world.waits = 0
+    await asyncio.sleep(1)
+    assert lines(caplog) == ["online again after 3m10s; 2 writes replayed"]
+    task.cancel()
+
+
+async def test_a_replay_that_takes_long_is_not_waited_for_without_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    world = World()
+    task = asyncio.create_task(world.log.run())
+    await world.down()
+    world.waits = 7
+    await world.up()
+    lines(caplog)
+    await asyncio.sleep(61)
+    assert lines(caplog) == ["online again after 0s; 0 writes replayed, 7 still wait"]
+    await world.down()
+    assert lines(caplog)[0].startswith("offline since")
+    task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0s"), (59.4, "59s"), (60, "1m0s"), (200, "3m20s"), (7500, "2h5m"), (90_000, "25h0m")],
+)
+async def test_durations(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
