@@ -56,7 +56,7 @@ class Offline:
     ) -> None:
         """Start the parts. `own` sends the hub's own requests, `relaying` passes on those of clients."""
         objects = OfflineReads(sources, settings.wait)
-        status = StatusWrites(objects, self._answers, self._journal, own)
+        status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)

@@ -1,6 +1,7 @@
 """Replays the journal when the cloud is back: a status as a patch of what changed, an event as the client sent it.
 
-Each entry is replayed by itself, so an entry that the cloud refuses does not hold up the others.
+Each entry is replayed by itself, so an entry that the cloud refuses does not hold up the others. A refusal of the hub's
+identity is no refusal of an entry: credentials that expired during a long outage must not cost the journal.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from itertools import takewhile
 import orjson
 
 from addons.offline.writes.journal import EVENT, STATUS, EventEntry, Journal, StatusEntry
+from addons.offline.writes.own_rights import is_allowed
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.objects.patches import strategic_diff
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
@@ -31,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 class RetryLater(Exception):
     """The cloud has not taken an entry, and may take it another time."""
+
+
+class IdentityRefused(RetryLater):
+    """The cloud refuses the hub's identity, and so would refuse every entry."""
 
 
 class Replay:
@@ -52,6 +60,8 @@ class Replay:
         self._refused = refused
         self._status_lock = asyncio.Lock()
         """Held while a status is replayed: `run` and `flush` must not send the same one at once."""
+        self._is_refused = False
+        """Whether the cloud refused the hub's identity when it was last asked."""
 
     async def run(self) -> None:
         """Replay until cancelled."""
@@ -59,7 +69,7 @@ class Replay:
         while True:
             if not self._is_up() or not (self._journal.statuses or self._journal.events):
                 await self._wait_for_change()
-            elif not await self._replay_all():
+            elif not await self._replay_all_allowed():
                 await asyncio.sleep(backoff.next())
 
     async def flush(self, path: str) -> None:
@@ -76,6 +86,18 @@ class Replay:
         finally:
             for wait in waits:
                 wait.cancel()
+
+    async def _replay_all_allowed(self) -> bool:
+        """As `_replay_all`, but stop at the first entry where the cloud refuses the hub's identity."""
+        try:
+            done = await self._replay_all()
+        except IdentityRefused as error:
+            if not self._is_refused:
+                logger.warning("the journal waits for credentials that the cloud accepts: %s", error)
+            self._is_refused = True
+            return False
+        self._is_refused = False
+        return done
 
     async def _replay_all(self) -> bool:
         """Try each entry once; False when an entry stays in the journal for later."""
@@ -94,6 +116,8 @@ class Replay:
     async def _try(self, work: Awaitable[None]) -> bool:
         try:
             await work
+        except IdentityRefused:
+            raise
         except RetryLater as error:
             logger.info("the journal waits: %s", error)
             return False
@@ -136,9 +160,9 @@ class Replay:
             self._drop(entry, EVENT, error)
 
     def _is_creation_pending(self, entry: EventEntry) -> bool:
-        """Whether the journal holds an earlier creation, which may be that of the event that `entry` patches."""
+        """Whether the journal holds an earlier creation of the event that `entry` patches."""
         earlier = takewhile(lambda each: each is not entry, self._journal.events.values())
-        return any(each.method == "POST" for each in earlier)
+        return any(_created(each) == entry.target.partition("?")[0] for each in earlier)
 
     async def _send(self, method: str, path: str, body: bytes, content_type: str) -> StatusError | None:
         """Send one write. None when the cloud took it, its StatusError when it refused, RetryLater otherwise."""
@@ -149,8 +173,25 @@ class Replay:
         except StatusError as error:
             if error.code >= 500 or error.code == 429:
                 raise RetryLater(f"{path}: {error}") from error
+            if error.code == 401:
+                raise IdentityRefused(f"{path}: {error}") from error
+            if error.code == 403:
+                await self._check_right(method, path, error)
             return error
         return None
+
+    async def _check_right(self, method: str, path: str, refusal: StatusError) -> None:
+        """Return when the hub has the right to a write, so that a 403 was for this one write; RetryLater otherwise."""
+        try:
+            if await is_allowed(self._client, method, path):
+                return
+        except StatusError as error:
+            if error.code in (401, 403):
+                raise IdentityRefused(f"{path}: {error}") from error
+            raise RetryLater(f"{path}: {error}") from error
+        except Unreachable as error:
+            raise RetryLater(f"{path}: {error}") from error
+        raise RetryLater(f"{path}: {refusal}") from refusal
 
     async def _uid(self, path: str) -> str:
         """The uid of the cloud's object; "" when the cloud has none."""
@@ -169,3 +210,15 @@ class Replay:
         metrics.JOURNAL_DROPPED.labels(kind, reason).inc()
         logger.warning("the cloud refuses %s: %s", entry.name, error)
         self._journal.remove(entry)
+
+
+def _created(entry: EventEntry) -> str:
+    """The path of the event that an entry creates; "" where it creates none."""
+    if entry.method != "POST":
+        return ""
+    try:
+        codec = codec_for(Encoding(entry.content_type))
+        name = codec.peek(codec.decode_single(entry.body)[2]).name
+    except ValueError:
+        return ""
+    return f"{entry.target.partition('?')[0]}/{name}"

@@ -20,6 +20,7 @@ from kube.http.client import Client, Unreachable
 from kube.objects.status_update import status_document, updated
 from kube.requests.request_info import parse_request
 from kube.store.store import Item, Store
+from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
@@ -53,9 +54,10 @@ class StatusWrites:
     """Applies a status write to every copy of the object that the hub has, in each copy's encoding."""
 
     def __init__(
-        self, objects: OfflineReads, answers: CachedResponses, journal: Journal, client: Client
+        self, node: str, objects: OfflineReads, answers: CachedResponses, journal: Journal, client: Client
     ) -> None:
         """`client` reads an object from the cloud once the cloud has refused its journaled status."""
+        self._node = node
         self._objects = objects
         self._answers = answers
         self._journal = journal
@@ -64,12 +66,18 @@ class StatusWrites:
         """Held during a write: the next one must start from its result."""
 
     async def accept(self, request: OfflineRequest) -> web.Response:
-        """The answer to a PATCH or PUT of a status; StatusError 503 where the hub has no copy of the object."""
+        """The answer to a PATCH or PUT of a status.
+
+        StatusError 503 where the hub has no copy of the object, or the object is neither this node nor one of its pods:
+        the cloud would decide on that, and the watchers on this node must not see it before.
+        """
         path = request.object_path
         async with self._lock:
             copies = await self._copies_of(request)
             if not copies:
                 raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {path}")
+            if not all(self._is_own(each.object.decode()) for each in copies):
+                raise unavailable(f"the cloud cannot be reached, and {path} does not belong to this node")
             written = [each.written(request) for each in copies]
             encodings = request.encodings()
             acceptable = [each.object for each in written if each.object.codec.encoding in encodings]
@@ -98,6 +106,12 @@ class StatusWrites:
                     entry.path,
                     error,
                 )
+
+    def _is_own(self, obj: ApiObject) -> bool:
+        """Whether an object is this node, or a pod that runs on it."""
+        if obj.kind == "Node":
+            return obj.name == self._node
+        return obj.fields.child("spec").text("nodeName") == self._node
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
         copies = [_copy_in_store(item) for item in await self._objects.find("", request.info)]

@@ -87,7 +87,7 @@ class Node:
             CachedResponses(self.copies),
             Journal(self.copies),
         )
-        status = StatusWrites(objects, answers, journal, self.cloud)
+        status = StatusWrites("n1", objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
         self.journal, self.replayed = journal, Told()
         replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)

@@ -14,10 +14,15 @@ from kube.errors import StatusError
 from kube.http.client import Client
 from kube.json_type import Json
 from tests.addons.support.observed import until, value_of
+from tests.addons.support.samples import raw
 
 EVENTS = "/api/v1/namespaces/default/events"
 CONFLICT = StatusError(409, "Conflict", "somebody else wrote it")
 GONE = StatusError(404, "NotFound", "not there")
+EXPIRED = StatusError(401, "Unauthorized", "Unauthorized")
+FORBIDDEN = StatusError(403, "Forbidden", "no")
+MAY, MAY_NOT = ({"status": {"allowed": allowed}} for allowed in (True, False))
+"""The authorizer's answers to a SelfSubjectAccessReview."""
 OVERLOADED = StatusError(503, "ServiceUnavailable", "later")
 
 
@@ -61,7 +66,8 @@ class World:
 
     def put_event(self, name: str, method: str = "POST") -> EventEntry:
         target = EVENTS if method == "POST" else f"{EVENTS}/{name}"
-        return self.journal.put_event(method, target, "application/json", name.encode())
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}}
+        return self.journal.put_event(method, target, "application/json", raw(event))
 
 
 def conditions(**states: str) -> list[Json]:

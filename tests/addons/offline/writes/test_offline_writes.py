@@ -42,7 +42,7 @@ class NoObjects:
 class World:
     def __init__(self, answers: CachedResponses, replaying: replay_parts.World) -> None:
         self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
-        status = StatusWrites(cast(OfflineReads, NoObjects()), answers, self.journal, Told())
+        status = StatusWrites("n1", cast(OfflineReads, NoObjects()), answers, self.journal, Told())
         tokens = Tokens(answers, lambda: 0.0)
         registration = Registration(cast(OfflineReads, NoObjects()), answers)
         self.writes = OfflineWrites(status, tokens, registration, self.journal, replaying.replay)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.offline.writes.journal import STATUS, StatusEntry
+from addons.offline.writes.journal import EVENT, STATUS, StatusEntry
 from addons.offline.writes.replay import MAX_CONFLICTS, RetryLater
 from kube.concurrency.backoff import FIRST
 from kube.errors import StatusError
@@ -16,7 +16,19 @@ from kube.json_type import Json
 from tests.addons.support.hub_parts import HUB_TOKEN
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, journal_in
-from tests.addons.support.replay_parts import CONFLICT, GONE, OVERLOADED, World, conditions, dropped, replayed
+from tests.addons.support.replay_parts import (
+    CONFLICT,
+    EXPIRED,
+    FORBIDDEN,
+    GONE,
+    MAY,
+    MAY_NOT,
+    OVERLOADED,
+    World,
+    conditions,
+    dropped,
+    replayed,
+)
 from tests.addons.support.samples import node
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.sessions import new_session
@@ -115,6 +127,8 @@ async def test_a_status_that_the_cloud_refuses_is_dropped_and_told(
     cloud_says.says = [StatusError(code, "Invalid", "no")]
     if code == 422:  # which a uid that is not the object's is as well: the object is looked at
         cloud_says.says.append({"metadata": {"uid": "u"}})
+    if code == 403:  # the hub has the right: an admission plugin refused this one write
+        cloud_says.says.append(MAY)
     entry, other = replaying.put(Ready="False"), replaying.put("n2", Ready="False")
     async with replaying.running():
         await replaying.until_empty()
@@ -178,7 +192,7 @@ async def test_one_that_must_wait_does_not_hold_up_the_others(replaying: World, 
 async def test_whatever_goes_wrong_with_one_the_replay_goes_on(replaying: World, cloud_says: Told) -> None:
     """Were it to end, nothing of the journal would reach the cloud until the next start."""
     replaying.fails = RuntimeError("unforeseen")
-    cloud_says.says = [StatusError(403, "Forbidden", "no")]
+    cloud_says.says = [StatusError(400, "BadRequest", "no")]
     replaying.put("n1", Ready="False")
     replaying.put("n2", Ready="False")
     async with replaying.running():
@@ -203,6 +217,48 @@ async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cl
     assert not replaying.journal.statuses
     sent = [each.document["status"]["conditions"][0]["status"] for each in cloud_says.heard]
     assert sent == ["False", "Unknown"]
+
+
+# -- credentials that the cloud does not accept --------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("answers", [[EXPIRED], [FORBIDDEN, EXPIRED], [FORBIDDEN, FORBIDDEN]])
+async def test_the_journal_outlives_expired_credentials(
+    replaying: World, cloud_says: Told, answers: list[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """20 events and a status were once discarded after an outage that outlived the node's certificate."""
+    before = dropped(STATUS, "refused"), dropped(EVENT, "refused")
+    replaying.put(Ready="False")
+    for name in "abc":
+        replaying.put_event(name)
+    cloud_says.says = [*answers] * 20
+    async with replaying.running():
+        await asyncio.sleep(30)
+        assert (len(replaying.journal.statuses), len(replaying.journal.events)) == (1, 3)
+        sent = {path for method, path in cloud_says.lines if method == "PATCH"}
+        assert sent == {"/api/v1/nodes/n1/status"}, "the first refusal stops the turn"
+        cloud_says.says = []
+        await replaying.until_empty()
+    assert (dropped(STATUS, "refused"), dropped(EVENT, "refused")) == before
+    assert not replaying.refused
+    assert caplog.text.count("waits for credentials") == 1
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "answers", [[FORBIDDEN, MAY_NOT], [FORBIDDEN, OVERLOADED], [FORBIDDEN, Unreachable("gone")]]
+)
+async def test_a_right_that_is_missing_keeps_one_entry_and_no_other(
+    replaying: World, cloud_says: Told, answers: list[Json | Exception]
+) -> None:
+    waits, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
+    cloud_says.says = list(answers)
+    async with replaying.running():
+        await until(lambda: other.path not in replaying.journal.statuses)
+        assert list(replaying.journal.statuses.values()) == [waits]
+        await replaying.until_empty()
+    assert not replaying.refused
 
 
 # -- one object now ------------------------------------------------------------------------------------------------

@@ -65,7 +65,9 @@ class World:
         self.answers = CachedResponses(copies)
         self.journal = Journal(copies)
         self.cloud = Told()
-        self.writes = StatusWrites(OfflineReads(self.sources, 0.5), self.answers, self.journal, self.cloud)
+        self.writes = StatusWrites(
+            "n1", OfflineReads(self.sources, 0.5), self.answers, self.journal, self.cloud
+        )
 
     def hold(self, *encodings: Encoding, version: int = 7) -> list[Store]:
         """Copies of the node, as a reflector filled them."""
@@ -249,6 +251,43 @@ async def test_an_object_that_the_node_does_not_have_is_a_503(world: World) -> N
     with pytest.raises(StatusError) as refused:
         await world.patch(reports(Ready="False"), path="/api/v1/nodes/other")
     assert (refused.value.code, refused.value.retry_after) == (503, None)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_the_status_of_another_node_is_the_clouds_to_decide(world: World, encoding: Encoding) -> None:
+    """A caller of the plain port once made kube-proxy see another node as not ready."""
+    other = in_protobuf("v1", "Node", "n2", uid="u", resourceVersion="7")
+    body = body_of(other) if encoding is Encoding.PROTOBUF else raw({**node("n2", 7), "status": {}})
+    get = asked("GET", "/api/v1/nodes/n2", accept=encoding)
+    world.answers.keep(get.key(""), {"content-type": codec_for(encoding).content_type}, body)
+    with pytest.raises(StatusError) as refused:
+        await world.patch(reports(Ready="False"), path="/api/v1/nodes/n2", accept=encoding)
+    assert (refused.value.code, "does not belong to this node" in refused.value.message) == (503, True)
+    assert not world.journal.statuses
+
+
+@pytest.mark.parametrize(("runs_on", "code"), [("n1", 200), ("n2", 503), ("", 503)])
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_the_status_of_a_pod_is_taken_where_it_runs(
+    world: World, encoding: Encoding, runs_on: str, code: int
+) -> None:
+    path = "/api/v1/namespaces/a/pods/p"
+    pod = in_protobuf("v1", "Pod", "p", "a", uid="u", resourceVersion="7")
+    if runs_on:
+        pod.fields.child("spec").set("nodeName", runs_on)
+    metadata = {"name": "p", "namespace": "a", "uid": "u", "resourceVersion": "7"}
+    in_json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": runs_on}}
+    body = body_of(pod) if encoding is Encoding.PROTOBUF else raw(in_json)
+    get = asked("GET", path, accept=encoding)
+    world.answers.keep(get.key(""), {"content-type": codec_for(encoding).content_type}, body)
+    write = world.patch({"status": {"phase": "Running"}}, path=path, accept=encoding)
+    if code == 200:
+        assert (await write).status == 200
+        return
+    with pytest.raises(StatusError) as refused:
+        await write
+    assert refused.value.code == code
+    assert not world.journal.statuses
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""Whether the hub may make a write, as the cloud's authorizer says."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.offline.writes.own_rights import PATH, is_allowed
+from kube.http.client import ApiResponse, Unreachable
+from kube.json_type import Json
+from tests.addons.support.offline_parts import JSON, Told
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "attributes"),
+    [
+        (
+            "PATCH",
+            "/api/v1/namespaces/a/pods/p/status",
+            {"verb": "patch", "group": "", "resource": "pods", "subresource": "status", "name": "p"},
+        ),
+        (
+            "POST",
+            "/apis/events.k8s.io/v1/namespaces/a/events",
+            {"verb": "create", "group": "events.k8s.io", "resource": "events", "subresource": "", "name": ""},
+        ),
+    ],
+)
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_the_authorizer_is_asked_for_exactly_this_write(
+    method: str, target: str, attributes: Json, allowed: bool
+) -> None:
+    cloud = Told({"status": {"allowed": allowed}})
+    assert await is_allowed(cloud, method, target) is allowed
+    (heard,) = cloud.heard
+    assert (heard.method, heard.path) == ("POST", PATH)
+    spec = heard.document["spec"]
+    assert spec["resourceAttributes"] == {"version": "v1", "namespace": "a", **attributes}
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"status": {}}'])
+async def test_an_answer_that_cannot_be_read_says_nothing(body: bytes) -> None:
+    with pytest.raises(Unreachable):
+        await is_allowed(Told(ApiResponse(JSON, body)), "PATCH", "/api/v1/nodes/n/status")
