@@ -3,4 +3,4 @@
 from typing import Any
 
 type Json = dict[str, Any]
-"""An object of the API as JSON has it: its values are of any JSON type, so who reads one says what it expects."""
+"""An API object in JSON. Its values have any JSON type: a reader checks the type that it expects."""

@@ -1,3 +1,4 @@
-"""Small pieces of asyncio that Kubernetes clients need: backoff, a repeatable wake-up, a work queue. Nothing of
-Kubernetes itself.
+"""Small parts of asyncio that Kubernetes clients need: backoff, a notification, a work queue.
+
+Nothing here knows Kubernetes.
 """

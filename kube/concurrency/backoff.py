@@ -1,4 +1,4 @@
-"""How long to wait before trying again: longer each time, never in step with others, forgotten after a good while."""
+"""Delays between retries: each twice as long as the last, with a random part, short again after a quiet time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST = 0.8
 LAST = 30.0
 """Seconds at most, as client-go's reflector."""
 FORGET_AFTER = 120.0
-"""Seconds without a failure after which counting starts anew, as client-go's reflector."""
+"""Seconds without a failure after which delays are short again, as client-go's reflector."""
 
 
 @dataclass(slots=True)
@@ -36,5 +36,5 @@ class Backoff:
         return self._delay * (1 + self.jitter())
 
     def forget(self) -> None:
-        """Count anew: what failed so far says nothing of what comes."""
+        """Begin with the first delay again."""
         self._delay = 0.0

@@ -1,4 +1,4 @@
-"""A moment that any number of tasks wait for: each wait ends with the next beat."""
+"""A notification that any number of tasks wait for, again and again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Pulse:
-    """`beat` wakes all who wait now; who waits later waits for the next one."""
+    """`notify` wakes every task that waits now. A later wait ends with the next notification."""
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
@@ -18,7 +18,7 @@ class Pulse:
                 waiter.set_result(None)
 
     def wait(self) -> asyncio.Future[None]:
-        """Done with the next beat. It counts from the call on, not from when somebody first awaits it."""
+        """A future of the next notification after this call, even if nobody awaits the future yet."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         waiter.add_done_callback(self._waiters.discard)

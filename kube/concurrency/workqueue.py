@@ -1,6 +1,6 @@
-"""A work queue for controllers: each key waits once, is worked on by one worker at a time, and is retried ever later.
+"""A work queue for controllers: a key waits once, one worker at a time works on it, and retries come ever later.
 
-The semantics are those of client-go's workqueue. A key that is added while it is worked on is handed out again after.
+The semantics are those of client-go's workqueue. A key that is added while a worker has it is given out again after.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kube.concurrency.pulse import Pulse
 FIRST_RETRY = 0.005
 """Seconds to the first retry of a key, as client-go's default limiter; each further one waits twice as long."""
 LAST_RETRY = 300.0
-"""Seconds between retries at most: a third of client-go's, so that what was put right elsewhere is seen in minutes."""
+"""Seconds between retries at most: a third of client-go's, so that a controller sees a cured cause within minutes."""
 
 
 class Bucket:
@@ -38,7 +38,7 @@ class Bucket:
 
 
 class Queue[K: Hashable]:
-    """Keys in the order of their first addition. Not bounded by itself: there are as many keys as objects."""
+    """Keys in the order of their first addition. The queue has no bound: there are as many keys as objects."""
 
     def __init__(self, first: float = FIRST_RETRY, last: float = LAST_RETRY) -> None:
         self._first = first
@@ -51,21 +51,21 @@ class Queue[K: Hashable]:
         self._pulse = Pulse()
 
     def __len__(self) -> int:
-        """Keys that wait to be worked on now; those of a later time are not counted."""
+        """Keys that wait for a worker now, without the delayed ones."""
         return len(self._waiting)
 
     @property
     def delayed(self) -> int:
-        """Keys that come later: retries, and what settles first."""
+        """Keys that become ready later: retries, and additions with a delay."""
         return len(self._timers)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, is delayed or is worked on."""
+        """Whether no key waits, is delayed or is with a worker."""
         return not (self._waiting or self._working or self._timers)
 
     def add(self, key: K) -> None:
-        """The key is to be worked on as soon as possible; a delay that runs for it is over."""
+        """Give the key to a worker as soon as possible. This ends a delay of the key."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -77,7 +77,7 @@ class Queue[K: Hashable]:
             self._pulse.notify()
 
     def add_after(self, key: K, delay: float) -> None:
-        """The key is to be worked on in `delay` seconds, or earlier if somebody else asked for that."""
+        """Give the key to a worker in `delay` seconds, or earlier if it was added with a shorter delay."""
         if delay <= 0:
             self.add(key)
             return
@@ -92,7 +92,7 @@ class Queue[K: Hashable]:
         self._timers[key] = loop.call_later(delay, self._due, key)
 
     def retry(self, key: K) -> float:
-        """The key failed: it comes again, later with each failure. The delay in seconds."""
+        """Add the key again after a failure, and return the delay in seconds: twice as long with each failure."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # 2**64 is beyond any delay; more would overflow a float.
@@ -101,7 +101,7 @@ class Queue[K: Hashable]:
         return delay
 
     def forget(self, key: K) -> None:
-        """The key succeeded: the next failure is its first."""
+        """The key succeeded: its next failure counts as the first."""
         self._failures.pop(key, None)
 
     def retries(self, key: K) -> int:
@@ -118,7 +118,7 @@ class Queue[K: Hashable]:
         return key
 
     def done(self, key: K) -> None:
-        """The work on a key has ended, well or not; if it was added meanwhile, it is ready again."""
+        """A worker has finished the key, successfully or not. If it was added meanwhile, it is ready again."""
         self._working.discard(key)
         if key in self._waiting:
             self._ready.append(key)

@@ -1,1 +1,1 @@
-"""The database on disk: written in batches by one thread, checked as it is read, set aside where it is damaged."""
+"""The database on disk. One thread writes it in batches, checks what it reads, and sets a damaged one aside."""

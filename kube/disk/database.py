@@ -1,8 +1,8 @@
-"""What outlives a restart: copies of sources and other named values, in one diskcache store (SQLite, WAL).
+"""The database that survives a restart: copies of sources and other named values, in one diskcache (SQLite, WAL).
 
-All calls block and belong to one thread, `kube.disk.writer`'s. A list and the version it is of are written in one
-transaction, so that a crash leaves a copy that the cloud really had. Each value carries its checksum, because SQLite
-does not notice that a disk has changed what is in a row.
+All calls block; the thread of `kube.disk.writer` makes them. One transaction writes a list with its version, so that a
+crash leaves a state that the cloud really had. Each value carries a checksum, because SQLite does not notice when a
+disk corrupts a row.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from kube.disk.files import check, make_private, try_to_write
 from kube.disk.reading import BUSY_TIMEOUT, Reading, Rows, Values
 
 FORMAT = b"2"
-"""Of the keys and values below. A store of another format is set aside, not guessed at."""
+"""The version of the keys and values below. A store of another format is set aside."""
 SIZE_LIMIT = 1 << 62
-"""Bytes: none. With eviction off diskcache must never think that it is full."""
+"""Bytes, more than any disk has. With eviction off diskcache must never think that it is full."""
 PAGE_CACHE = 512
-"""Pages (of 4 KB) that SQLite keeps in memory: a copy is written as a whole and read once."""
+"""Pages of 4 KB that SQLite keeps in memory: few, because the hub reads each copy once."""
 LOG_LIMIT = 16 * 1024 * 1024
-"""Bytes that SQLite's log keeps once a large list went through it."""
+"""Bytes to which SQLite cuts its log after a large list."""
 UNREADABLE = frozenset(
     {
         *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA),
         *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_RANGE),
     }
 )
-"""What SQLite says of a file that it does not understand. All else (full, locked, read-only) may pass."""
+"""SQLite's errors for a file that it cannot read. All others (full, locked, read-only) may pass."""
 _CHECKSUM_SIZE = 4
 
 _FORMAT_KEY = "format"
@@ -52,20 +52,20 @@ Meta = dict[str, Any]
 
 
 class NotKept(Exception):
-    """A change of a copy that is not there: the source must be written whole."""
+    """A change of a copy that is not on disk: the caller must write the whole source."""
 
 
 class DiskError(Exception):
-    """The store cannot be read or written now: full, read-only, broken. What was there before is as it was."""
+    """The store cannot be read or written now: full, read-only, broken. Its content has not changed."""
 
 
 class SetAside(DiskError):
-    """The store could not be understood, and there is an empty one in its place."""
+    """The store could not be read; an empty one has taken its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What changed in one source's copy. `whole`: `puts` are all its objects, what else is there goes."""
+    """The changes of one source's copy. `whole`: `puts` holds all its objects, and other objects are deleted."""
 
     source: str
     meta: Meta
@@ -75,7 +75,7 @@ class Batch:
 
 
 class Cache(Rows, diskcache.Cache):  # type: ignore[misc]  # the package ships no types
-    """A diskcache that leaves no connection open when it cannot be opened, and gives many rows at once."""
+    """A diskcache that closes its connection when opening fails, and reads many rows at once."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
         try:
@@ -86,7 +86,7 @@ class Cache(Rows, diskcache.Cache):  # type: ignore[misc]  # the package ships n
 
 
 def open_cache(folder: Path) -> Cache:
-    """A diskcache that keeps what it is given: no eviction, no culling, and no file beside the database."""
+    """A diskcache without eviction, culling, or files beside the database."""
     return Cache(
         folder,
         timeout=BUSY_TIMEOUT,
@@ -100,15 +100,15 @@ def open_cache(folder: Path) -> Cache:
         sqlite_synchronous=1,
         sqlite_cache_size=PAGE_CACHE,
         sqlite_journal_size_limit=LOG_LIMIT,
-        # A bad sector under a mapped page would be a SIGBUS, at each start.
+        # A bad sector under a mapped page would kill the hub by SIGBUS, at each start.
         sqlite_mmap_size=0,
     )
 
 
 class Disk:
-    """The store in `folder`. Opened by its first use; a failed one is tried again by the next.
+    """The store in `folder`. The first use opens it; after a failure the next use tries again.
 
-    One that cannot be written is read as it is, until something is to be written: that tries to open it as usual.
+    Reads also work on a store that cannot be written. The next write tries to open it for writing again.
     """
 
     def __init__(self, folder: Path, opener: Callable[[Path], Cache] = open_cache) -> None:
@@ -119,12 +119,12 @@ class Disk:
         self._keys: dict[str, set[Key]] = {}
         self._metas: dict[str, Meta] = {}
         self.lost = 0
-        """How many stores were set aside: what was written to them is not kept."""
+        """How many stores were set aside, with all that was written to them."""
         self._doubtful = True
-        """What is there is not known, or a transaction failed, maybe after it was written: look before the next."""
+        """Whether to read the keys again: nobody has yet, or a transaction failed, maybe after it was written."""
 
     def open(self) -> None:
-        """Find out what is kept. A store that cannot be understood is set aside. DiskError when there is no disk."""
+        """Read which sources there are. A store that cannot be read is set aside. DiskError when there is no disk."""
         self._asked(lambda _: None)
 
     def close(self) -> None:
@@ -135,15 +135,15 @@ class Disk:
 
     @property
     def metas(self) -> Mapping[str, Meta]:
-        """What is known of each kept source, by its name."""
+        """The metadata of each source on disk, by its name."""
         return self._metas
 
     def read(self, source: str) -> tuple[Meta, list[bytes]] | None:
-        """A kept source and its objects; None when nothing is kept, or not all of it can be read."""
+        """The metadata and the objects of a source; None unless all of it can be read."""
         return self._asked(lambda rows: self._read(rows, source))
 
     def write(self, batch: Batch) -> None:
-        """One transaction. DiskError when it failed, NotKept when there is no base for it: the copy is as before."""
+        """One transaction. DiskError when it fails, NotKept when there is no copy to change: nothing is written."""
         self._writable(lambda _: None)
         if not batch.whole and batch.source not in self._metas:
             raise NotKept(batch.source)
@@ -163,7 +163,7 @@ class Disk:
         self._metas[batch.source] = batch.meta
 
     def drop(self, source: str) -> None:
-        """Keep a source no longer."""
+        """Delete a source."""
         self._writable(lambda _: None)
         keys = self._keys.get(source, set())
 
@@ -177,7 +177,7 @@ class Disk:
         self._metas.pop(source, None)
 
     def values(self, table: str) -> dict[str, bytes]:
-        """All named values of a table; those that cannot be read are not there."""
+        """All named values of a table that can be read."""
         prefix = _join(_VALUE, table) + _END
 
         def work(rows: Cache | Reading) -> dict[str, bytes]:
@@ -187,7 +187,7 @@ class Disk:
         return self._asked(work)
 
     def put(self, table: str, changes: Mapping[str, bytes | None]) -> None:
-        """Set named values, None to take one away, in one transaction."""
+        """Set named values in one transaction; None deletes one."""
         self.put_all({table: changes})
 
     def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]]) -> None:
@@ -204,11 +204,11 @@ class Disk:
         self._transact(work)
 
     def value(self, table: str, name: str) -> bytes | None:
-        """A named value; None when there is none, or it cannot be read."""
+        """A named value; None when there is none, or when it cannot be read."""
         return self._asked(lambda rows: _get(rows, _join(_VALUE, table, name)))
 
     def _look(self, rows: Cache | Reading) -> None:
-        """Read which sources and objects there are. What was known stays until that has worked."""
+        """Read which sources and objects there are. The present index stays until that has worked."""
         found = _get(rows, _FORMAT_KEY)
         if found != FORMAT:
             raise ValueError(f"its format is {found!r}, this hub's is {FORMAT!r}")
@@ -251,7 +251,7 @@ class Disk:
         self._guarded(transaction)
 
     def _asked[T](self, work: Callable[[Cache | Reading], T]) -> T:
-        """The result of work that only reads, also where nothing can be written."""
+        """The result of work that only reads, also on a store that cannot be written."""
         if self._reading is not None:
             return self._unwritable(work)
         try:
@@ -262,7 +262,7 @@ class Disk:
             raise
 
     def _unwritable[T](self, work: Callable[[Reading], T]) -> T:
-        """The result of work on the store as it is. DiskError when it cannot be read: nothing is set aside."""
+        """The result of work on a store opened for reading. DiskError when it cannot be read; it is not set aside."""
         try:
             if self._reading is None:
                 self._reading = Reading(self.folder)
@@ -274,7 +274,7 @@ class Disk:
             raise DiskError(f"{self.folder}: {error}") from error
 
     def _writable[T](self, work: Callable[[Cache], T]) -> T:
-        """The result of work on a store that can be written: on a new one when this one had to be set aside."""
+        """The result of work on a store opened for writing: on an empty one if this one had to be set aside."""
         with contextlib.suppress(SetAside):
             return self._guarded(work)
         return self._guarded(work)
@@ -293,10 +293,10 @@ class Disk:
                 self._look(self._cache)
             return work(self._cache)
         except Exception as error:
-            # Any: what diskcache makes of damaged tables of its own is no error of one kind.
-            # A commit that failed leaves its transaction open; it ends with the connection.
+            # Any exception: diskcache raises many kinds for damaged tables.
+            # A failed commit leaves its transaction open, until the connection closes.
             self.close()
-            # diskcache raises its own error, or a failed ROLLBACK's, over the one that says what happened.
+            # The first error says what happened; diskcache raises its own, or that of a failed ROLLBACK, over it.
             told = _first(error)
             if _is_unreadable(told):
                 self._set_aside(told)
@@ -324,13 +324,13 @@ def _first(error: BaseException) -> BaseException:
 
 def _is_unreadable(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
-        # The low byte: the rest tells kinds of one error apart. Errors of the Python module itself have no code.
+        # The low byte is the error, the rest its kind. Errors of the Python module itself have no code.
         return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in UNREADABLE
     return not isinstance(error, OSError | diskcache.Timeout | MemoryError)
 
 
 def _meta(value: bytes | None, objects: int) -> Meta | None:
-    """What is known of a source; None when that is damaged, or is of another number of objects."""
+    """The metadata of a source; None when it is damaged, or counts another number of objects."""
     if value is None:
         return None
     count, meta = orjson.loads(value)
@@ -348,7 +348,7 @@ def _set(cache: Cache, key: str, value: bytes) -> None:
 
 
 def _get(rows: Cache | Reading, key: str) -> bytes | None:
-    """The value; None when there is none, or another than was written."""
+    """The value; None when there is none, or when it is not the one that was written."""
     return _checked(key, rows.get(key))
 
 
@@ -360,7 +360,7 @@ def _checked(key: str, found: object) -> bytes | None:
 
 
 def _checksum(key: str, value: bytes) -> bytes:
-    """Of key and value: a row that turns up under another key is damaged as well."""
+    """The checksum of key and value: a row under a wrong key is damaged, too."""
     return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(_CHECKSUM_SIZE)
 
 

@@ -1,8 +1,8 @@
-"""How the rows of the store are read, and the way to read it when it cannot be written: on a full or read-only disk.
+"""Reads rows of the store, also on a full or read-only disk, where the store cannot be written.
 
-SQLite opens a store in WAL only where it can write, or finds the log and its index. What a clean end leaves has
-neither, and is read as a file that nobody changes. With a log that is not empty that would be wrong: the newest rows
-are in it, and the database may be half-way to them.
+SQLite opens a store in WAL mode only where it can write, or finds the log and its index. A clean end leaves neither:
+then the database is opened as an immutable file. That would be wrong beside a log that is not empty, because the log
+has the newest rows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import diskcache
 
 BUSY_TIMEOUT = 1.0
-"""Seconds to wait for SQLite's lock, which nobody else should hold."""
+"""Seconds to wait for SQLite's lock, which no other process should hold."""
 LAST = "\U0010ffff"
-"""What no name has: the end of the keys that begin alike."""
+"""A character of no name, so that it ends the range of keys with the same prefix."""
 
 
 class Values(diskcache.Disk):  # type: ignore[misc]  # the package ships no types
-    """Values are bytes in the database: a damaged row that claims to be a pickle or a file is not followed."""
+    """Values are bytes in the database. A damaged row that claims to be a pickle or a file is refused."""
 
     def get(self, key: object, raw: int) -> str:
         if not raw or not isinstance(key, str):
@@ -35,30 +35,28 @@ class Values(diskcache.Disk):  # type: ignore[misc]  # the package ships no type
 
 
 class Rows:
-    """What diskcache has no quick way to: its own through the keys takes a second for 50,000, and one question to
-    SQLite for each value another one.
-    """
+    """Reads many rows by one statement. diskcache needs a second to list 50,000 keys, and another for their values."""
 
     _sql: Any
     """Runs a statement on the connection."""
     _disk: Any
-    """Tells what a row's key and value are."""
+    """Converts a row's columns to key and value."""
 
     def all_keys(self) -> Iterator[str]:
         for key, raw in self._sql("SELECT key, raw FROM Cache"):
             yield self._disk.get(key, raw)
 
     def rows(self, prefix: str) -> Iterator[tuple[str, object]]:
-        """The keys that begin so, with their values."""
+        """The keys with this prefix, and their values."""
         columns = "SELECT key, raw, mode, filename, value FROM Cache WHERE key >= ? AND key < ?"
         for key, raw, mode, filename, value in self._sql(columns, (prefix, prefix + LAST)):
             yield self._disk.get(key, raw), self._disk.fetch(mode, filename, value, False)
 
 
 class Reading(Rows):
-    """A store open to be read and nothing else. sqlite3.Error when that cannot be done either.
+    """A store opened for reading. sqlite3.Error when it cannot be read either.
 
-    It is to be closed before anything is written: it may not notice.
+    Close it before anything is written: it may not notice the change.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +74,7 @@ class Reading(Rows):
 
 def _connected(database: Path) -> sqlite3.Connection:
     try:
-        # An index that a full disk, or a power cut, left too short is not mended but made in memory.
+        # readonly_shm: SQLite builds the log's index in memory where a full disk or a power cut left it too short.
         return _connection(database, "mode=ro&readonly_shm=1")
     except sqlite3.OperationalError:
         log = database.with_name(database.name + "-wal")

@@ -1,4 +1,4 @@
-"""The one thread that reads and writes the disk, so that no client ever waits for it."""
+"""The one thread that reads and writes the disk, so that the event loop never waits for it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from kube.disk.database import DiskError
 
 MAX_WAITING = 4096
-"""Pieces of work that may wait; each source has one at most, so this many means that the disk stands still."""
+"""Pieces of work that may wait. Each source has one at most, so this many mean that the disk hangs."""
 PATIENCE = 1.0
 """Seconds that a client, or the hub's start, waits for the disk. Then the hub goes on as if nothing were kept."""
 CLOSE_TIMEOUT = 2.0
-"""Seconds that work under way has at the end: the hub must be gone within 5 s of SIGTERM."""
+"""Seconds that running work gets at the end: the hub must end within 5 s of SIGTERM."""
 
 
 class DiskBusy(DiskError):
-    """Too much waits already."""
+    """Too much work waits for the disk already."""
 
 
 class DiskWriter:
-    """Runs blocking work in its order. Work handed in from the loop gives its result there."""
+    """Runs blocking work in order, and hands each result to the event loop that asked for it."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_WAITING)
@@ -34,7 +34,7 @@ class DiskWriter:
         return self._queue.qsize()
 
     async def do[T](self, work: Callable[[], T]) -> T:
-        """The result of `work`, or what it raised; DiskBusy at once when too much waits."""
+        """The result of `work`, or what it raised; DiskBusy at once when too much work waits."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -63,7 +63,7 @@ class DiskWriter:
         return await done
 
     def close(self, last: Callable[[], None]) -> None:
-        """Let waiting work and then `last` end, but not for longer than CLOSE_TIMEOUT."""
+        """Run the waiting work and then `last`, for CLOSE_TIMEOUT at most."""
         try:
             self._queue.put_nowait(last)
             self._queue.put_nowait(None)

@@ -1,1 +1,1 @@
-"""What a write makes of an object: patches and updates of the status, with the results of a kube-apiserver. Pure."""
+"""Writes to objects, with the results of a kube-apiserver: patches, and updates of a status. Pure."""

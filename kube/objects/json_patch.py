@@ -18,9 +18,9 @@ MAX_COPIED = 3 * 1024 * 1024
 
 
 def apply_json_patch(document: Json, operations: object) -> Any:
-    """What the operations make of a document, which is not written to.
+    """The document after the operations; the given one stays as it is.
 
-    400 for what is no JSON patch, 413 for too many operations, 422 for one that does not apply.
+    StatusError 400 for a malformed patch, 413 for too many operations, 422 for one that does not apply.
     """
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise bad_request("error decoding patch: a JSON patch is an array of operations")
@@ -35,7 +35,7 @@ def apply_json_patch(document: Json, operations: object) -> Any:
 
 
 class _Patching:
-    """A document under way from operation to operation."""
+    """A document to which operations are applied one by one."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
@@ -111,7 +111,7 @@ class _Patching:
             container[_index(part, len(container))] = value
 
     def _container(self, path: list[str]) -> Any:
-        """The object or array that holds what the path points at."""
+        """The object or array that holds the value at a path."""
         place = self.document
         for part in path[:-1]:
             if isinstance(place, dict):
@@ -136,7 +136,7 @@ def _parts(operation: Json, name: str) -> list[str]:
 def _index(part: str, size: int) -> int:
     """A place in an array of that many places."""
     digits = part.removeprefix("-")
-    # The limit keeps int() away from a megabyte of digits.
+    # The limit keeps a megabyte of digits from int().
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
         raise _refused(f"{quoted(part)} is no index of an array")
     index = int(part)

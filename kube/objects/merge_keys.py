@@ -1,8 +1,8 @@
-"""Which lists of a Node and a Pod a strategic merge patch merges, and by which field of their elements.
+"""The lists of a Node and a Pod that a strategic merge patch merges, and the key of their elements.
 
 From the tags patchStrategy and patchMergeKey of k8s.io/api/core/v1/types.go and apimachinery's meta/v1/types.go, 1.36.
-Only metadata and status: a write of a status changes nothing else. Every list that is not here is replaced as a
-whole; so are containerStatuses, for all that lists inside of their elements have merge keys.
+Only metadata and status: a write of a status changes nothing else. A patch replaces every other list as a whole, also
+containerStatuses, although lists inside of their elements have merge keys.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,10 @@ _KINDS: Mapping[str, MergeKeys] = {
 
 
 def merge_keys_of(kind: str) -> MergeKeys:
-    """The lists of a kind that are merged; those of metadata for every other kind."""
+    """The merged lists of a kind; a kind without an entry has those of metadata."""
     return _KINDS.get(kind, _METADATA)
 
 
 def below(path: str, name: str) -> str:
-    """The path of a field of what is at `path`; elements of a list have the path of the list."""
+    """The path of a field below `path`. An element of a list has the path of the list."""
     return f"{path}.{name}" if path else name

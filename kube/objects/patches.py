@@ -1,6 +1,4 @@
-"""Patches of parsed JSON objects: the three kinds that a kube-apiserver takes but for server-side apply, and the
-patch between two objects.
-"""
+"""Patches of parsed JSON objects: JSON patch, merge patch and strategic merge patch, as a kube-apiserver does."""
 
 from typing import Any
 
@@ -22,10 +20,10 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 
 def apply_patch(content_type: str, document: Json, patch: bytes, kind: str) -> Json:
-    """What a patch makes of an object, which is not written to; the two may share parts.
+    """The patched object; the given one stays as it is, and the two may share parts.
 
-    `content_type` is the header's value. StatusError 400 for what is no patch of that type, 413 and 422 for one
-    that is too large or does not apply, 415 for other types, server-side apply among them.
+    `content_type` is the header's value. StatusError 400 for a malformed patch, 413 and 422 for one that is too large
+    or does not apply, 415 for another type, also for server-side apply.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == JSON_PATCH:
@@ -41,7 +39,7 @@ def apply_patch(content_type: str, document: Json, patch: bytes, kind: str) -> J
 
 
 def merge_patch(document: Json, patch: Json) -> Json:
-    """RFC 7386, for an object and a patch that is one. As in the server, no array brings nulls inside of objects."""
+    """RFC 7386 for two objects. As in the server, objects inside of an array lose their nulls."""
     merged = dict(document)
     for name, value in patch.items():
         if value is None:
@@ -63,7 +61,7 @@ def _without_nulls(value: Any) -> Any:
 def _parsed(patch: bytes) -> Any:
     try:
         parsed = orjson.loads(patch)
-        write_json(parsed)  # refuses what is nested too deep for those who walk it
+        write_json(parsed)  # refuses a document that is nested too deep to walk
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from error
     return parsed

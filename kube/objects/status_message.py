@@ -1,6 +1,6 @@
-"""Messages of the status table as the API's JSON, and JSON written into them in place.
+"""Reads messages of the status table as the API's JSON, and writes such JSON into a message in place.
 
-What is not written stays as it was, unknown fields included: in a message, and in each element of a list that stays.
+A write keeps every other field, unknown ones included, in the message and in each element of a list that stays.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ def read_message(name: str, message: Any) -> Json:
 
 
 def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path: str) -> None:
-    """Make a message say what canonical JSON says; only what differs is written to."""
+    """Write canonical JSON into a message; fields that are equal stay untouched."""
     before = read_message(name, message)
     for field, spec in STATUS_TABLE[name].items():
         value = document.get(field)

@@ -1,4 +1,4 @@
-"""The messages of a Node's and a Pod's metadata and status, whole, from one table, with how JSON shows each field.
+"""Every field of a Node's and a Pod's metadata and status, in one table, with how JSON shows it.
 
 From generated.proto and the tags of types.go in k8s.io/api/core/v1 and apimachinery's meta/v1, 1.36. Fields of later
 servers are unknown to the protobuf runtime, which keeps them. `kube.wire.schema` has what filters read of these kinds.
@@ -22,11 +22,11 @@ class Shown(Enum):
     """When JSON has a field."""
 
     ALWAYS = "always"
-    """No `omitempty`, or a struct: zero is shown as it is, and an empty time as null."""
+    """No `omitempty`, or a struct: JSON shows zero, and an empty time as null."""
     FILLED = "filled"
-    """`omitempty`: zero and no field are the same. Protobuf has it on the wire all the same."""
+    """`omitempty`: JSON leaves zero out. Protobuf has it on the wire all the same."""
     PRESENT = "present"
-    """A pointer: zero is something, and shown if it is on the wire."""
+    """A pointer: JSON shows a zero that is on the wire."""
 
 
 class StatusField(NamedTuple):

@@ -1,7 +1,7 @@
-"""What a PATCH or PUT of nodes/status or pods/status makes of an object in either encoding, as a kube-apiserver would.
+"""Applies a PATCH or PUT of nodes/status or pods/status to an object in either encoding, as a kube-apiserver does.
 
-Only labels, annotations and status change. The rest of the object, its version and what this program does not know
-of it stay as they were; whether the cloud accepts the same is seen when the request is replayed.
+Only labels, annotations and status change. The rest of the object stays, unknown fields and its version included. The
+cloud may still refuse the same write when the hub replays it.
 """
 
 from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
@@ -21,7 +21,7 @@ _WRITTEN = ("labels", "annotations")
 
 
 def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> Json:
-    """An object as parsed JSON: a JSON one whole; of a protobuf one its type, metadata but managedFields, and status.
+    """An object as parsed JSON: all of a JSON object; of a protobuf one type, metadata without managedFields, status.
 
     ValueError when the bytes are malformed, LookupError for a kind without a table.
     """
@@ -32,7 +32,7 @@ def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes)
 
 
 def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, document: Json) -> bytes:
-    """The object with labels, annotations and status of a document, and nothing else of it.
+    """The object with the labels, annotations and status of a document.
 
     The same bytes when that changes nothing. ValueError when a value is not of its field's type.
     """
@@ -57,7 +57,7 @@ def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, doc
 def updated(
     encoding: Encoding, api_version: str, kind: str, raw: bytes, method: str, content_type: str, body: bytes
 ) -> bytes:
-    """The object after a PATCH or PUT of its status; its resourceVersion is the one that it had.
+    """The object after a PATCH or PUT of its status, with the same resourceVersion.
 
     StatusError 400, 413, 415 or 422 for a body that makes no sense, 409 for one that speaks of another object of
     this name or of another version. ValueError for a malformed object, LookupError for a kind without a table.
@@ -128,7 +128,7 @@ def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
 
 
 def _check_identity(kind: str, document: Json, wanted: Json) -> None:
-    """The request must mean this object, and the version of it that there is if it names one."""
+    """Refuse a request that names another object, or another version of this one."""
     old, new = _metadata(document), _metadata(wanted)
     name = old.get("name")
     if new.get("name") != name:
@@ -171,7 +171,7 @@ def _conflict(kind: str, name: object, why: str) -> StatusError:
 
 
 def _prepared_node(status: Json, before: Json) -> Json:
-    """What the server does to the status of a node (SetDefaults_NodeStatus, nodeStatusStrategy)."""
+    """The status of a node as the server completes it (SetDefaults_NodeStatus, nodeStatusStrategy)."""
     prepared = dict(status)
     if "capacity" in status:
         prepared.setdefault("allocatable", status["capacity"])
@@ -181,7 +181,7 @@ def _prepared_node(status: Json, before: Json) -> Json:
 
 
 def _prepared_pod(status: Json, before: Json) -> Json:
-    """What the server does to the status of a pod (conversion of podIP, podStatusStrategy)."""
+    """The status of a pod as the server completes it (conversion of podIP, podStatusStrategy)."""
     prepared = dict(status)
     for name in ("qosClass", "observedGeneration"):
         if name not in prepared and name in before:
@@ -198,7 +198,7 @@ def _prepared_pod(status: Json, before: Json) -> Json:
 
 
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
-    """A condition that does not say of which generation it is keeps the one that it had."""
+    """A condition without an observedGeneration keeps the one that it had."""
     known: dict[str, list[int]] = {}
     for each in before:
         known.setdefault(each["type"], []).append(each.get("observedGeneration", 0))

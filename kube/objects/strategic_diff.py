@@ -1,4 +1,4 @@
-"""The strategic merge patch between two parsed JSON objects: what changed, and nothing else."""
+"""The strategic merge patch between two parsed JSON objects: it holds the changes and nothing else."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ _REPLACE = {DIRECTIVE: "replace"}
 
 
 def strategic_diff(before: Json, after: Json, kind: str) -> Json:
-    """The patch that makes `after` of `before`, up to the order of elements in lists that are merged.
+    """The patch that turns `before` into `after`, up to the order of elements in merged lists.
 
-    It also fits an object that others have changed meanwhile: fields and elements that are the same in both are
-    not in it. A null is the same as no field, as everywhere in the API.
+    The patch leaves out fields and elements that are equal in both, so it also applies to an object that another
+    client has changed meanwhile. A null counts as no field, as everywhere in the API.
     """
     return _changes(before, after, merge_keys_of(kind), "")
 
@@ -26,7 +26,7 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
             continue
         match old, new:
             case dict(), dict():
-                # Equal but for nulls, or for the order of a merged list, is no change.
+                # Objects that differ in nulls or in the order of a merged list are equal.
                 if changes := _changes(old, new, keys, place):
                     patch[name] = changes
             case ((list() | None), list()) if keys.get(place):
@@ -46,12 +46,12 @@ def _gone(old: Any, new: Any) -> bool:
 
 
 def _added(value: Any, keys: MergeKeys, path: str) -> Any:
-    """A value where none was, written so that it also fits an object that has one."""
+    """A new value, as a patch that also applies to an object that has a value."""
     return _changes({}, value, keys, path) if isinstance(value, dict) else value
 
 
 def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -> list[Any]:
-    """What changed in a list with a merge key; the whole list where the key does not tell its elements apart."""
+    """The changes of a list with a merge key; the whole list where elements share a key."""
     key = keys[path]
     old, new = _by_key(before, key), _by_key(after, key)
     if old is None or new is None:
@@ -77,7 +77,7 @@ def _by_key(elements: list[Any], key: str) -> dict[str, Json] | None:
 
 
 def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
-    """What a list of texts gained and lost."""
+    """The additions and the deletions in a list of texts."""
     gained = [text for text in after if text not in before]
     lost = [text for text in before if text not in after]
     patch: Json = {name: gained} if gained else {}

@@ -1,7 +1,7 @@
-"""Strategic merge patches applied to parsed JSON, as apimachinery's strategicpatch does: lists by merge keys, and
-the directives `$patch`, `$retainKeys`, `$setElementOrder/…` and `$deleteFromPrimitiveList/…`.
+"""Applies strategic merge patches to parsed JSON as apimachinery's strategicpatch does: lists by merge keys, and the
+directives `$patch`, `$retainKeys`, `$setElementOrder/…` and `$deleteFromPrimitiveList/…`.
 
-Nothing given is written to. What comes back shares with it all that did not change.
+The given objects stay as they are. The result shares the unchanged parts with them.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ DELETE_FROM = "$deleteFromPrimitiveList/"
 
 
 def strategic_merge(original: Json, patch: Json, keys: MergeKeys, path: str = "") -> Json:
-    """The object that a patch makes of another; 400 for a patch that misuses a directive."""
+    """The patched object; StatusError 400 for a patch that misuses a directive."""
     if DIRECTIVE in patch:
         return _directed(patch)
     merged, rest = _retained(original, patch), dict(patch)
@@ -49,7 +49,7 @@ def _directed(patch: Json) -> Json:
 
 
 def _retained(original: Json, patch: Json) -> Json:
-    """A copy of the object, with only the keys that the patch retains if it says so."""
+    """A copy of the object, cut to the keys that the patch retains if it has that directive."""
     if RETAIN_KEYS not in patch:
         return dict(original)
     retained = patch[RETAIN_KEYS]
@@ -73,7 +73,7 @@ def _merge_field(merged: Json, field: str, value: Any, keys: MergeKeys, path: st
 
 
 def _put(merged: Json, field: str, value: Any) -> None:
-    """What has nothing to be merged with: taken over but for directives and nulls."""
+    """Set a field that has nothing to merge with, without directives and nulls."""
     if isinstance(value, dict) and DIRECTIVE in value:
         merged.pop(field, None)
     else:
@@ -81,7 +81,7 @@ def _put(merged: Json, field: str, value: Any) -> None:
 
 
 def _cleaned(value: Any) -> Any:
-    """Without directives, and without nulls in objects."""
+    """The value without directives, and without nulls in objects."""
     if isinstance(value, dict):
         return {
             name: _cleaned(each)
@@ -106,7 +106,7 @@ def _delete_from(merged: Json, field: str, value: Any) -> None:
 
 
 def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path: str) -> None:
-    """One `$setElementOrder/…` with the list that it speaks of, both taken out of `rest`."""
+    """Apply one `$setElementOrder/…` and its list, and take both out of `rest`."""
     malformed = "invalid patch format of setElementOrder list"
     order = _list(rest.pop(field), malformed)
     name = field.removeprefix(SET_ORDER)
@@ -144,7 +144,7 @@ def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], key: str) -> None:
-    """Elements of the patch must come in the order that it sets."""
+    """Refuse a patch whose elements are not in the order that it sets."""
     if not patch or not order:
         return
     wanted = iter([_identity(each, key) for each in order])
@@ -193,7 +193,7 @@ def _without_special(original: list[Any], patch: list[Any], key: str) -> tuple[l
 def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, path: str) -> list[Any]:
     key = keys[path]
     merged = list(original)
-    # Of elements with the same key the first one is merged into.
+    # Of elements with the same key the first one gets the changes.
     places = {_identity(each, key): place for place, each in reversed(list(enumerate(merged)))}
     for element in patch:
         identity = _identity(element, key)
@@ -207,7 +207,7 @@ def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, pat
 
 
 def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: str) -> list[Any]:
-    """Elements that `order` names in its order, and the others between them where they were."""
+    """The elements that `order` names in its order, and the others where they were between them."""
     ordered, live = _places(order, key), _places(original, key)
     named = [each for each in merged if _identity(each, key) in ordered]
     named.sort(key=lambda each: ordered[_identity(each, key)])
@@ -229,7 +229,7 @@ def _places(elements: list[Any], key: str) -> dict[Any, int]:
 
 
 def _identity(element: Any, key: str) -> Any:
-    """What tells the elements of a list apart: a field, or a text or number itself."""
+    """The identity of a list's element: its merge key, or the text or number itself."""
     if not key:
         identity = element
     elif not isinstance(element, dict):

@@ -1,1 +1,1 @@
-"""What a client asks for, read as a kube-apiserver reads it: paths, options, selectors, versions. Pure."""
+"""Requests as a kube-apiserver reads them: paths, list options, selectors, resourceVersions. Pure."""

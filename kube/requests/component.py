@@ -11,12 +11,12 @@ _ALLOWED = re.compile(rf"[a-z0-9._-]{{1,{MAX_LENGTH}}}")
 def component_of(user_agent: str | None) -> str:
     """The text before the first "/", in lower case; "" for an unknown component.
 
-    What is too long, has other characters than a-z, 0-9, ".", "_" and "-", or could be a path step ("." and "..")
-    is unknown, because the result names metrics and files. A User-Agent proves nothing: never grant anything by it.
+    A name is unknown if it is too long, has other characters than a-z, 0-9, ".", "_" and "-", or is a path step ("."
+    or ".."), because components name metrics and files. A User-Agent proves nothing: no rule grants rights by it.
     """
     if not user_agent:
         return ""
-    # ASCII only before lower(): U+212A (the Kelvin sign) would else become an innocent "k".
+    # Check for ASCII before lower(), which makes a plain "k" of U+212A (the Kelvin sign).
     name = user_agent.partition("/")[0]
     if not name.isascii():
         return ""

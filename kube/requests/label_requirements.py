@@ -14,7 +14,7 @@ from kube.requests.quoting import quoted
 
 
 class Operator(StrEnum):
-    """How a label is asked for. "=", "==" and "!=" are IN and NOT_IN of one value."""
+    """The operator of a condition. "=", "==" and "!=" parse as IN and NOT_IN of one value."""
 
     IN = "in"
     NOT_IN = "notin"
@@ -75,8 +75,8 @@ def parse_label_requirements(text: str) -> list[LabelRequirement]:
     return _Parser(text).requirements()
 
 
-# A piece with the blanks before it. The server's lexer takes a NUL for an end: between two pieces for the end
-# of the text, behind a piece for the end of that piece, where it is swallowed.
+# A token with the blanks before it. The server's lexer takes a NUL for an end: between two tokens for the end of the
+# text, after a token for the end of that token, which swallows it.
 _PIECE = re.compile("[ \t\r\n]*(?:(==|!=|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?)?")
 _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">"})
 _END = ""
@@ -92,9 +92,9 @@ _COMPARISONS = {
 
 
 class _Parser:
-    """The server's parser, function by function, because its errors depend on where it stood.
+    """The server's parser, function by function, because its errors depend on the function that found them.
 
-    A piece is its text, "" the end. "in" and "notin" are words too: they may be keys and values.
+    A token is its text, "" the end. "in" and "notin" are words too: they may be keys and values.
     """
 
     def __init__(self, text: str) -> None:
@@ -174,7 +174,7 @@ class _Parser:
         return values
 
     def _value_list(self) -> set[str]:
-        """Up to the closing parenthesis; nothing before, between or after commas is the empty value."""
+        """The values up to the closing parenthesis; no text before or after a comma is the empty value."""
         values: set[str] = set()
         while True:
             piece = self._take()
@@ -194,7 +194,7 @@ class _Parser:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text's pieces, the last of which is _END."""
+    """The tokens of a text, the last of which is _END."""
     pieces, at = [], 0
     while match := _PIECE.match(text, at):
         pieces.append(match[1] or _END)

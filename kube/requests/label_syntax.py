@@ -1,4 +1,4 @@
-"""What may stand in a label's key and value, and how a kube-apiserver says that something may not.
+"""The syntax of label keys and values, with the errors of a kube-apiserver.
 
 Rules and wording: k8s.io/apimachinery, pkg/api/validate/content.
 """
@@ -40,7 +40,7 @@ _KEY_RULE = f"a valid label key {_NAME_RULE} with an optional DNS subdomain pref
 
 
 def key_faults(key: str) -> list[str]:
-    """What is wrong with a label's key; nothing for a valid one."""
+    """The errors in a label's key; none for a valid one."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [_KEY_RULE]
@@ -62,7 +62,7 @@ def key_faults(key: str) -> list[str]:
 
 
 def value_faults(value: str) -> list[str]:
-    """What is wrong with a label's value; nothing for a valid one, and "" is valid."""
+    """The errors in a label's value; none for a valid one, and "" is valid."""
     faults = []
     if _bytes(value) > MAX_NAME:
         faults.append(f"must be no more than {MAX_NAME} bytes")

@@ -1,7 +1,7 @@
 """The query string as a kube-apiserver reads it: Go's rules for pairs, escapes, numbers and durations.
 
-Go drops a malformed pair without a word. The hub must drop the same pairs, or it would answer another question
-than the cloud.
+Go drops a malformed pair without an error. The hub must drop the same pairs, or it would answer another request than
+the cloud would.
 """
 
 import re
@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 from kube.requests.quoting import quoted
 
 MAX_PAIRS = 10_000
-"""Of more pairs Go 1.26 reads none (net/url, urlmaxqueryparams) and older ones read all; here they are refused."""
+"""Go 1.26 refuses a query of more pairs (net/url, urlmaxqueryparams), older versions read it. The hub refuses it."""
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 _INTEGER = re.compile("[+-]?([0-9]+)")
@@ -34,7 +34,7 @@ _NANOSECONDS = {
 
 
 def first_values(query: str, names: Collection[str]) -> dict[str, str]:
-    """The first value of each of the named parameters that are there; the server ignores a repetition.
+    """The first value of each named parameter in the query; the server ignores a repetition.
 
     Raises ValueError where a named value is not UTF-8 and where there are too many pairs.
     """
@@ -44,7 +44,7 @@ def first_values(query: str, names: Collection[str]) -> dict[str, str]:
     pairs = query.split("&")
     if len(pairs) > MAX_PAIRS:
         raise ValueError("number of URL query parameters exceeded limit")
-    # Looked at once for the whole query, because components send neither.
+    # One look at the whole query: components send neither.
     suspect = ";" in query or BAD_ESCAPE.search(query) is not None
     for pair in pairs:
         if suspect and (";" in pair or BAD_ESCAPE.search(pair)):

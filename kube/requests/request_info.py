@@ -1,7 +1,7 @@
-"""What a request asks for: method and target read as a kube-apiserver reads them (apiserver, endpoints/request).
+"""Parses a request's method and target as a kube-apiserver does (apiserver, endpoints/request).
 
-A filter is chosen by what is read here, so this must never see less than the cloud: what the cloud takes for a
-list of services must be one here, however it is spelled.
+The hub chooses filters by the result. So every spelling that the cloud takes for a list of services must parse as one
+here.
 """
 
 import re
@@ -23,10 +23,10 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-# Deprecated first path steps, as in /api/v1/watch/services: they are the verb, whatever the method says.
+# Deprecated first path steps, as in /api/v1/watch/services. They are the verb, whatever the method is.
 _VERB_STEPS = frozenset({"proxy", "watch"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
-# Requests that a kube-apiserver lets run as long as they like; it does not even read their ?timeout=.
+# Requests that a kube-apiserver never times out; it does not even read their ?timeout=.
 _LONG_VERBS = frozenset({"proxy", "watch"})
 _LONG_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _PROFILES = "/debug/pprof/"
@@ -58,7 +58,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
-    """A kind of thing that the API serves; `group` is "" for the core group."""
+    """A resource of the API, such as services; `group` is "" for the core group."""
 
     group: str
     version: str
@@ -71,7 +71,7 @@ class ResourceType:
 
     @property
     def group_resource(self) -> str:
-        """As messages and RBAC name it: "services", "endpointslices.discovery.k8s.io"."""
+        """The name in messages and RBAC: "services", "endpointslices.discovery.k8s.io"."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def path(self, namespace: str = "", name: str = "") -> str:
@@ -89,8 +89,8 @@ class ResourceType:
 class ListOptions:
     """The query of a list, watch or deletecollection, as sent; of a get only `resource_version` is read.
 
-    `limit` and `timeout_seconds` may be negative: the server takes them, as no limit and as a watch that ends at once.
-    `watch` says what the request is, also where the path and not the query makes it one.
+    `limit` and `timeout_seconds` may be negative: the server takes them for no limit, and for a watch that ends at
+    once. `watch` is true for every watch, also for one that the path names and not the query.
     """
 
     label_selector: str = ""
@@ -111,11 +111,11 @@ _PLAIN_WATCH = ListOptions(watch=True)
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request, understood.
+    """A parsed request.
 
-    `path` is decoded and has no query. `verb` is that of RBAC, "" for a method that no resource knows, and the
-    method in lower case where there is no resource. `namespace` of a Namespace object is its name. `name` of a list
-    or watch is set where its field selector asks for one name. `timeout` is the client's ?timeout= in seconds.
+    `path` is decoded and has no query. `verb` is RBAC's verb, "" for a method that no resource knows, and the method
+    in lower case where the path names no resource. `namespace` of a Namespace object is its name. A list or watch has
+    a `name` if its field selector selects one name. `timeout` is the client's ?timeout= in seconds.
     """
 
     method: str
@@ -130,12 +130,12 @@ class RequestInfo:
 
     @property
     def is_resource(self) -> bool:
-        """Whether this is about objects, and not about discovery, health and the like."""
+        """Whether the request is for API objects, and not for discovery, health and the like."""
         return self.type is not None
 
 
 class _Location(NamedTuple):
-    """What the path alone says; `verb` may still become list, watch or deletecollection."""
+    """The parts of a path; the query may still make `verb` list, watch or deletecollection."""
 
     verb: str
     type: ResourceType
@@ -145,11 +145,11 @@ class _Location(NamedTuple):
 
 
 def parse_request(method: str, target: str) -> RequestInfo:
-    """The request of a request line; `target` is path and query as on the wire, in origin form.
+    """Parse a request line; `target` is path and query as on the wire, beginning with "/".
 
     Raises StatusError 400 where the server refuses the URL or a parameter, 405 for a list or watch that is no GET.
-    Stricter than the server, which would find nothing: control characters, non-UTF-8 and the steps "." and ".." in
-    a path. What stands between hub and cloud might resolve such steps, and ask for something that nobody checked.
+    Stricter than the server: a path with control characters, non-UTF-8 or the steps "." and ".." is refused. A proxy
+    between hub and cloud might resolve such steps, and request an object that the hub has not checked.
     """
     try:
         if not target.startswith("/"):
@@ -168,10 +168,10 @@ def parse_request(method: str, target: str) -> RequestInfo:
 
 
 def validate_list_options(options: ListOptions) -> None:
-    """Refuse what a kube-apiserver refuses of a list or watch before it looks for objects.
+    """Refuse the options of a list or watch that a kube-apiserver refuses.
 
-    Raises StatusError 400 for selectors and for the version of a list, 422 for options that do not go together
-    (apimachinery, meta/internalversion/validation), 500 for the version of a watch: that is what the server says.
+    Raises StatusError 400 for selectors and for the version of a list, 422 for options that exclude each other
+    (apimachinery, meta/internalversion/validation), and like the server 500 for the version of a watch.
     """
     try:
         parse_label_selector(options.label_selector)
@@ -210,7 +210,7 @@ def _decoded_path(raw: str) -> str:
 
 
 def _locate(method: str, path: str) -> _Location | None:
-    """What a path names; None for one that is not about objects (RequestInfoFactory.NewRequestInfo)."""
+    """The parts of a path; None for a path without a resource (RequestInfoFactory.NewRequestInfo)."""
     steps = path.strip("/").split("/")
     if len(steps) >= 3 and steps[0] == "api":
         group, version, at = "", steps[1], 2
@@ -230,7 +230,7 @@ def _locate(method: str, path: str) -> _Location | None:
         if len(steps) > 2 and steps[2] not in _NAMESPACE_SUBRESOURCES:
             steps = steps[2:]
     if verb == "watch" and steps[0] == "namespaces":
-        namespace = ""  # the name of what is watched; to a view it would be a scope, in which no Namespace is
+        namespace = ""  # the watched Namespace has this name, and is in no namespace itself
     name = steps[1] if len(steps) > 1 else ""
     if "%" in name:
         raise ValueError(f"Name parameter invalid: {quoted(name)}: may not contain '%'")
@@ -295,12 +295,12 @@ def _selected_name(field_selector: str) -> str:
     try:
         name = parse_field_selector(field_selector).exact("metadata.name") or ""
     except ValueError:
-        return ""  # refused where the options are validated, or by the cloud
+        return ""  # validate_list_options or the cloud refuses the request
     return "" if name in (".", "..") or "/" in name or "%" in name else name
 
 
 def _named(options: ListOptions, name: str) -> ListOptions:
-    """Options of /watch/…/name: the name is one more field selector (apiserver, handlers/get.go listOpts)."""
+    """The options of /watch/…/name: the name becomes a field selector (apiserver, handlers/get.go listOpts)."""
     if not options.field_selector:
         return replace(options, field_selector=f"metadata.name={escape_value(name)}")
     selector = parse_field_selector(options.field_selector)
@@ -343,7 +343,7 @@ def _watch_causes(options: ListOptions) -> list[Cause]:
     causes, match, field = [], options.resource_version_match, "resourceVersionMatch"
     initial = options.send_initial_events
     if initial is None and not match and options.resource_version in ("", "0"):
-        # A watch without a start is served as one with initial events (meta/internalversion/defaults.go).
+        # The server treats a watch without a version as one with initial events (meta/internalversion/defaults.go).
         initial, match = True, "NotOlderThan"
     if initial is not None and match != "NotOlderThan":
         causes.append(

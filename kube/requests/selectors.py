@@ -1,7 +1,7 @@
-"""Label and field selectors: parsed as a kube-apiserver parses them, matched, and written canonically.
+"""Label and field selectors: a kube-apiserver's parser, matching, and a canonical text.
 
-Two selectors that differ only in the order or the spelling of the same requirements are equal and have the same
-canonical text. Source of the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
+Selectors with the same requirements are equal and have the same canonical text, whatever the order and the spelling.
+Source of the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
 """
 
 import re
@@ -49,7 +49,7 @@ class FieldRequirement:
 class FieldSelector:
     """All of its requirements must hold; they are sorted and without repetition.
 
-    Which fields a resource has is not known here: the caller compares `fields` with those that it can read.
+    A selector does not know which fields a resource has: the caller compares `fields` with those that it can read.
     """
 
     requirements: tuple[FieldRequirement, ...] = ()
@@ -61,7 +61,7 @@ class FieldSelector:
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields that are asked about."""
+        """The fields that the requirements name."""
         return frozenset(requirement.field for requirement in self.requirements)
 
     @property
@@ -74,15 +74,15 @@ class FieldSelector:
         return all((value_of(each.field) == each.value) == each.equal for each in self.requirements)
 
     def exact(self, field: str) -> str | None:
-        """The value that a field must have, None where several are possible."""
+        """The value that the selector requires of a field, None where it allows several."""
         for requirement in self.requirements:
             if requirement.field == field and requirement.equal:
                 return requirement.value
         return None
 
 
-# The same few selectors come with every request of a component. Longer ones (characters) are parsed each time, so that
-# nobody fills the memory with them.
+# A component sends the same few selectors with every request. Longer ones (in characters) are parsed each time, so that
+# no client fills the memory with them.
 _CACHED = 1024
 _MAX_CACHED_LENGTH = 1024
 

@@ -1,7 +1,7 @@
-"""What a chain of filters makes of a store, kept up to date with the store and with the chain's inputs.
+"""A store as a chain of filters shows it, kept up to date with the store and with the inputs of the filters.
 
-A projection holds only what differs from the store. It remembers which inputs each result was made from, so that
-an input's change costs the objects it can touch and no others. Components with the same chain share one.
+A projection holds only what differs from the store. For each object it remembers which inputs the chain read, so a
+changed input costs only the objects that read it. Components with the same chain share one projection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
 EVALUATED_AT_ONCE = 100
-"""Objects judged at once: some milliseconds of the event loop's time, up to twenty where each is very large."""
+"""Objects evaluated at once: some milliseconds of the event loop's time, up to twenty where each is very large."""
 
 InputKey = Hashable
 """Names one input of a filter, for example ("service", "default", "web")."""
@@ -24,7 +24,8 @@ InputKey = Hashable
 class Evaluation:
     """What a chain made of an item: the same item (kept), another one (changed) or None (hidden).
 
-    `pending` when an input is not known yet: what was shown before stays, and nothing is shown of a new object.
+    `pending` says that an input is not known yet. The projection then shows what it showed before, or nothing where
+    the object is new.
     """
 
     item: Item | None
@@ -33,20 +34,20 @@ class Evaluation:
 
 
 class Chain(Protocol):
-    """Filters in their order. Pure but for its inputs, and total: an object that cannot be judged is hidden."""
+    """Filters in their order. The result depends on the item and the inputs alone. A malformed item is hidden."""
 
     def evaluate(self, item: Item) -> Evaluation: ...
 
     def is_same(self, before: Item, after: Item) -> bool:
-        """Whether a client that was shown `before` need not be told of `after`, a later version of the object."""
+        """Whether a client that has `before` needs no event for `after`, a later version of the same object."""
 
 
 @dataclass(slots=True)
 class ProjectedChange:
     """One change as a projection shows it. `before` and `after` are None where the object is hidden.
 
-    `last` is what a DELETED event carries, `frames` the serialised events made of the step so far: all views of a
-    projection send the same bytes. A step `is_local` is no event of the cloud: its object is as old as before.
+    `last` is what a DELETED event carries. `frames` holds the serialised events, so that all views of a projection
+    send the same bytes. The node caused a change that `is_local`: its object keeps the version that it had.
     """
 
     version: int
@@ -59,16 +60,17 @@ class ProjectedChange:
 
 
 class ProjectionListener(Protocol):
-    """Told of what a projection shows, in the order of versions."""
+    """Notified of what a projection shows, in the order of versions."""
 
     def changed(self, change: ProjectedChange) -> None: ...
     def restarted(self) -> None: ...
 
 
 class Projection:
-    """A store seen through a chain; None is the chain without filters, which all who are not filtered share.
+    """A store seen through a chain. None is the chain without filters, which all unfiltered components share.
 
-    A long list is judged a slice at a time, by `judge`; until then nothing is shown of the objects that are left.
+    `evaluate_some` evaluates a long list in slices, so that the event loop keeps serving. The projection shows an
+    object only once it is evaluated.
     """
 
     def __init__(self, store: Store, chain: Chain | None) -> None:
@@ -80,7 +82,7 @@ class Projection:
         self._evaluated: dict[Key, Item] = {}
         self._pending: set[Key] = set()
         self._unevaluated: dict[Key, None] = {}
-        """What is not judged yet since the store was listed."""
+        """Objects that the chain has not seen since the store was listed."""
         self._listeners: ScopeIndex[ProjectionListener] = ScopeIndex()
         self.evaluations = 0
         self._evaluate_all()
@@ -102,21 +104,21 @@ class Projection:
 
     @property
     def is_pending(self) -> bool:
-        """Whether objects are left or lack an input: a client must not be shown a state that is not judged in full."""
+        """Whether an object lacks an input or an evaluation. No client may be sent such an incomplete state."""
         return bool(self._pending or self._unevaluated)
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether each object was looked at."""
+        """Whether the chain has seen every object."""
         return not self._unevaluated
 
     @property
     def filtered(self) -> bool:
-        """Whether what is shown depends on more than the store."""
+        """Whether the projection depends on more than the store."""
         return self._chain is not None
 
     def get(self, key: Key) -> Item | None:
-        """What is shown under this key, None when the object is hidden or is not there."""
+        """The object that the projection shows under this key, None when it is hidden or absent."""
         if key in self._overrides:
             return self._overrides[key]
         return self.store.get(key) if key not in self._unevaluated else None
@@ -131,7 +133,7 @@ class Projection:
                 yield shown
 
     def evaluate_some(self) -> None:
-        """Judge some more of the objects that are left. Nobody is told: nobody has been shown anything."""
+        """Evaluate the next slice of a long list. No listener is notified: no client has got a state yet."""
         for _ in range(min(EVALUATED_AT_ONCE, len(self._unevaluated))):
             key, _ = self._unevaluated.popitem()
             item = self.store.get(key)
@@ -139,12 +141,12 @@ class Projection:
             self._evaluate(item, None)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
-        """Evaluate again what was made from one of these inputs, and tell of each object that now looks different."""
+        """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different."""
         touched = {key: None for name in inputs for key in sorted(self._readers.get(name, ()))}
         for key in touched:
             item = self.store.get(key)
             if item is None or item is not self._evaluated.get(key):
-                # An input that follows this very store was told first: the object's own change is still to come.
+                # The input comes from this very store, which notified it first: `changed` follows for the object.
                 continue
             before = self.get(key)
             after = self._evaluate(item, before)
@@ -152,9 +154,9 @@ class Projection:
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
     def changed(self, change: Change) -> None:
-        """Take a change of the store. One that clients need not be told of still moves the version on."""
+        """Evaluate a change of the store, and notify listeners if clients can tell the difference."""
         if change.key in self._unevaluated:
-            # What comes next tells of the difference to what would have been shown.
+            # Listeners get the difference to what the projection would have shown.
             del self._unevaluated[change.key]
             assert change.old is not None
             self._evaluate(change.old, None)
@@ -196,7 +198,7 @@ class Projection:
         return not self._chain.is_same(before, after)
 
     def _deleted_state(self, before: Item | None, change: Change) -> Item | None:
-        """What a client is told of an object that went: its last state as it would have been shown."""
+        """The object of a DELETED event: its last state, filtered as the client saw it."""
         last = change.last
         if last is not None and self._chain is not None:
             evaluation = self._chain.evaluate(last)

@@ -1,6 +1,7 @@
-"""Keeps a store equal to what the cloud answers to one question: list, watch, resume, and list again when it must.
+"""Keeps a store equal to the cloud's objects: lists them, watches them, resumes the watch, lists again if it must.
 
-The rules are those of client-go's reflector; errors are sorted by whose fault they are and what to do about them.
+The rules are those of client-go's reflector. `StatusError` is the cloud's own answer, `Unreachable` the network's
+fault, `Malformed` an answer that breaks the protocol.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from kube.wire.codec import Codec, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 
 PAGE = 500
-"""Objects a page, client-go's pager's: bounds the memory that one answer takes."""
+"""Objects a page, as client-go's pager: bounds the memory that one response takes."""
 WATCH_SECONDS = (300.0, 600.0)
-"""Between these a watch asks to be ended by the server, as client-go's reflector."""
+"""A watch asks the server to end it after a time between these, as client-go's reflector."""
 WATCH_MARGIN = 15.0
-"""Seconds past the asked end after which the link is taken for dead."""
+"""Seconds after that end at which the reflector gives the link up for dead."""
 SHORT_WATCH = 1.0
 """Seconds under which a watch without an event counts as a failure, as client-go's reflector."""
 EARLY = 30.0
-"""Seconds before the asked end from which on a watch's end says nothing of the server."""
+"""Seconds before that end from which on the end of a watch is no sign of trouble."""
 THREAD_THRESHOLD = 256 * 1024
-"""Bytes from which a list is split in a thread, so that the event loop keeps serving."""
+"""Bytes from which a thread splits a list, so that the event loop keeps serving."""
 LONG_LIST = 1000
-"""Objects from which they are looked at in a thread: some milliseconds of the event loop's time."""
+"""Objects from which a thread reads their metadata: some milliseconds of the event loop's time."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListWatch:
-    """What a source asks of the cloud. Selectors are the cloud's to evaluate, in their canonical form."""
+    """A list and watch of one resource. The cloud evaluates the selectors, which are in their canonical form."""
 
     type: ResourceType
     namespace: str = ""
@@ -60,7 +61,7 @@ class ListWatch:
     field_selector: str = ""
     encoding: Encoding = Encoding.PROTOBUF
     metadata_only: bool = False
-    """Ask for PartialObjectMetadata: where only names and labels matter, the rest need not cross the link."""
+    """Ask for PartialObjectMetadata: where only names and labels matter, the rest does not cross the link."""
 
     @property
     def path(self) -> str:
@@ -77,18 +78,18 @@ class ListWatch:
         return ",".join(types)
 
     def accept_as(self, kind: str) -> str:
-        """The Accept header of a list (kind "…List") or watch in the question's representation."""
+        """The Accept header of a list (kind "…List") or of a watch."""
         if not self.metadata_only:
             return self.accept
         return ",".join(f"{each};as={kind};g=meta.k8s.io;v=v1" for each in self.accept.split(","))
 
 
 class Malformed(Exception):
-    """An answer that is not what the protocol says: the copy stays as it is, and is fetched anew."""
+    """A response that breaks the protocol. The store keeps its objects, and the reflector lists again."""
 
 
 class Reflector:
-    """One task, started by `run`. `error` is what stands between the store and the cloud now, if anything."""
+    """One task, started by `run`. `error` says why the store does not follow the cloud now, None while it does."""
 
     def __init__(
         self,
@@ -115,34 +116,34 @@ class Reflector:
         self.state = State.STOPPED
         self.error: StatusError | Unreachable | Malformed | None = None
         self.changed = Pulse()
-        """Beats when `state` or `error` changed."""
+        """Notified when `state` or `error` changes."""
         self.lists = 0
         self.watches = 0
 
     @property
     def refusal(self) -> StatusError | None:
-        """The cloud's own answer to the question when it is a definite no, to be handed to clients as it is.
+        """The cloud's definite no, which clients get as it is.
 
-        It holds until the cloud says otherwise: that nobody answers any more is no permission.
+        It holds until the cloud answers otherwise: an outage after a 403 permits nothing.
         """
         return self._refusal
 
     def remember_refusal(self, refusal: StatusError) -> None:
-        """What the cloud said to an earlier process, until it says otherwise."""
+        """Set the refusal that an earlier process got. It holds until the cloud answers otherwise."""
         self._refusal = refusal
         self.changed.notify()
 
     def retry_now(self) -> None:
-        """Somebody asks now: do not wait out the rest of a delay."""
+        """Cut the present delay short: a client waits for the store."""
         self._retry.set()
 
     def recovered(self) -> None:
-        """The cloud is back: how often it could not be reached says nothing of what it answers now."""
+        """Retry now, and begin with short delays again: the server was down and is back."""
         self._backoff.forget()
         self.retry_now()
 
     async def run(self) -> None:
-        """Work until cancelled. A store that is complete already is gone on with from its version."""
+        """List and watch until cancelled. A store that is complete already is watched from its version."""
         self._must_list, self._must_compare_version = not self._store.complete, self._store.complete
         try:
             while True:
@@ -151,7 +152,7 @@ class Reflector:
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except Exception as error:
-                    # A bug of ours, here or in a listener: the copy may be wrong now, but must not stop for good.
+                    # A bug of ours, here or in a listener. The store may be wrong now, so list again.
                     logger.exception("%s: the reflector failed", self._list_watch.path)
                     await self._back_off(Malformed(f"{type(error).__name__}: {error}"))
         finally:
@@ -202,7 +203,7 @@ class Reflector:
         )
         self._set_state(State.REFUSED if refused else State.WAITING, error)
         self._retry.clear()
-        # A client may cut a delay short, but not below the first step: clients that loop must not loop the cloud.
+        # A client may cut a delay short, but not below the first one: clients that loop must not flood the cloud.
         await asyncio.sleep(min(delay, self._backoff.first))
         try:
             async with asyncio.timeout(max(0.0, delay - self._backoff.first)):
@@ -229,7 +230,7 @@ class Reflector:
             except StatusError as error:
                 if error.code != 410 or not pages:
                     raise
-                # The pages' snapshot is too old: take all of it at once, as client-go's pager does.
+                # The snapshot of the pages is too old: ask for the whole list at once, as client-go's pager does.
                 pages.clear()
                 query = self._list_watch.query
                 continue
@@ -247,7 +248,7 @@ class Reflector:
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
 
     async def _current_version(self) -> int:
-        """The version that the cloud is at, from the smallest list there is."""
+        """The version that the cloud has reached, from a list of one object."""
         query = {**self._list_watch.query, "limit": "1"}
         accept = self._list_watch.accept_as("PartialObjectMetadataList")
         answer = await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
@@ -299,14 +300,14 @@ class Reflector:
 
 
 async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:
-    """What a store takes of a list; ValueError when an object cannot be read."""
+    """The objects of a list, read for a store; ValueError when one cannot be read."""
     if len(raws) < LONG_LIST:
         return store.items(codec, raws)
     return await asyncio.to_thread(store.items, codec, raws)
 
 
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
-"""Answers about the question itself: asking again soon changes nothing, and clients must see them."""
+"""Codes that blame the request: a retry changes nothing, and clients must see the answer."""
 
 
 def _codec(content_type: str) -> Codec:

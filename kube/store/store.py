@@ -1,7 +1,7 @@
-"""The node's one copy of what the cloud answered to one question: raw objects by key, and the version they are of.
+"""The node's one copy of a list that the cloud keeps up to date: raw objects by key, and their resourceVersion.
 
-A store knows nothing of where its objects come from or of who reads them. Writers hand it lists and watch events;
-listeners are told of each change once, in the order of versions.
+A store does not know where its objects come from or who reads them. A reflector hands it lists and watch events; it
+notifies its listeners of each change once, in the order of versions.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Key = tuple[str, str]
 
 
 class Item:
-    """One object at one version: its raw form, and what selectors need of it. Never changed.
+    """One object at one version: its raw form, and what selectors need of it. Immutable.
 
-    `unfiltered` is the item as the cloud sent it: selectors see that one, whatever filters made of it, as they would
+    `unfiltered` is the item as the cloud sent it. Selectors match that one, whatever filters made of it, as they do
     at a kube-apiserver.
     """
 
@@ -46,7 +46,7 @@ class Item:
         self._fields: dict[str, str] | None = None
 
     def field(self, path: str) -> str:
-        """A field that a field selector names, "" when absent; the parsed ones are remembered."""
+        """A field that a field selector names, "" when absent. The item keeps the fields that it has parsed."""
         if self._unfiltered is not None:
             return self._unfiltered.field(path)
         if path == "metadata.name":
@@ -64,15 +64,15 @@ class Item:
         return self._fields[path]
 
     def decode(self) -> ApiObject:
-        """A fresh object that the caller may write to; ValueError when the raw form is malformed."""
+        """A new object that the caller may write to; ValueError when the raw form is malformed."""
         return decode_object(self.store.codec.encoding, self.store.api_version, self.store.kind, self.raw)
 
     def as_filtered(self, raw: bytes) -> Item:
-        """What a chain of filters made of this object."""
+        """This object as a chain of filters changed it."""
         return Item(self.store, self.key, self.version, self.labels, raw, self._unfiltered or self)
 
     def with_version(self, version: int) -> Item:
-        """This object with another metadata.resourceVersion: how Kubernetes reports a deletion."""
+        """This object with another metadata.resourceVersion, as Kubernetes reports a deletion."""
         if version == self.version:
             return self
         raw = self.store.codec.with_version(self.raw, version)
@@ -93,7 +93,7 @@ class Change:
 
 
 class Listener(Protocol):
-    """Told of what happens to a store, synchronously and in the order of versions."""
+    """Notified of what happens to a store, synchronously and in the order of versions."""
 
     def changed(self, change: Change) -> None: ...
 
@@ -110,7 +110,7 @@ class Store:
     def __init__(self) -> None:
         self.version = 0
         self.given_version = 0
-        """The latest version that a client was told, where that is later than the store's: see `View.listing`."""
+        """The newest version that a list gave a client, where that is newer than the store's: see `View.listing`."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -121,7 +121,7 @@ class Store:
 
     @property
     def codec(self) -> Codec:
-        """The codec of the encoding that the cloud answered in; RuntimeError before the first list."""
+        """The codec of the encoding in which the cloud answers; RuntimeError before the first list."""
         if self._codec is None:
             raise RuntimeError("the store has not been filled yet")
         return self._codec
@@ -142,20 +142,19 @@ class Store:
         self._listeners.remove(listener)
 
     def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:
-        """Take a whole list. ValueError when an object cannot be read: then nothing has changed."""
+        """Replace the objects by those of a list. ValueError when one cannot be read: then nothing has changed."""
         self.replace_items(codec, api_version, kind, version, self.items(codec, raws))
 
     def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
-        """What `take` takes. It changes nothing, so that a thread may do it for a long list. ValueError as above."""
+        """The objects of a list, for `replace_items`. A thread may run this for a long list. ValueError as above."""
         return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
 
     def replace_items(
         self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]
     ) -> None:
-        """Take a whole list. What it changes is told as single changes, so that a list is no event to a client.
+        """Replace the objects by those of a list. Listeners get the differences, as if a watch had brought them.
 
-        A change carries the object's own version; an object that is gone went at the list's version, the only
-        one that is known.
+        A change carries the object's own version. A deletion carries the list's version, the only one known.
         """
         known = self.complete
         behind = version < max(self.version, self.given_version)
@@ -177,7 +176,7 @@ class Store:
         self.advance(version)
 
     def apply(self, event_type: str, raw: bytes) -> None:
-        """Take one ADDED, MODIFIED or DELETED event of a watch; ValueError when its object cannot be read."""
+        """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when its object cannot be read."""
         item = self._item(raw)
         old = self._items.get(item.key)
         if event_type == "DELETED":
@@ -188,9 +187,9 @@ class Store:
         self._pulse.notify()
 
     def amend(self, raw: bytes) -> None:
-        """Take what the node itself made of an object, at the object's own version; ValueError when unreadable.
+        """Replace an object by what the node made of it, at the same version; ValueError when it cannot be read.
 
-        What the cloud says next of the object takes its place.
+        The next event of the cloud for this object replaces it again.
         """
         item = self._item(raw)
         old = self._items.get(item.key)
@@ -199,7 +198,7 @@ class Store:
             self._pulse.notify()
 
     def advance(self, version: int) -> None:
-        """The objects are also those of a later version: a bookmark of the watch, or the end of a list."""
+        """Move the version on without a change: a bookmark of the watch, or the end of a list."""
         if version > self.version:
             self.version = version
             for listener in self._listeners:

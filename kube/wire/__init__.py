@@ -1,1 +1,1 @@
-"""The two encodings of Kubernetes objects, lists and watch events, and how a client chooses one. Pure."""
+"""The two encodings of Kubernetes objects, lists and watch events, and their negotiation. Pure."""

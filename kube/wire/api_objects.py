@@ -1,4 +1,4 @@
-"""An API object as filters see it: what kind it is, who it is, and its fields in either encoding."""
+"""An API object as filters see it: its kind, its name, and its fields in either encoding."""
 
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
@@ -9,7 +9,7 @@ from kube.wire.schema import message_type_of
 
 
 class ApiObject:
-    """One object, free to be written to by whoever decoded it."""
+    """One object. The code that decoded it may write to it."""
 
     __slots__ = ("_edits", "_raw", "api_version", "encoding", "fields", "kind")
 
@@ -54,7 +54,7 @@ class ApiObject:
         return self.fields.child("metadata").mapping("annotations")
 
     def encode(self) -> bytes:
-        """The raw form; the very bytes that were decoded as long as nobody wrote to a field."""
+        """The raw form: the very bytes that were decoded, unless a field was written to."""
         return self.fields.encode() if self._edits.made else self._raw
 
 

@@ -1,7 +1,7 @@
-"""What a codec does and the values that it takes and gives; `kube.wire.codec` has the codecs themselves.
+"""The interface of a codec, and the values that it takes and returns; `kube.wire.codec` has the codecs themselves.
 
-The raw form of an object is what stores keep and what lists and frames are joined from: in protobuf the bare
-message, as in the items of a list, without magic and kind; in JSON its text, compact, with apiVersion and kind.
+Stores keep the raw form of an object, and codecs join lists and frames from raw forms. In protobuf that is the bare
+message, as in the items of a list, without magic and kind; in JSON compact text with apiVersion and kind.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 """What a watch may say; client-go aborts at any other."""
 
 PIECE = 256 * 1024
-"""Bytes of a list or a watch's state that are made and written at once: a large one is not copied whole for clients."""
+"""Bytes of a list or of a watch's state that are made and written at once, so that no client costs a whole copy."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
@@ -30,7 +30,7 @@ METADATA_KIND = "PartialObjectMetadata"
 
 
 class ObjectPeek(NamedTuple):
-    """What a store needs to know of an object."""
+    """The metadata of an object that a store needs."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ class ListBody:
         write: Callable[[Sequence[bytes]], bytes],
         between: bytes = b"",
     ) -> None:
-        """`write` joins some items as they stand in the body; `between` separates what it gives."""
+        """`write` joins some items as the body has them; `between` separates two such parts."""
         self.size = size
         self._head = head
         self._items = items
@@ -84,7 +84,7 @@ class ListBody:
 
 
 def in_pieces(items: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The items in runs of PIECE bytes, and what the last of a run has beyond; none for no items."""
+    """The items in runs of at least PIECE bytes, the last of which may be shorter."""
     piece: list[bytes] = []
     size = 0
     for item in items:
@@ -134,7 +134,7 @@ class FrameReader(ABC):
 
     @abstractmethod
     def _read(self, chunk: bytes) -> list[WatchFrame]:
-        """As `feed`, of a reader that is whole."""
+        """As `feed`, for a reader without an error."""
 
     @abstractmethod
     def _left_over(self) -> int:
@@ -166,7 +166,7 @@ class Codec(ABC):
 
     @abstractmethod
     def peek(self, raw: bytes) -> ObjectPeek:
-        """Who an object is, which version (0 when it has none; ValueError when it is no version) and its labels."""
+        """An object's name, version (0 when it has none; ValueError when it is malformed) and labels."""
 
     @abstractmethod
     def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
@@ -176,7 +176,7 @@ class Codec(ABC):
     def encode_bookmark(
         self, api_version: str, kind: str, version: int, initial_events_end: bool = False
     ) -> bytes:
-        """A frame that says which version a watch has reached, as an object of the watched kind."""
+        """A frame with the version that a watch has reached, as an object of the watched kind."""
 
     @abstractmethod
     def encode_error(self, error: StatusError) -> bytes:
@@ -208,12 +208,12 @@ def item_kind(list_kind: str) -> str:
 
 
 def write_version(version: int) -> str:
-    """A resourceVersion; 0, which parse_version reads from an absent one, is written as none."""
+    """A resourceVersion as text, "" for 0, which is what parse_version makes of an absent one."""
     return str(version) if version else ""
 
 
 def read_status(status: Fields) -> StatusError:
-    """The error that a Status says; one without a code is an internal error, as to client-go."""
+    """The error of a Status. One without a code is an internal error, as in client-go."""
     details = status.child("details")
     found: dict[str, Any] = {name: details.text(name) for name in ("name", "group", "kind", "uid")}
     found["causes"] = [_read_cause(cause) for cause in details.children("causes")]

@@ -1,4 +1,4 @@
-"""One object as it is kept or sent: its codec, its kind and its raw form."""
+"""One object as a store keeps it and a response sends it: its codec, its kind and its raw form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kube.wire.codec import Codec
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """An object that nobody writes to. `decode` gives one that the caller may."""
+    """An immutable object. `decode` returns a copy that the caller may write to."""
 
     codec: Codec
     api_version: str

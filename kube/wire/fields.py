@@ -1,4 +1,4 @@
-"""One interface to the fields of a message, whatever the encoding: filters and selectors see this and no bytes.
+"""One interface to the fields of a message in either encoding, for filters and selectors.
 
 Names are the JSON names of the API in both encodings.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 class Edits:
-    """Whether anybody wrote to an object; all Fields of one object share it."""
+    """Whether an object was written to; all Fields of one object share it."""
 
     __slots__ = ("made",)
 
@@ -19,9 +19,9 @@ class Edits:
 class Fields(ABC):
     """A message, or a JSON object.
 
-    Reading never raises: what is absent, null, of another type than asked for, or not in the schema reads as
-    absent. Writing to a field that the schema does not have is a mistake in the program: LookupError in protobuf,
-    where JSON takes any name. Fields of something that was removed from its parent must not be written to.
+    Reading never raises: a field that is null, of another type, or not in the schema reads as absent. Writing a field
+    that the schema lacks is a mistake in the program: LookupError in protobuf; JSON takes any name. Do not write to
+    the Fields of a message that was removed from its parent.
     """
 
     __slots__ = ()
@@ -48,7 +48,7 @@ class Fields(ABC):
 
     @abstractmethod
     def child(self, name: str) -> "Fields":
-        """A message. An absent one reads as empty, and comes to be when it is written to."""
+        """A message. An absent one reads as empty; writing to it creates it."""
 
     @abstractmethod
     def children(self, name: str) -> "list[Fields]":
@@ -56,9 +56,9 @@ class Fields(ABC):
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Whether there is something: "", 0, an empty list, map or message is nothing; false is something.
+        """Whether the field has a value: "", 0, an empty list, map or message is none, false is one.
 
-        A message counts as soon as it has a field, be it an unknown or an empty one.
+        A message with any field is a value, even if the field is unknown or empty.
         """
 
     @abstractmethod

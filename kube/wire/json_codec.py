@@ -1,4 +1,4 @@
-"""The JSON encoding: lists and frames are joined from the texts of objects, and cut into them again."""
+"""The JSON encoding: joins lists and frames from the texts of objects, and splits them again."""
 
 import re
 from collections.abc import Sequence
