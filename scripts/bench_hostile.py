@@ -1,0 +1,58 @@
+"""`scripts/bench --hostile`: the hub's memory and kubelet's worst answer in a hostile mix, after the bench's load."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from scripts.bench_load import fill, lists, tree_megabytes, watches
+from tests.cloud.build import ensure_binaries
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.real import RealCloud
+from tests.hub.support.hostile import Siege, besiege
+from tests.hub.support.process import Hub
+
+SHARE = 1.5
+"""How much of the resident memory after the bench's load the hub may have at most."""
+WORST = 1.0
+"""Seconds in which kubelet must be answered throughout."""
+REST = 12.0
+"""Seconds before memory is read: the hub returns free memory every ten."""
+
+
+def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
+    """Resident megabytes after the bench's load, and what came of the attacks."""
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        cloud.apply(HUB_RBAC)
+        fill(cloud, services, endpoints)
+        folder = Path(place) / "hub"
+        with Hub(folder, cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as hub:
+            pid = hub.process.pid
+            asyncio.run(lists(hub.url, pid, 20))
+            asyncio.run(watches(hub.url, pid, cloud, 50, 20))
+            time.sleep(REST)
+            before = tree_megabytes(pid)
+            return before, asyncio.run(besiege(hub, cloud, folder, seconds))
+
+
+def report(before: float, siege: Siege) -> None:
+    """Print the figures; exit status 1 when a bound does not hold."""
+    worst = max(siege.answers)
+    for name, value in (
+        ("resident after the load, MB", before),
+        ("resident at most, MB", siege.peak),
+        ("ratio", siege.peak / before),
+        ("kubelet's worst answer, s", worst),
+        ("kubelet's answers", float(len(siege.answers))),
+        ("kubelet's failures", float(len(siege.failures))),
+    ):
+        print(f"{name:32}{value:10.3f}")
+    print(f"{'attack':32}{'carried':>10}{'stopped':>10}")
+    for name, (carried, stopped) in siege.attacks.items():
+        print(f"{name:32}{carried:10}{stopped:10}")
+    print(*siege.failures[:10], sep="\n")
+    if siege.failures or worst > WORST or siege.peak > SHARE * before:
+        sys.exit(1)

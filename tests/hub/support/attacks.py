@@ -1,0 +1,231 @@
+"""A hostile mix against a hub: `python -m tests.hub.support.attacks PLAIN_PORT TLS_PORT TOKEN TOKEN SECONDS [ATTACK…]`.
+
+The first token may read Services and slices, the second nothing. The mix runs in a process of its own, so that what it
+costs is not the hub's and delays no other client's clock. At the end it prints how often each attack was carried
+through, and how often the hub stopped it, as JSON. Nothing leaves loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import resource
+import ssl
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.exceptions import ProtocolError
+
+from tests.cloud.ports import LOOPBACK
+
+CHUNK = b"x" * 65_536
+MUCH = 400
+"""Chunks of a body, or of a head, that is to be too large: 26 MB."""
+PATIENCE = 10.0
+"""Seconds for one round of an attack."""
+IDLE = 500
+"""Connections that say nothing."""
+STREAMS = 90
+"""Streams of one HTTP/2 connection that nobody reads."""
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+
+
+@dataclass(slots=True)
+class Aim:
+    """The hub's ports, a token that may read Services and slices, one that may do nothing, and what came of it."""
+
+    plain: int
+    tls: int
+    reader: str
+    nobody: str
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+    carried: Counter[str] = field(default_factory=Counter)
+    stopped: Counter[str] = field(default_factory=Counter)
+
+
+type Attack = Callable[[Aim], Awaitable[None]]
+
+
+def _context(*protocols: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # the hub is on this machine, and is told nothing worth keeping
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
+@asynccontextmanager
+async def opened(
+    port: int, context: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+def head(method: str, target: str, token: str = "", *more: str) -> bytes:
+    """The head of a request that ends its connection."""
+    lines = [
+        f"{method} {target} HTTP/1.1",
+        f"Host: {LOOPBACK}",
+        "User-Agent: kubelet/v1",
+        "Connection: close",
+    ]
+    lines += [f"Authorization: Bearer {token}"] if token else []
+    return "\r\n".join([*lines, *more, "", ""]).encode()
+
+
+async def asked(aim: Aim, request: bytes) -> None:
+    """One request at the TLS port, and its whole answer."""
+    async with opened(aim.tls, _context()) as (reader, writer):
+        writer.write(request)
+        await reader.read(-1)
+
+
+async def poured(port: int, context: ssl.SSLContext | None, begin: bytes, piece: bytes) -> None:
+    """A request that goes on and on."""
+    async with opened(port, context) as (_, writer):
+        writer.write(begin)
+        for _ in range(MUCH):
+            writer.write(piece)
+            await writer.drain()
+
+
+async def refused_body(aim: Aim) -> None:
+    begin = head("POST", "/api/v1/namespaces/default/pods", "", "Transfer-Encoding: chunked")
+    await poured(aim.tls, _context(), begin, b"10000\r\n" + CHUNK + b"\r\n")
+
+
+async def kept_body(aim: Aim) -> None:
+    begin = head("POST", "/api/v1/namespaces/default/events", "", f"Content-Length: {MUCH * len(CHUNK)}")
+    await poured(aim.plain, None, begin, CHUNK)
+
+
+async def endless_headers(aim: Aim) -> None:
+    await poured(aim.tls, _context(), b"GET / HTTP/1.1\r\n", b"X-A: b\r\n" * 8_192)
+
+
+async def endless_line(aim: Aim) -> None:
+    await poured(aim.tls, _context(), b"GET /", CHUNK)
+
+
+async def large_selector(aim: Aim) -> None:
+    terms = "%2C".join(f"k{number}%3Dv" for number in range(400))
+    await asked(aim, head("GET", f"{SLICES}?resourceVersion=0&labelSelector={terms}", aim.reader))
+    await asked(aim, head("GET", f"{SLICES}?labelSelector={'a' * 4_000_000}", aim.reader))
+
+
+async def idle_connections(aim: Aim) -> None:
+    writers = []
+    try:
+        for _ in range(IDLE):
+            writers.append((await asyncio.open_connection(LOOPBACK, aim.tls))[1])
+        await asyncio.sleep(PATIENCE / 2)
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def unread_streams(aim: Aim) -> None:
+    """Lists over HTTP/2 of which nobody takes a byte; the connection breaks off at the end."""
+    async with opened(aim.tls, _context("h2")) as (_, writer):
+        connection = H2Connection(H2Configuration(client_side=True))
+        connection.initiate_connection()
+        for number in range(STREAMS):
+            path = f"{SLICES}?resourceVersion=0" + ("&watch=true" if number % 2 else "")
+            pseudo = [(":method", "GET"), (":path", path), (":scheme", "https"), (":authority", LOOPBACK)]
+            sent = [*pseudo, ("authorization", f"Bearer {aim.reader}"), ("user-agent", "kube-proxy/v1")]
+            connection.send_headers(connection.get_next_available_stream_id(), sent, end_stream=True)
+        writer.write(connection.data_to_send())
+        await asyncio.sleep(PATIENCE / 2)
+
+
+async def invented_namespaces(aim: Aim) -> None:
+    target = f"/api/v1/namespaces/invented-{next(aim.numbers)}/services?watch=true&resourceVersion=0"
+    async with opened(aim.tls, _context()) as (reader, writer):
+        writer.write(head("GET", target, aim.reader))
+        await reader.read(1)
+
+
+async def invented_selectors(aim: Aim) -> None:
+    await asked(
+        aim,
+        head("GET", f"{SLICES}?resourceVersion=0&labelSelector=a%3Dx{next(aim.numbers)}", aim.reader),
+    )
+
+
+async def many_answers(aim: Aim) -> None:
+    await asked(aim, head("GET", f"/version?x={next(aim.numbers)}", aim.nobody))
+
+
+async def bad_tokens(aim: Aim) -> None:
+    await asked(aim, head("GET", "/api/v1/services?resourceVersion=0", f"bad-{next(aim.numbers)}"))
+
+
+async def labels(aim: Aim) -> None:
+    """Names that nobody knows, where a metric could take them for its own."""
+    number = next(aim.numbers)
+    await asked(aim, head(f"VERB{number}", f"/apis/group{number}/v1/things{number}/{'n' * 2_000}"))
+
+
+ATTACKS: tuple[tuple[Attack, float], ...] = (
+    (refused_body, 0.5),
+    (kept_body, 0.5),
+    (endless_headers, 0.5),
+    (endless_line, 0.5),
+    (large_selector, 0.5),
+    (idle_connections, 1.0),
+    (unread_streams, 1.0),
+    (invented_namespaces, 0.05),
+    (invented_selectors, 0.05),
+    (many_answers, 0.05),
+    (bad_tokens, 0.05),
+    (labels, 0.05),
+)
+"""Each attack, and the seconds between two rounds of it."""
+
+
+async def repeat(aim: Aim, attack: Attack, pause: float) -> None:
+    """An attack over and over, until it is cancelled."""
+    while True:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await attack(aim)
+            aim.carried[attack.__name__] += 1
+        except (OSError, EOFError, ProtocolError):
+            # What the hub cuts or lets wait, which is what it is to do.
+            aim.stopped[attack.__name__] += 1
+        await asyncio.sleep(pause)
+
+
+async def run(aim: Aim, seconds: float, names: list[str]) -> None:
+    chosen = [each for each in ATTACKS if not names or each[0].__name__ in names]
+    tasks = [asyncio.create_task(repeat(aim, attack, pause)) for attack, pause in chosen]
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for each in done:
+        each.result()
+
+
+def main(plain: str, tls: str, reader: str, nobody: str, seconds: str, *names: str) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    aim = Aim(int(plain), int(tls), reader, nobody)
+    asyncio.run(run(aim, float(seconds), list(names)))
+    names_of_all = (attack.__name__ for attack, _ in ATTACKS)
+    print(json.dumps({name: (aim.carried[name], aim.stopped[name]) for name in names_of_all}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

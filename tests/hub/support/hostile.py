@@ -1,0 +1,101 @@
+"""The attacks of `tests.hub.support.attacks` on a hub, and what its node sees meanwhile: memory, kubelet's answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from scripts.bench_load import tree_megabytes
+from tests.cloud.processes import Process
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import ROOT, Hub
+
+PERIOD = 0.25
+"""Seconds between two requests of kubelet."""
+GRACE = 60.0
+"""Seconds that the attackers get to end, and kubelet for one answer."""
+READERS = "hostile-readers"
+GRANT = [
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": READERS},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+            {
+                "apiGroups": ["discovery.k8s.io"],
+                "resources": ["endpointslices"],
+                "verbs": ["get", "list", "watch"],
+            },
+        ],
+    },
+    {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": READERS},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": READERS},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "hostile-reader"}],
+    },
+]
+"""What the attacker's token may read: as much as a pod that follows endpoints."""
+
+
+@dataclass(slots=True)
+class Siege:
+    """What was seen: megabytes of the hub's process tree at most, and seconds of each of kubelet's answers."""
+
+    peak: float = 0.0
+    answers: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """kubelet's requests that were not answered with 200."""
+    attacks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Rounds of each attack that were carried through, and that the hub stopped."""
+
+
+async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *attacks: str) -> Siege:
+    """Let the attackers work for so long, with all attacks unless some are named, and kubelet with them."""
+    await asyncio.to_thread(cloud.apply, GRANT)
+    reader, nobody = [
+        await asyncio.to_thread(cloud.token, "default", name) for name in ("hostile-reader", "hostile-nobody")
+    ]
+    arguments = [str(hub.port), str(hub.tls_port), reader, nobody, str(seconds), *attacks]
+    command = [sys.executable, "-m", "tests.hub.support.attacks", *arguments]
+    siege = Siege()
+    environ = {"PYTHONPATH": str(ROOT)}
+    attackers = await asyncio.to_thread(Process, "attackers", command, folder, environ)
+    try:
+        kubelet = asyncio.create_task(_kubelet(hub, siege))
+        said = await asyncio.to_thread(attackers.wait_for_line, r"^\{", seconds + GRACE)
+        kubelet.cancel()
+        await asyncio.gather(kubelet, return_exceptions=True)
+    finally:
+        await asyncio.to_thread(attackers.kill)
+    siege.attacks = {name: (counts[0], counts[1]) for name, counts in json.loads(said).items()}
+    return siege
+
+
+async def _kubelet(hub: Hub, siege: Siege) -> None:
+    """A relayed read and one of a view, on connections of their own: a new one is what a full hub would refuse."""
+    timeout = aiohttp.ClientTimeout(total=GRACE)
+    connector = aiohttp.TCPConnector(force_close=True)
+    headers = {"User-Agent": "kubelet/v1", "Accept": "application/vnd.kubernetes.protobuf"}
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers) as http:
+        while True:
+            for path in (f"/api/v1/nodes/{hub.node}", "/api/v1/services?resourceVersion=0"):
+                began = time.monotonic()
+                try:
+                    async with http.get(hub.url + path) as answer:
+                        await answer.read()
+                        if answer.status != 200:
+                            siege.failures.append(f"{path}: {answer.status}")
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    siege.failures.append(f"{path}: {error!r}")
+                siege.answers.append(time.monotonic() - began)
+            siege.peak = max(siege.peak, tree_megabytes(hub.process.pid))
+            await asyncio.sleep(PERIOD)
