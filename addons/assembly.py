@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import logging
 import tempfile
 from collections.abc import Coroutine, Sequence
@@ -17,25 +16,16 @@ from mitmproxy.master import Master
 
 from addons.certificates.serving_certificate import ServingCertificate, own_certificate
 from addons.egress import Egress
-from addons.filters.chain import build_filters
-from addons.filters.filter import Filter
-from addons.filters.inputs import HubAddress
-from addons.filters.topology import Order
 from addons.identity import Identity
-from addons.inputs.filter_chain import FilterChain
-from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.local_health import LocalHealthSource
 from addons.offline.offline_mode import Offline
 from addons.options import Options
+from addons.parts import Parts, hub_address, make_parts
 from addons.proxy.listeners import address_of, closed, open_listeners
 from addons.proxy.script_reload import stop_watching
-from addons.requests.headers import INTERNAL_HEADER
-from addons.requests.route_decision import RouteKind
+from addons.requests.clients import Clients
 from addons.resolve import Resolve
-from addons.router import Answerer, Router
-from addons.rules.events import event_of, send_event
-from addons.rules.in_force import RulesInForce
-from addons.rules.table import OFF_IN_CLOUD_MODE, Problem, Rules
+from addons.router import Router
 from addons.settings import Settings, listener_modes, version
 from addons.startup import preflight
 from addons.startup.state_folder import StateFolder
@@ -44,21 +34,11 @@ from addons.ui.explain import explain
 from addons.ui.link_log import LinkLog
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import Server, parse_server
-from addons.views.origin import Origin
-from addons.views.reviews import Reviews
-from addons.views.serving import Serving
-from addons.views.source import ViewKey
 from addons.views.sources import Sources
-from kube.http.client import Client
 from kube.http.http2 import Http2Session
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
-from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
-from kube.wire.encoding import Encoding
 
 logger = logging.getLogger(__name__)
-
-CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 
 
 class Assembly:
@@ -78,10 +58,7 @@ class Assembly:
         self._egress = egress
         self._session: Http2Session | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._sources: Sources | None = None
-        self._inputs: FilterInputs | None = None
-        self._rules: RulesInForce | None = None
-        self._origin: Origin | None = None
+        self._parts: Parts | None = None
         self._admin: Admin | None = None
         self._offline: Offline | None = None
         self._folder: StateFolder | None = None
@@ -97,8 +74,8 @@ class Assembly:
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
-        if self._inputs is not None and updated & {"hub_pod_address", "hub_listen", "hub_tls_port"}:
-            self._inputs.move_hub(_hub_address(self._options.settings))
+        if self._parts is not None and updated & {"hub_pod_address", "hub_listen", "hub_tls_port"}:
+            self._parts.inputs.move_hub(hub_address(self._options.settings))
 
     def running(self) -> None:
         """Start. mitmproxy has loaded every addon, and opens no listener by itself."""
@@ -162,12 +139,14 @@ class Assembly:
         self._tasks.append(asyncio.create_task(log.run(), name="log of the link"))
 
     async def _say_ready(self) -> None:
-        assert self._rules is not None
-        await self._rules.known()
+        assert self._parts is not None
+        await self._parts.rules.known()
         logger.info("ready")
 
     def done(self) -> None:
-        for part in (self._inputs, self._offline, self._sources, self._origin, self._admin):
+        parts = self._parts
+        made = (parts.inputs, self._offline, parts.sources, parts.origin) if parts else (self._offline,)
+        for part in (*made, self._admin):
             if part is not None:
                 part.close()
         for task in self._tasks:
@@ -184,104 +163,42 @@ class Assembly:
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        if self._rules is None or self._sources is None or self._inputs is None:
+        if self._parts is None:
             raise exceptions.CommandError("the hub is starting")
+        parts = self._parts
         asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
-        return explain(self._rules.rules, self._sources, self._inputs, verb=verb, **asked).text
+        return explain(parts.rules.rules, parts.sources, parts.inputs, verb=verb, **asked).text
 
     def _build(self, settings: Settings, credentials: Credentials, cloud: Cloud) -> None:
         # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
-        session = self._session = Http2Session()
-        relaying = Client(session, self._internal, {INTERNAL_HEADER: self._resolve.secret})
-        client = relaying.with_headers({"User-Agent": "edgehub"})
-
-        def client_of(authorization: str) -> Client:
-            return client.with_headers({"Authorization": authorization}) if authorization else client
-
-        def is_up() -> bool:
-            return cloud.is_up or self._offline is None
-
-        def chain_of(bound: tuple[Filter, ...], resource: str) -> FilterChain | None:
-            return FilterChain(bound, inputs, resource) if bound else None
-
-        copies = self._offline.copies if self._offline is not None else None
-        sources = self._sources = Sources(client_of, chain_of, settings.idle, copies, is_up)
-        inputs = self._inputs = FilterInputs(
-            settings.node,
-            settings.pool,
-            _hub_address(settings),
-            lambda list_watch: sources.get("", list_watch),
-            sources.inputs_changed,
-        )
-
-        def report(problem: Problem) -> None:
-            key, now = (settings.namespace, settings.configmap), datetime.datetime.now(datetime.UTC)
-            event = event_of(problem, key, settings.node, now)
-            self._keep(send_event(client, event, settings.namespace), "event about a bad rule")
-
-        def rules_changed(rules: Rules) -> None:
-            sources.rules_changed(lambda key, list_watch: _filters_of(rules, key, list_watch))
-            self._router.rules_changed(rules)
-
-        source = sources.sentinel(_rules_list_watch(settings))
-        rules = self._rules = RulesInForce(
-            source.store, source.why_empty, _filters(settings), _disabled(settings), rules_changed, report
-        )
-        reviews = Reviews(client_of)
-        answerers: dict[RouteKind, Answerer] = {
-            RouteKind.VIEW: Serving(sources, reviews, lambda: rules.rules, settings.wait)
-        }
-        if self._offline is not None:
-            self._offline.build(settings, client, relaying, cloud, self._egress.changed, reviews, sources)
-            answerers |= self._offline.answerers
-        origin = self._origin = Origin()
+        self._session = Http2Session()
+        clients = Clients(self._session, self._internal, self._resolve.secret)
+        parts = self._parts = make_parts(settings, clients, cloud, self._egress.changed, self._offline)
+        parts.rules.listen(self._router.rules_changed)
         backed = self._offline.backed if self._offline is not None else None
-        self._router.start(origin, answerers, rules, inputs, backed)
-        self._egress.start(cloud, credentials, origin.address, client)
-        self._tasks.append(asyncio.create_task(origin.start(), name="origin"))
-        self._tasks.append(asyncio.create_task(self._hurry(sources), name="reflectors after an outage"))
+        self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, backed)
+        self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
+        self._run("origin", parts.origin.start())
+        self._run("events about bad rules", parts.events.run())
+        self._run("reflectors after an outage", self._hurry(parts.sources))
         if settings.local_health:
-            health = LocalHealthSource(
-                settings.local_health, settings.local_health_interval, inputs.local_health
-            )
-            self._tasks.append(asyncio.create_task(health.run(), name="local health"))
+            url, interval = settings.local_health, settings.local_health_interval
+            self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
         if settings.admin_port:
-            specs = list(listener_modes(settings))
-            self._admin = Admin(settings, cloud, sources, inputs, rules, lambda: closed(specs), self._offline)
-            self._tasks.append(asyncio.create_task(self._admin.start(), name="admin server"))
+            specs, offline = list(listener_modes(settings)), self._offline
+            self._admin = Admin(
+                settings, cloud, parts.sources, parts.inputs, parts.rules, lambda: closed(specs), offline
+            )
+            self._run("admin server", self._admin.start())
 
-    def _keep(self, work: Coroutine[None, None, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.append(task)
-        task.add_done_callback(self._tasks.remove)
+    def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _hurry(self, sources: Sources) -> None:
         while True:
             await self._egress.changed.wait()
             if self._egress.cloud.is_up:
                 sources.hurry()
-
-
-def _filters_of(rules: Rules, key: ViewKey, list_watch: ListWatch) -> tuple[Filter, ...]:
-    return rules.chain(key.component, list_watch.type.group, list_watch.type.resource, key.verb)
-
-
-def _hub_address(settings: Settings) -> HubAddress:
-    return HubAddress(settings.pod_addresses, settings.tls_port)
-
-
-def _filters(settings: Settings) -> tuple[Filter, ...]:
-    order = Order(settings.topology_order)
-    return build_filters(order, settings.local_endpoint, health=bool(settings.local_health))
-
-
-def _disabled(settings: Settings) -> frozenset[str]:
-    return settings.disabled_filters | (OFF_IN_CLOUD_MODE if settings.mode == "cloud" else frozenset())
-
-
-def _rules_list_watch(settings: Settings) -> ListWatch:
-    selector = f"metadata.name={settings.configmap}"
-    return ListWatch(CONFIG_MAPS, settings.namespace, field_selector=selector, encoding=Encoding.JSON)
 
 
 def start_line(settings: Settings, servers: Sequence[Server]) -> str:

@@ -90,8 +90,8 @@ class Marks:
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         flow.marked = mark_of(context, refused=flow.response is not None)
-        if context is not None and context.route is not None and context.route.filters:
-            _add(flow, "filters " + ", ".join(each.name for each in context.route.filters))
+        if context is not None and context.route is not None and context.route.filtered_by:
+            _add(flow, "filters " + ", ".join(context.route.filtered_by))
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response is not None and flow.response.stream and not self._kept:

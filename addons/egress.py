@@ -98,7 +98,9 @@ class Egress:
             return
         if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
-        if context.route.filters or (context.rescue is not None and not is_too_large(flow.response.headers)):
+        if context.route.filtered_by or (
+            context.rescue is not None and not is_too_large(flow.response.headers)
+        ):
             return
         context.rescue = None
         flow.response.stream = self._counted_down(host.server)

@@ -12,6 +12,7 @@ from addons.certificates.serving_certificate import ServingCertificate
 from addons.options import Options
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Listener, Peer, caller_of
+from addons.requests.headers import LENDING_HEADER
 from addons.requests.request_context import context_of
 from kube.errors import internal
 from kube.http.kubeconfig import Credentials
@@ -57,7 +58,8 @@ class Identity:
             is_loopback=ipaddress.ip_address(flow.client_conn.peername[0].partition("%")[0]).is_loopback,
             is_this_node=context.listener is Listener.TLS and flow.client_conn.id in self._verified,
         )
-        context.caller = caller_of(peer, flow.request.headers)
+        context.caller = caller_of(peer, flow.request.headers.items(multi=True))
+        flow.request.headers.pop(LENDING_HEADER, None)
 
     def _server_side(self) -> SSL.Connection:
         if self._certificate is None or self._credentials is None:

@@ -12,6 +12,7 @@ from mitmproxy import http
 
 from addons.connections import Connections
 from addons.filters.chain import apply_chain
+from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
@@ -24,7 +25,6 @@ from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.in_force import RulesInForce
-from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.origin import Origin
 from kube.errors import StatusError, internal, not_found, unavailable
@@ -69,12 +69,12 @@ class Router:
         self._origin, self._rules, self._inputs, self._backed = origin, rules, inputs, backed
         self._answerers = answerers
 
-    def rules_changed(self, rules: Rules) -> None:
+    def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
         ended = [
             flow.server_conn
             for flow in self._relayed.values()
-            if (context := context_of(flow)) is not None and _is_filtered(context, rules)
+            if (context := context_of(flow)) is not None and self._filters(context)
         ]
         self._connections.cut(lambda conn: conn in ended)
 
@@ -98,7 +98,7 @@ class Router:
             offline_policy=self._backed.offline_policy if self._backed is not None else None,
         )
         flow.comment = f"{context.component}: {context.route.kind}, {context.route.reason}"
-        if context.route.filters and context.route.kind is not RouteKind.VIEW:
+        if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
         if context.route.kind in (RouteKind.VIEW, RouteKind.LOCAL):
             self._redirect(flow, context)
@@ -116,13 +116,15 @@ class Router:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
             return
-        if context.ticket and (context.route.kind is RouteKind.VIEW or not context.route.filters):
-            flow.response.stream = True
-        elif (
-            flow.id in self._relayed and self._rules is not None and _is_filtered(context, self._rules.rules)
+        if (
+            context.route.kind is not RouteKind.VIEW
+            and not context.route.filtered_by
+            and self._filters(context)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
-        if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filters):
+        if context.ticket and (context.route.kind is RouteKind.VIEW or not context.route.filtered_by):
+            flow.response.stream = True
+        if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filtered_by):
             _count(context, flow.response.status_code)
 
     @guarded
@@ -184,6 +186,18 @@ class Router:
         answer = RawResponse(response.status_code, response.headers, response.raw_content)
         backed.passed(context.caller, asked, answer)
 
+    def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
+        """The filters that the rules in force bind to a read of a client."""
+        type_, rules = context.info.type, self._rules
+        if (
+            rules is None
+            or type_ is None
+            or context.info.subresource
+            or context.listener is Listener.INTERNAL
+        ):
+            return ()
+        return rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
+
     async def _filter(self, response: http.Response, context: RequestContext) -> None:
         """Put what the filters make of the object into the response, or 404 where they hide it."""
         route = context.route
@@ -194,7 +208,7 @@ class Router:
         api_version, kind, raw = codec.decode_single(response.content or b"")
         try:
             async with asyncio.timeout(self._options.settings.wait):
-                filtered = await self._judge(codec, api_version, kind, raw, route)
+                filtered = await self._judge(codec, api_version, kind, raw, context)
         except TimeoutError:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
         if filtered is None:
@@ -208,13 +222,14 @@ class Router:
         response.content = body
 
     async def _judge(
-        self, codec: Codec, api_version: str, kind: str, raw: bytes, route: Route
+        self, codec: Codec, api_version: str, kind: str, raw: bytes, context: RequestContext
     ) -> bytes | None:
+        """What the rules in force make of an object; None where they hide it."""
         assert self._inputs is not None
         while True:
             asked = self._inputs.ask()
             obj = decode_object(codec.encoding, api_version, kind, raw)
-            verdict = apply_chain(route.filters, obj, asked)
+            verdict = apply_chain(self._filters(context), obj, asked)
             if not asked.pending:
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await self._inputs.learned.wait()
@@ -222,14 +237,9 @@ class Router:
 
 def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:
     """Whether the response is a single object, whole, that a filter must see first. A HEAD's answer has no body."""
-    if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filters:
+    if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filtered_by:
         return False
     return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
-
-
-def _is_filtered(context: RequestContext, rules: Rules) -> bool:
-    asked = context.info.type
-    return asked is not None and bool(rules.chain(context.component, asked.group, asked.resource, "watch"))
 
 
 def _ask_for(request: http.Request, route: Route) -> None:

@@ -55,6 +55,11 @@ class FilterChain:
             count()
 
 
+def chain_of(inputs: FilterInputs, filters: tuple[Filter, ...], resource: str) -> FilterChain | None:
+    """The chain of some filters for objects of a resource (a metric's label); None without filters."""
+    return FilterChain(filters, inputs, resource) if filters else None
+
+
 def _shown(item: Item, outcome: Outcome, encode: Callable[[], bytes]) -> Item | None:
     if outcome is Outcome.DROPPED:
         return None

@@ -24,14 +24,7 @@ from kube.store.store import Change, Item, Key
 class FilterInputs:
     """Opens sources and keeps what answers need beyond their stores. `ask` gives a recorder for one object."""
 
-    def __init__(
-        self,
-        node: str,
-        pool: str,
-        hub: HubAddress,
-        open_source: Callable[[ListWatch], Source],
-        changed: Changed,
-    ) -> None:
+    def __init__(self, node: str, pool: str, hub: HubAddress) -> None:
         self.node_name = node
         self.pool = pool
         self.hub = hub
@@ -39,8 +32,6 @@ class FilterInputs:
         """Names of the nodes that the local health source calls so."""
         self.learned = Pulse()
         """Beats when an answer changed, or is known at last."""
-        self._open = open_source
-        self._tell = changed
         self._inputs: dict[InputKind, Input] = {}
         self._facts: dict[Key, tuple[Item, ServiceFacts]] = {}
         self._members: dict[str, tuple[Item, frozenset[str]]] = {}
@@ -49,6 +40,10 @@ class FilterInputs:
         self._ready: dict[Key, tuple[Item, str, frozenset[str]]] = {}
         self._sick: frozenset[str] = frozenset()
         self._addresses: dict[str, frozenset[str]] = {}
+
+    def start(self, open_source: Callable[[ListWatch], Source], changed: Changed) -> None:
+        """Take what makes a source, and whom to tell of inputs that changed. Filters may ask from now on."""
+        self._open, self._tell = open_source, changed
 
     def close(self) -> None:
         for each in self._inputs.values():

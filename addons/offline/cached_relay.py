@@ -20,13 +20,15 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
-from addons.requests.headers import ANSWERED_HEADER, TICKET_HEADER
+from addons.requests.clients import Clients
+from addons.requests.cloud_identity import CloudIdentity
+from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER
 from addons.requests.offline_policy import OfflinePolicy
 from addons.upstream.health import Cloud
 from addons.views.responses import HEADERS
 from addons.views.reviews import Reviews
 from kube.errors import StatusError, unavailable
-from kube.http.client import Client, RawResponse, Unreachable
+from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import RequestInfo
 
 TRIES = 3
@@ -40,6 +42,7 @@ NOT_PASSED_ON = frozenset(
         "host",
         "upgrade",
         TICKET_HEADER,
+        LENDING_HEADER,
         ANSWERED_HEADER,
     }
 )
@@ -51,7 +54,7 @@ class CachedRelay:
     def __init__(
         self,
         node: str,
-        client: Client,
+        clients: Clients,
         cloud: Cloud,
         reviews: Reviews,
         objects: OfflineReads,
@@ -59,7 +62,7 @@ class CachedRelay:
         writes: OfflineWrites,
     ) -> None:
         self._node = node
-        self._client = client
+        self._clients = clients
         self._cloud = cloud
         self._reviews = reviews
         self._objects = objects
@@ -93,13 +96,14 @@ class CachedRelay:
         for _ in range(await self._tries(wanted)):
             if not self._cloud.is_up:
                 break
-            answer = await self._ask(request, asked.body)
+            answer = await self._ask(wanted.caller, request, asked.body)
             if answer is not None:
-                self._keep(await self._identity(wanted.caller), asked, answer)
+                identity = await self._reviews.identity(wanted.caller)
+                self._keep(identity.user, asked, answer)
                 return web.Response(
                     status=answer.status, headers=_passed_on(answer.headers), body=answer.body
                 )
-        return await self._from_node(await self._identity(wanted.caller), wanted.caller, asked)
+        return await self._from_node(await self._reviews.identity(wanted.caller), wanted, asked)
 
     async def _tries(self, wanted: ClientRequest) -> int:
         """How often a server is asked: reads may be sent twice, writes not, and not past one that waits."""
@@ -120,34 +124,34 @@ class CachedRelay:
 
     async def _keep_own(self, caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
         with contextlib.suppress(StatusError):
-            self._keep(await self._identity(caller), asked, answer)
+            identity = await self._reviews.identity(caller)
+            self._keep(identity.user, asked, answer)
 
-    async def _ask(self, request: web.BaseRequest, body: bytes) -> RawResponse | None:
+    async def _ask(self, caller: Caller, request: web.BaseRequest, body: bytes) -> RawResponse | None:
         """What a server says; None when none said anything."""
         try:
-            answer = await self._client.relay(
+            client = self._clients.relaying(caller)
+            answer = await client.relay(
                 request.method, request.raw_path, headers=_passed_on(request.headers), body=body
             )
         except Unreachable:
             return None
         return answer if ANSWERED_HEADER in answer.headers else None
 
-    async def _from_node(self, identity: str, caller: Caller, asked: OfflineRequest) -> web.StreamResponse:
+    async def _from_node(
+        self, identity: CloudIdentity, wanted: ClientRequest, asked: OfflineRequest
+    ) -> web.StreamResponse:
         if asked.info.method != "GET":
-            return await self._writes.answer(caller, identity, asked)
-        response = await self._objects.answer(asked.info, asked.accept, identity)
-        if response is not None:
-            return response
-        kept = await self._answers.get(asked.key(identity))
+            return await self._writes.answer(wanted.caller, identity, asked)
+        if wanted.route.read is not None:
+            response = await self._objects.answer(wanted.route.read, identity)
+            if response is not None:
+                return response
+        kept = await self._answers.get(asked.key(identity.user))
         if kept is not None:
             return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body)
         what = asked.info.type.group_resource if asked.info.type is not None else asked.info.path
         raise unavailable(f"the cloud cannot be reached, and the node has no copy of {what}")
-
-    async def _identity(self, caller: Caller) -> str:
-        if caller.lending is Lending.HUB:
-            return ""
-        return await self._reviews.user(caller.authorization)
 
 
 def _passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:

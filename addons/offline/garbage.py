@@ -147,7 +147,7 @@ class Garbage:
             (list_watch.type, list_watch.namespace, list_watch.field_selector, list_watch.label_selector)
             == (self._pods.type, "", self._pods.field_selector, "")
             and not list_watch.metadata_only
-            and not source.identity
+            and not source.user
             and source.store.complete
             and source.reflector.state is State.WATCHING
         )

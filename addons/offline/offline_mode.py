@@ -18,6 +18,7 @@ from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
+from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
 from addons.settings import Settings
 from addons.upstream.health import Cloud
@@ -26,7 +27,6 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
-from kube.http.client import Client
 
 
 class Offline:
@@ -47,20 +47,20 @@ class Offline:
     def build(
         self,
         settings: Settings,
-        own: Client,
-        relaying: Client,
+        clients: Clients,
         cloud: Cloud,
         changed: Pulse,
         reviews: Reviews,
         sources: Sources,
     ) -> None:
-        """Start the parts. `own` sends the hub's own requests, `relaying` passes on those of clients."""
+        """Start the parts."""
+        own = clients.hub
         objects = OfflineReads(sources, settings.wait)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
-        self.backed = CachedRelay(settings.node, relaying, cloud, reviews, objects, self._answers, writes)
+        self.backed = CachedRelay(settings.node, clients, cloud, reviews, objects, self._answers, writes)
         self._lease = NodeLease(settings.node, own, self._answers, lambda: cloud.is_up, changed)
         garbage = Garbage(
             self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from addons.requests.cloud_identity import CloudIdentity
+from addons.requests.object_read import ObjectRead
 from addons.views.list_response import list_response
 from addons.views.responses import object_response
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import StatusError, not_found
-from kube.requests.request_info import RequestInfo
-from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.requests.request_info import RequestInfo, ResourceType
+from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.view import Form, Listing
 from kube.wire.encoded_objects import Encoded
-from kube.wire.negotiation import METADATA_KIND, acceptable
+from kube.wire.negotiation import METADATA_KIND
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
@@ -33,44 +35,43 @@ class OfflineReads:
         self._sources = sources
         self._wait = wait
 
-    async def answer(self, info: RequestInfo, accept: str | None, identity: str) -> web.Response | None:
+    async def answer(self, read: ObjectRead, identity: CloudIdentity) -> web.Response | None:
         """The answer to a GET or list; None when no source has it. StatusError 404 where it is known to be absent."""
-        if info.type is None or info.verb not in ("get", "list") or info.subresource:
-            return None
-        forms = {each.encoding: each.kind for each in reversed(acceptable(accept))}
+        forms = {each.encoding: each.kind for each in reversed(read.accepted)}
         absent = False
-        for list_watch in self._sources.list_watches(identity, info):
+        for list_watch in self._sources.list_watches(identity, read.type):
             if list_watch.metadata_only or forms.get(list_watch.encoding) not in ("", METADATA_KIND):
                 continue
             form = Form(metadata_only=forms[list_watch.encoding] == METADATA_KIND)
-            scope = _scope(list_watch, info)
-            if info.verb == "list" and scope is None:
+            scope = _scope(list_watch, read) if read.verb == "list" else None
+            if read.verb == "list" and scope is None:
                 continue
             source = await self._ready(identity, list_watch)
             if source is None:
                 continue
-            if info.verb == "list":
+            if read.verb == "list":
                 assert scope is not None
                 return await _list(source, form, scope)
-            item = source.store.get(_key(info))
+            item = source.store.get(_key(read.type, read.namespace, read.name))
             if item is not None:
                 return _object(source, form, item)
-            absent = absent or _covers(list_watch, info)
+            absent = absent or _covers(list_watch, read)
         if absent:
-            raise not_found(info.type.group_resource, info.name)
+            raise not_found(read.type.group_resource, read.name)
         return None
 
-    async def find(self, identity: str, info: RequestInfo) -> list[Item]:
+    async def find(self, identity: CloudIdentity, info: RequestInfo) -> list[Item]:
         """An object's item in each source that holds it whole."""
-        found = []
-        for list_watch in self._sources.list_watches(identity, info):
+        assert info.type is not None
+        key, found = _key(info.type, info.namespace, info.name), []
+        for list_watch in self._sources.list_watches(identity, info.type):
             source = await self._ready(identity, list_watch) if not list_watch.metadata_only else None
-            item = source.store.get(_key(info)) if source is not None else None
+            item = source.store.get(key) if source is not None else None
             if item is not None:
                 found.append(item)
         return found
 
-    async def _ready(self, identity: str, list_watch: ListWatch) -> Source | None:
+    async def _ready(self, identity: CloudIdentity, list_watch: ListWatch) -> Source | None:
         source = self._sources.get(identity, list_watch)
         try:
             await source.ready(self._wait)
@@ -79,30 +80,28 @@ class OfflineReads:
         return source
 
 
-def _key(info: RequestInfo) -> Key:
-    is_namespace = info.type is not None and info.type.resource == "namespaces"
-    return "" if is_namespace else info.namespace, info.name
+def _key(type_: ResourceType, namespace: str, name: str) -> Key:
+    return "" if type_.resource == "namespaces" else namespace, name
 
 
-def _scope(list_watch: ListWatch, info: RequestInfo) -> Scope | None:
+def _scope(list_watch: ListWatch, read: ObjectRead) -> Scope | None:
     """The part of a source's objects that a list asks for; None when the source does not hold all of them."""
-    if list_watch.namespace not in ("", info.namespace):
+    if list_watch.namespace not in ("", read.namespace):
         return None
-    labels = parse_label_selector(info.options.label_selector)
-    fields = parse_field_selector(info.options.field_selector)
-    namespace = "" if list_watch.namespace == info.namespace else info.namespace
+    labels, fields = read.labels, read.fields
+    namespace = "" if list_watch.namespace == read.namespace else read.namespace
     if (list_watch.label_selector, list_watch.field_selector) == (labels.canonical, fields.canonical):
-        return Scope(namespace, parse_label_selector(""), parse_field_selector(""))
+        return Scope(namespace, LabelSelector(), FieldSelector())
     if list_watch.label_selector or list_watch.field_selector or not fields.fields <= EVALUABLE:
         return None
     return Scope(namespace, labels, fields)
 
 
-def _covers(list_watch: ListWatch, info: RequestInfo) -> bool:
+def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     """Whether an object that the source does not hold is known to be absent."""
-    if list_watch.label_selector or list_watch.namespace not in ("", info.namespace):
+    if list_watch.label_selector or list_watch.namespace not in ("", read.namespace):
         return False
-    return list_watch.field_selector in ("", f"metadata.name={info.name}")
+    return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
 async def _list(source: Source, form: Form, scope: Scope) -> web.Response:

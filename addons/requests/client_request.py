@@ -16,7 +16,6 @@ class ClientRequest:
     info: RequestInfo
     component: str
     caller: Caller
-    accept: str | None
     route: Route
     was_sent: bool = False
     """A server may have received the request before the hub answers it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 INTERNAL_HEADER = "x-edgehub-internal"
 """Carries this process' secret on the hub's own requests; `addons.resolve` takes it off."""
+LENDING_HEADER = "x-edgehub-lending"
+"""On the hub's own requests: whose credentials the request carries, `Lending.HUB` or `Lending.OWN`."""
 SERVER_HEADER = "x-edgehub-server"
 """Names the server that one of the hub's own requests is for, where it must be that one (a probe)."""
 TICKET_HEADER = "x-edgehub-ticket"

@@ -40,9 +40,7 @@ class RequestContext:
     def client_request(self) -> ClientRequest:
         """The request as a value, for those who answer it."""
         assert self.route is not None
-        return ClientRequest(
-            self.info, self.component, self.caller, self.accept, self.route, was_sent=self.was_sent
-        )
+        return ClientRequest(self.info, self.component, self.caller, self.route, was_sent=self.was_sent)
 
 
 _exchanges: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()

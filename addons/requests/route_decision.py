@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from addons.filters.filter import Filter
 from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
 from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, is_own_lease
 from addons.rules.table import Rules
-from kube.errors import bad_request, expired, forbidden, not_acceptable, unauthorized
-from kube.requests.request_info import RequestInfo, validate_list_options
+from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
+from kube.requests.request_info import RequestInfo
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
 
-OBJECT_VERBS = frozenset({"get", "list", "watch"})
 DELETIONS = frozenset({"delete", "deletecollection"})
 
 
@@ -36,11 +35,12 @@ class Route:
 
     kind: RouteKind
     reason: str
-    filters: tuple[Filter, ...] = ()
+    filtered_by: tuple[str, ...] = ()
+    """The names of the filters that the rules bound when the route was decided. Who filters asks the rules again."""
     representation: Representation | None = None
     """How a filtered or viewed answer is written; None where the cloud decides."""
-    fresh: bool = False
-    """The answer must be as new as the cloud is now."""
+    read: ObjectRead | None = None
+    """What the client reads; None where the hub itself answers no read."""
 
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
@@ -80,7 +80,19 @@ def decide(
         return route
     if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
         return replace(route, kind=RouteKind.LOCAL, reason="this node's lease")
-    return replace(route, kind=RouteKind.CACHED_RELAY) if is_answered_offline(info) else route
+    if not is_answered_offline(info):
+        return route
+    return replace(route, kind=RouteKind.CACHED_RELAY, read=route.read or _read(info, accept))
+
+
+def _read(info: RequestInfo, accept: str | None) -> ObjectRead | None:
+    """The read that the hub may have to answer; None for other requests, and for a read that the cloud refuses."""
+    if info.type is None or info.verb not in OBJECT_VERBS:
+        return None
+    try:
+        return parse_read(info, accept)
+    except StatusError:
+        return None
 
 
 def _online(
@@ -100,7 +112,7 @@ def _online(
     filters = rules.chain(component, info.type.group, info.type.resource, info.verb)
     if filters:
         _refuse_unfilterable(caller, is_upgrade=is_upgrade)
-        return _filtered(info, accept, filters)
+        return _filtered(info, accept, tuple(each.name for each in filters))
     if info.verb == "get":
         return Route(RouteKind.RELAY, "a single object, not filtered")
     if not rules.is_cached(component):
@@ -117,24 +129,22 @@ def _online(
         options.resource_version in ("",) or options.continue_token or _is_exact(info)
     ):
         return Route(RouteKind.RELAY, "a consistent list")
-    validate_list_options(options)
-    return Route(RouteKind.VIEW, "cached component", representation=representation)
+    read = parse_read(info, accept)
+    return Route(RouteKind.VIEW, "cached component", representation=representation, read=read)
 
 
-def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]) -> Route:
+def _filtered(info: RequestInfo, accept: str | None, filters: tuple[str, ...]) -> Route:
     representation = next(filter(_is_made_here, acceptable(accept)), None)
     if representation is None:
         raise not_acceptable("filtered objects come as JSON or protobuf, whole or as PartialObjectMetadata")
-    names = ", ".join(each.name for each in filters)
-    reason = f"filtered by {names}"
-    if info.verb == "get":
-        return Route(RouteKind.RELAY, reason, filters, representation)
-    validate_list_options(info.options)
-    if info.options.continue_token:
+    reason = f"filtered by {', '.join(filters)}"
+    read = parse_read(info, accept)
+    if read.verb == "get":
+        return Route(RouteKind.RELAY, reason, filters, representation, read)
+    if read.is_continued:
         # The hub never hands one out: it is the cloud's, from before a rule was made. The client lists anew.
         raise expired("The provided continue parameter is too old to display a consistent list result.")
-    fresh = info.verb == "list" and info.options.resource_version == ""
-    return Route(RouteKind.VIEW, reason, filters, representation, fresh=fresh)
+    return Route(RouteKind.VIEW, reason, filters, representation, read)
 
 
 def _is_made_here(representation: Representation) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import hashlib
 import json
 import logging
+from collections import deque
 
-from addons.rules.table import Problem
+from addons.rules.table import MAX_PROBLEMS, Problem
+from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.requests.request_info import ResourceType
@@ -15,6 +18,8 @@ from kube.store.store import Key
 
 EVENTS = ResourceType("", "v1", "events")
 REASON = "BadRule"
+PAUSE = 1.0
+"""Seconds between two Events: every hub of the cluster sends its own after an edit."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +42,37 @@ def event_of(problem: Problem, configmap: Key, node: str, now: datetime.datetime
         "lastTimestamp": stamp,
         "count": 1,
     }
+
+
+class ProblemEvents:
+    """Sends an Event for each problem, one after the other, so that a bad edit costs the cloud a trickle."""
+
+    def __init__(self, client: Client, configmap: Key, node: str, pause: float = PAUSE) -> None:
+        self._client = client
+        self._configmap = configmap
+        self._node = node
+        self._pause = pause
+        self._waiting: deque[Problem] = deque()
+        self._reported = asyncio.Event()
+
+    def report(self, problem: Problem) -> None:
+        """Send an Event about this problem when its turn comes. Beyond MAX_PROBLEMS the oldest are left out."""
+        if len(self._waiting) == MAX_PROBLEMS:
+            self._waiting.popleft()
+            metrics.RULE_EVENTS_DROPPED.inc()
+        self._waiting.append(problem)
+        self._reported.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._reported.wait()
+            self._reported.clear()
+            while self._waiting:
+                now = datetime.datetime.now(datetime.UTC)
+                event = event_of(self._waiting.popleft(), self._configmap, self._node, now)
+                await send_event(self._client, event, self._configmap[0])
+                await asyncio.sleep(self._pause)
 
 
 async def send_event(client: Client, event: dict[str, object], namespace: str) -> None:

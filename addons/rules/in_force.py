@@ -19,25 +19,31 @@ class RulesInForce:
     """Follows the ConfigMap. Until it is known whether there is one, nothing that a rule could filter is answered."""
 
     def __init__(
-        self,
-        store: Store,
-        why_unknown: Callable[[], str],
-        filters: tuple[Filter, ...],
-        disabled: frozenset[str],
-        changed: Callable[[Rules], None],
-        report: Callable[[Problem], None],
+        self, filters: tuple[Filter, ...], disabled: frozenset[str], report: Callable[[Problem], None]
     ) -> None:
-        """`store` holds the ConfigMap, or nothing; `why_unknown` says what keeps the store empty, for people."""
-        self._store = store
-        self._why_unknown = why_unknown
+        """Begin with the built-in bindings. `report` gets each problem of an edit that the one before did not have."""
         self._filters = filters
         self._disabled = disabled
-        self._changed = changed
         self._report = report
+        self._listeners: list[Callable[[], None]] = []
+        self._store = Store()
+        self._why_unknown: Callable[[], str] = lambda: "the hub is starting"
         self.rules = parse_rules(None, disabled, filters)
         self.is_known = False
         self._known = asyncio.Event()
+
+    def follow(self, store: Store, why_unknown: Callable[[], str]) -> None:
+        """Follow a store that holds the ConfigMap, or nothing; `why_unknown` says what keeps it empty, for people."""
+        self._store, self._why_unknown = store, why_unknown
         store.listen(self)
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each edit that changes what the rules say."""
+        self._listeners.append(changed)
+
+    def current(self) -> Rules:
+        """The rules in force now."""
+        return self.rules
 
     async def wait_known(self, wait: float) -> None:
         """Return once the rules are known; StatusError 503 when they are not within `wait` seconds."""
@@ -74,11 +80,14 @@ class RulesInForce:
         item = next(iter(self._store), None)
         data = item.decode().fields.mapping("data") if item is not None else None
         rules = parse_rules(data, self._disabled, self._filters)
+        known = frozenset(self.rules.problems)
         for problem in rules.problems:
-            if problem not in self.rules.problems:
+            if problem not in known:
                 logger.warning("rules: key %r: %r is skipped: %s", problem.key, problem.text, problem.why)
                 metrics.RULE_ERRORS.inc()
                 self._report(problem)
+        if rules.unnamed_problems and rules.unnamed_problems != self.rules.unnamed_problems:
+            logger.warning("rules: %d more entries are skipped", rules.unnamed_problems)
         was, self.rules = self.rules, rules
         if rules.digest != was.digest or not self.is_known:
             logger.info("rules %s are in force", rules.digest[:12])
@@ -86,4 +95,5 @@ class RulesInForce:
             self.is_known = True
             self._known.set()
         if rules.digest != was.digest:
-            self._changed(rules)
+            for changed in self._listeners:
+                changed()

@@ -35,6 +35,8 @@ MAX_VALUE_BYTES = 256 * 1024
 """Of one key: a quarter of what a ConfigMap can hold (1 MiB)."""
 MAX_ENTRIES = 10_000
 """Of the whole ConfigMap: far above any real one, and read within a few tens of milliseconds."""
+MAX_PROBLEMS = 100
+"""Problems of one ConfigMap that logs, Events and the debug page name; the others are only counted."""
 MAX_SHOWN = 128
 """Characters of a bad entry that logs and Events repeat."""
 
@@ -76,6 +78,9 @@ class Rules:
     """By the filter's name, then by component, `*` among them."""
     agents: Agents
     problems: tuple[Problem, ...]
+    """The first MAX_PROBLEMS of them."""
+    unnamed_problems: int
+    """How many more there are."""
     digest: str
     _named: frozenset[str] = field(repr=False)
     _understood: frozenset[GroupResource] = field(repr=False)
@@ -93,6 +98,14 @@ class Rules:
         if chain is None:
             chain = self._chains[question] = tuple(f for f in self.filters if self._binds(f, *question))
         return chain
+
+    def verb_of_view(self, component: str, group: str, resource: str, verb: str) -> str:
+        """The verb of the view that answers such a request.
+
+        A component's lists and watches share a view, and its history, unless the rules filter them differently.
+        """
+        lists, watches = (self.chain(component, group, resource, each) for each in ("list", "watch"))
+        return "watch" if lists == watches else verb
 
     def explain(self, component: str, group: str, resource: str, verb: str) -> list[str]:
         """For people: each entry that speaks of such a request, and what it does, filter by filter."""
@@ -158,6 +171,7 @@ def parse_rules(
         entries=entries,
         agents=agents,
         problems=tuple(reader.problems),
+        unnamed_problems=reader.unnamed_problems,
         digest=_digest(filters, off, reader.entries, agents),
         _named=frozenset(component for named in entries.values() for component in named),
         _understood=frozenset().union(*(f.resources for f in filters if f.name not in off)),
@@ -173,6 +187,7 @@ class _Reader:
         self.added: set[str] = set()
         self.removed: set[str] = set()
         self.problems: list[Problem] = []
+        self.unnamed_problems = 0
         self._left = MAX_ENTRIES
 
     def read(self, key: str, value: str) -> None:
@@ -213,7 +228,10 @@ class _Reader:
         (self.removed if text.startswith("-") else self.added).add(component)
 
     def _refuse(self, key: str, text: str, why: str) -> None:
-        self.problems.append(Problem(key[:MAX_SHOWN], text[:MAX_SHOWN], why))
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(key[:MAX_SHOWN], text[:MAX_SHOWN], why))
+        else:
+            self.unnamed_problems += 1
 
 
 def _by_component(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]:

@@ -37,6 +37,11 @@ FILTER_ERRORS = Counter(
     registry=REGISTRY,
 )
 RULE_ERRORS = Counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.", registry=REGISTRY)
+RULE_EVENTS_DROPPED = Counter(
+    "edgehub_rule_events_dropped",
+    "Events about bad rules that were left out because too many waited.",
+    registry=REGISTRY,
+)
 HOOK_ERRORS = Counter(
     "edgehub_hook_errors",
     "Hooks that failed; each cost its client a 500.",

@@ -135,14 +135,14 @@ class Admin:
                 "labelSelector": key.scope.labels.canonical,
                 "fieldSelector": key.scope.fields.canonical,
                 "metadataOnly": key.metadata_only,
-                "filters": [each.name for each in viewing.filters],
-                "watchers": len(viewing.view.watchers),
-                "version": viewing.view.version,
-                "oldest": viewing.view.oldest_resumable,
-                "evaluations": viewing.view.projection.evaluations,
+                "filters": [each.name for each in opened.filters],
+                "watchers": len(opened.view.watchers),
+                "version": opened.view.version,
+                "oldest": opened.view.oldest_resumable,
+                "evaluations": opened.view.projection.evaluations,
             }
             for source in self._sources
-            for key, viewing in source.views.items()
+            for key, opened in source.views.items()
         ]
 
     def _all_rules(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _source(source: Source) -> dict[str, Any]:
         "fieldSelector": source.list_watch.field_selector,
         "encoding": source.list_watch.encoding,
         "metadataOnly": source.list_watch.metadata_only,
-        "identity": "hub" if not source.identity else source.identity,
+        "identity": source.user or "hub",
         "state": reflector.state,
         "error": str(reflector.error) if reflector.error else "",
         "complete": source.store.complete,

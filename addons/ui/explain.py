@@ -10,7 +10,7 @@ from addons.filters.verdict import Note as FilterNote
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.route_decision import Route, decide
+from addons.requests.route_decision import decide
 from addons.rules.table import Rules
 from addons.views.source import Source
 from addons.views.sources import Sources
@@ -95,16 +95,21 @@ def explain(
         told.problem = f"refused with {error.code}: {error.message}"
         return told
     told.route, told.reason = route.kind, route.reason
-    told.filters = [each.name for each in route.filters]
+    told.filters = list(route.filtered_by)
     if info.type is not None:
         told.rules = rules.explain(told.component, info.type.group, info.type.resource, verb)
     if name:
-        _explain_object(told, found, inputs, (namespace, name), route)
+        filters = rules.chain(told.component, kind.group, kind.resource, verb)
+        _explain_object(told, found, inputs, (namespace, name), filters)
     return told
 
 
 def _explain_object(
-    told: Explanation, source: Source | None, inputs: FilterInputs, key: tuple[str, str], route: Route
+    told: Explanation,
+    source: Source | None,
+    inputs: FilterInputs,
+    key: tuple[str, str],
+    filters: tuple[Filter, ...],
 ) -> None:
     item = source.store.get(key) if source is not None else None
     if item is None:
@@ -112,7 +117,7 @@ def _explain_object(
             "the hub has no copy of this object: nobody asked for its kind yet, or it does not exist"
         )
         return
-    told.outcome, told.notes, pending = judge(item, route.filters, inputs)
+    told.outcome, told.notes, pending = judge(item, filters, inputs)
     if pending:
         told.problem = "an input of the filters is not known yet; ask again"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 
+from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
 from kube.errors import timeout, unavailable
 from kube.http.client import Client, Unreachable
-from kube.requests.request_info import RequestInfo
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.wire.codec import codec_for
@@ -25,18 +25,17 @@ ACCEPT = ",".join(
 
 
 async def wait_until_current(
-    source: Source, client: Client, info: RequestInfo, scope: Scope, wait: float
+    source: Source, client: Client, read: ObjectRead, scope: Scope, wait: float
 ) -> int:
     """Wait until the source shows what the cloud has now, and return the cloud's version of that.
 
     StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
     """
-    assert info.type is not None
-    options = {"labelSelector": info.options.label_selector, "fieldSelector": info.options.field_selector}
+    options = {"labelSelector": read.labels.canonical, "fieldSelector": read.fields.canonical}
     query = {name: text for name, text in options.items() if text}
     try:
         answer = await client.request(
-            "GET", info.type.path(info.namespace), query=query, accept=ACCEPT, timeout=wait
+            "GET", read.type.path(read.namespace), query=query, accept=ACCEPT, timeout=wait
         )
         codec = codec_for(Encoding(answer.content_type))
         page = codec.decode_list(answer.body)

@@ -12,9 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from kube.errors import StatusError, forbidden, unavailable
+from addons.requests.caller import Caller, Lending
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.requests.object_read import ObjectRead
+from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.client import Client, Unreachable
-from kube.requests.request_info import RequestInfo
 
 REMEMBER = 300.0
 """Seconds a yes holds while the cloud is up, as with kube-apiserver's own webhook authorizer."""
@@ -36,20 +38,29 @@ class Reviews:
     """Asks with the caller's own token, and remembers under the token's digest: no token is kept."""
 
     def __init__(
-        self, client_of: Callable[[str], Client], clock: Callable[[], float] = time.monotonic
+        self, client_of_token: Callable[[str], Client], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._client_of = client_of
+        self._client_of_token = client_of_token
         self._clock = clock
         self._answers: OrderedDict[ReviewKey, tuple[float, str]] = OrderedDict()
+
+    async def identity(self, caller: Caller) -> CloudIdentity:
+        """Whose rights a caller has. StatusError 401 for a caller with neither the hub's nor a valid token's."""
+        if caller.lending is Lending.HUB:
+            return HUB_IDENTITY
+        token = caller.authorization
+        if not token:
+            raise unauthorized("Unauthorized")
+        return CloudIdentity(await self.user(token), token)
 
     async def user(self, authorization: str) -> str:
         """The user that a token stands for. StatusError 401 when it stands for none."""
         return await self._ask((_digest(authorization), USER), lambda: self._user(authorization))
 
-    async def may_read(self, authorization: str, info: RequestInfo) -> None:
+    async def may_read(self, authorization: str, read: ObjectRead) -> None:
         """Return when the token's user may make this list or watch itself; StatusError 401 or 403 otherwise."""
-        assert info.type is not None
-        scope = (info.verb, info.type.group, info.type.version, info.type.resource, info.namespace, info.name)
+        type_ = read.type
+        scope = (read.verb, type_.group, type_.version, type_.resource, read.namespace, read.name)
         reason = await self._ask((_digest(authorization), *scope), lambda: self._access(authorization, scope))
         if reason:
             raise forbidden(reason)
@@ -105,7 +116,7 @@ class Reviews:
 
     async def _post(self, authorization: str, path: str, review: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(review).encode()
-        answer = await self._client_of(authorization).request("POST", path, body=body)
+        answer = await self._client_of_token(authorization).request("POST", path, body=body)
         try:
             document = json.loads(answer.body)
         except ValueError:

@@ -10,9 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from addons.filters.filter import Filter
+from addons.requests.cloud_identity import CloudIdentity
+from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse
@@ -33,7 +35,7 @@ ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 
 @dataclass(frozen=True, slots=True)
 class ViewKey:
-    """Who looks at a source, and at what of it. The filters are no part: a rule's edit changes them under a watch."""
+    """Who looks at a source, and at what of it. A rules edit changes the filters of a view, and not its key."""
 
     component: str
     verb: str
@@ -42,45 +44,49 @@ class ViewKey:
 
 
 @dataclass(slots=True)
-class Viewing:
-    """A view, the filters it is to look through, and when it was last used.
+class OpenView:
+    """A view and the filters that the rules bind to it.
 
-    It goes on looking through the old ones while the new ones lack an input: `awaited` is what it waits for.
+    After a rules edit the view shows what the old filters made, until the new ones know all their inputs.
     """
 
     view: View
     filters: tuple[Filter, ...]
     used: float
-    awaited: Projection | None = None
+    """When a client last asked for the view, or still watched it; monotonic seconds."""
+    next: Projection | None = None
+    """What the view switches to once it is evaluated."""
 
 
 class Source:
-    """One question, kept answered."""
+    """The objects of one list-watch, as one identity may see them."""
 
     def __init__(
         self,
         list_watch: ListWatch,
-        identity: str,
+        identity: CloudIdentity,
         client: Client,
         chain_of: ChainOf,
+        rules: Callable[[], Rules],
         is_up: Callable[[], bool],
         compare_version: Callable[[int], None] | None = None,
     ) -> None:
         self.is_up = is_up
         self.list_watch = list_watch
         self.client = client
-        self.identity = identity
+        self.user = identity.user
         self.store = Store()
         self.reflector = Reflector(client, list_watch, self.store, compare_version=compare_version)
-        self.views: dict[ViewKey, Viewing] = {}
+        self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users = 0
         self.used = time.monotonic()
         self.copy: SourceCopy | None = None
         self._restoring: StartFromCopy | None = None
         self._chain_of = chain_of
-        self._judged = Pulse()
-        self._judging: asyncio.Task[None] | None = None
+        self._rules = rules
+        self._settled = Pulse()
+        self._settling: asyncio.Task[None] | None = None
 
     def start(self, copies: SourceCopies | None, trusts: Callable[[int], bool]) -> Source:
         """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
@@ -95,19 +101,19 @@ class Source:
     def keep(self, copies: SourceCopies) -> SourceCopy:
         """Keep the source on disk from now on."""
         if self.copy is None:
-            self.copy = copies.copy(self.identity, self.list_watch, self.store)
+            self.copy = copies.copy(self.user, self.list_watch, self.store)
         self.copy.use()
         return self.copy
 
     def close(self) -> None:
         self._task.cancel()
         self._errors.cancel()
-        if self._judging is not None:
-            self._judging.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
         if self.copy is not None:
             self.copy.close()
-        for viewing in self.views.values():
-            viewing.view.close()
+        for opened in self.views.values():
+            opened.view.close()
         self.views.clear()
         self._drop_projections()
 
@@ -141,53 +147,51 @@ class Source:
                 raise self.reflector.refusal from None
             raise unavailable(f"{self._what}: {self.why_empty()}", retry_after=1) from None
 
-    async def view(self, key: ViewKey, filters: tuple[Filter, ...], wait: float) -> View:
-        """The view for a client, judged in full. The store must be complete.
+    async def view(self, wanted: ViewKey, wait: float) -> View:
+        """The view for a client, evaluated in full by the rules in force when it is returned.
 
+        The store must be complete. `wanted` has the verb of the request; lists and watches may share a view.
         StatusError 503 when an input of the filters is not known within `wait` seconds.
         """
-        viewing = self.views.get(key)
-        if viewing is None:
-            view = View(self._projection(filters), key.scope, Form(metadata_only=key.metadata_only))
-            viewing = self.views[key] = Viewing(view, filters, 0.0)
-        elif viewing.filters != filters:
-            self.switch(viewing, filters)
-        viewing.used = time.monotonic()
         try:
             async with asyncio.timeout(wait):
-                while viewing.view.projection.is_pending or viewing.awaited is not None:
-                    self._judge()
-                    await self._judged.wait()
+                while True:
+                    opened = self._open(wanted)
+                    if opened.next is None and not opened.view.projection.is_pending:
+                        return opened.view
+                    self._settle()
+                    await self._settled.wait()
         except TimeoutError:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
-        return viewing.view
 
-    def switch(self, viewing: Viewing, filters: tuple[Filter, ...]) -> None:
-        """Let a view look through other filters; its watchers are told the difference."""
-        viewing.filters = filters
-        viewing.awaited = self._projection(filters)
-        self._switch_judged()
+    def rules_changed(self) -> None:
+        """Give each view the filters that the rules now bind to it; its watchers get the difference."""
+        for key, opened in self.views.items():
+            filters = self._filters(key)
+            if filters != opened.filters:
+                opened.filters, opened.next = filters, self._projection(filters)
+        self._switch_settled()
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for projection in list(self.projections.values()):
             projection.inputs_changed(inputs)
-        self._switch_judged()
+        self._switch_settled()
 
     def remind(self) -> None:
-        for viewing in self.views.values():
-            viewing.view.send_bookmark()
+        for opened in self.views.values():
+            opened.view.send_bookmark()
 
     def sweep(self, idle: float) -> bool:
         """Close views that nobody used for `idle` seconds; True when nobody has used the source for as long."""
         now = time.monotonic()
         if self.users and self.copy is not None:
             self.copy.use()
-        for key, viewing in list(self.views.items()):
-            if viewing.view.watchers:
-                viewing.used = now
-            elif now - viewing.used > idle:
+        for key, opened in list(self.views.items()):
+            if opened.view.watchers:
+                opened.used = now
+            elif now - opened.used > idle:
                 del self.views[key]
-                viewing.view.close()
+                opened.view.close()
         self._drop_projections()
         return not self.users and not self.views and now - self.used > idle
 
@@ -229,31 +233,53 @@ class Source:
             if self.reflector.refusal is not None:
                 if self.copy is not None:
                     self.copy.refused(self.reflector.refusal)
-                for viewing in self.views.values():
-                    viewing.view.end_watches(self.reflector.refusal)
+                for opened in self.views.values():
+                    opened.view.end_watches(self.reflector.refusal)
 
-    def _judge(self) -> None:
-        """Have what is left of long lists judged, in turns with all else that the loop does."""
-        if any(not each.is_evaluated for each in self.projections.values()) and (
-            self._judging is None or self._judging.done()
+    def _open(self, wanted: ViewKey) -> OpenView:
+        """The view for a client by the rules in force, made where there is none."""
+        group, resource = self.list_watch.type.group, self.list_watch.type.resource
+        verb = self._rules().verb_of_view(wanted.component, group, resource, wanted.verb)
+        key = replace(wanted, verb=verb)
+        opened = self.views.get(key)
+        if opened is None:
+            filters = self._filters(key)
+            view = View(self._projection(filters), key.scope, Form(metadata_only=key.metadata_only))
+            opened = self.views[key] = OpenView(view, filters, 0.0)
+        opened.used = time.monotonic()
+        return opened
+
+    def _filters(self, key: ViewKey) -> tuple[Filter, ...]:
+        type_ = self.list_watch.type
+        return self._rules().chain(key.component, type_.group, type_.resource, key.verb)
+
+    def _settle(self) -> None:
+        """Have a task evaluate what is left, and watch the store for pending objects that leave it."""
+        if any(each.is_pending for each in self.projections.values()) and (
+            self._settling is None or self._settling.done()
         ):
-            self._judging = asyncio.create_task(self._judge_rest(), name=f"judging {self.list_watch.path}")
+            name = f"filters of {self.list_watch.path}"
+            self._settling = asyncio.create_task(self._settle_all(), name=name)
 
-    async def _judge_rest(self) -> None:
-        while left := [each for each in self.projections.values() if not each.is_evaluated]:
-            for projection in left:
-                projection.evaluate_some()
-            await asyncio.sleep(0)
-        self._switch_judged()
+    async def _settle_all(self) -> None:
+        while pending := [each for each in self.projections.values() if each.is_pending]:
+            if not all(each.is_evaluated for each in pending):
+                for projection in pending:
+                    projection.evaluate_some()
+                await asyncio.sleep(0)
+            else:
+                # A change of an input switches views itself. The store's own changes are noticed here.
+                await self.store.next_update()
+            self._switch_settled()
 
-    def _switch_judged(self) -> None:
-        self._judge()
-        for viewing in self.views.values():
-            if viewing.awaited is not None and not viewing.awaited.is_pending:
-                viewing.view.switch(viewing.awaited)
-                viewing.awaited = None
+    def _switch_settled(self) -> None:
+        self._settle()
+        for opened in self.views.values():
+            if opened.next is not None and not opened.next.is_pending:
+                opened.view.switch(opened.next)
+                opened.next = None
         self._drop_projections()
-        self._judged.notify()
+        self._settled.notify()
 
     def _projection(self, filters: tuple[Filter, ...]) -> Projection:
         projection = self.projections.get(filters)
@@ -264,8 +290,8 @@ class Source:
         return projection
 
     def _drop_projections(self) -> None:
-        awaited = [viewing.awaited for viewing in self.views.values()]
+        upcoming = [opened.next for opened in self.views.values()]
         for filters, projection in list(self.projections.items()):
-            if not projection.in_use and projection not in awaited:
+            if not projection.in_use and projection not in upcoming:
                 del self.projections[filters]
                 projection.close()

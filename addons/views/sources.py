@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 
-from addons.filters.filter import Filter
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.persistence import SourceCopies
-from addons.views.source import ChainOf, Source, ViewKey
+from addons.views.source import ChainOf, Source
 from kube.http.client import Client
-from kube.requests.request_info import RequestInfo
+from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch, State
 
@@ -28,21 +29,20 @@ class Sources:
 
     def __init__(
         self,
-        client_of: Callable[[str], Client],
+        client_of: Callable[[CloudIdentity], Client],
         chain_of: ChainOf,
+        rules: Callable[[], Rules],
         idle: float,
         copies: SourceCopies | None = None,
         is_up: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`client_of` makes a client for an Authorization header ("" = the hub's own identity).
-
-        `is_up` says whether there is a cloud to wait for.
-        """
+        """`rules` gives the rules in force; `is_up` says whether there is a cloud to wait for."""
         self._is_up = is_up
         self._cloud_at: int | None = None
         self._copies = copies
         self._client_of = client_of
         self._chain_of = chain_of
+        self._rules = rules
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._tasks = [
@@ -60,53 +60,57 @@ class Sources:
             source.close()
         self._sources.clear()
 
-    def get(
-        self, identity: str, list_watch: ListWatch, authorization: str = "", *, keep: bool = True
-    ) -> Source:
-        """The source of a question as an identity may see it, started if it does not run; `keep` it on disk."""
+    def get(self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True) -> Source:
+        """The source of a list-watch as an identity may see it, started where it does not run; `keep` it on disk."""
         copies = self._copies if keep else None
-        source = self._sources.get((identity, list_watch))
+        source = self._sources.get((identity.user, list_watch))
         if source is None:
-            source = Source(list_watch, identity, self._client_of(authorization), self._chain_of, self._is_up)
-            self._sources[identity, list_watch] = source.start(copies, self._trusts)
+            source = self._make(identity, list_watch)
+            self._sources[identity.user, list_watch] = source.start(copies, self._trusts)
             metrics.SOURCES.set(len(self._sources))
             return source
         if copies is not None:
             source.keep(copies)
-        if authorization:
-            # Tokens rotate: the identity's newest one is the one that lives.
-            source.reflector.client = source.client = self._client_of(authorization)
+        if not identity.is_hub:
+            # Tokens rotate: the user's newest one is the one that lives.
+            source.reflector.client = source.client = self._client_of(identity)
         return source
 
     def sentinel(self, list_watch: ListWatch) -> Source:
         """A source of the hub's own that never stops, and that notices a restored cloud for all sources."""
-        source = Source(list_watch, "", self._client_of(""), self._chain_of, self._is_up, self._compare)
+        source = self._make(HUB_IDENTITY, list_watch, self._compare)
         source.users += 1
         self._sources["", list_watch] = source.start(self._copies, self._trusts)
         return source
 
-    def list_watches(self, identity: str, info: RequestInfo) -> list[ListWatch]:
+    def list_watches(self, identity: CloudIdentity, type_: ResourceType) -> list[ListWatch]:
         """What is kept of a resource for an identity, running or on disk."""
-        running = [list_watch for whose, list_watch in self._sources if whose == identity]
-        kept = self._copies.list_watches(identity) if self._copies is not None else []
-        return [each for each in dict.fromkeys([*running, *kept]) if each.type == info.type]
+        running = [list_watch for user, list_watch in self._sources if user == identity.user]
+        kept = self._copies.list_watches(identity.user) if self._copies is not None else []
+        return [each for each in dict.fromkeys([*running, *kept]) if each.type == type_]
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for source in self:
             source.inputs_changed(inputs)
 
-    def rules_changed(self, filters_of: Callable[[ViewKey, ListWatch], tuple[Filter, ...]]) -> None:
+    def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to its component."""
         for source in self:
-            for key, viewing in source.views.items():
-                filters = filters_of(key, source.list_watch)
-                if filters != viewing.filters:
-                    source.switch(viewing, filters)
+            source.rules_changed()
 
     def hurry(self) -> None:
         """The cloud is back: end the delays of reflectors."""
         for source in self:
             source.reflector.recovered()
+
+    def _make(
+        self,
+        identity: CloudIdentity,
+        list_watch: ListWatch,
+        compare_version: Callable[[int], None] | None = None,
+    ) -> Source:
+        client = self._client_of(identity)
+        return Source(list_watch, identity, client, self._chain_of, self._rules, self._is_up, compare_version)
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:
         while True:

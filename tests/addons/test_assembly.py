@@ -29,11 +29,9 @@ from addons.proxy.master import HubMaster
 from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
 from addons.router import Router
-from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
 from kube.http.client import Client
 from kube.http.http2 import Http2Session
-from kube.wire.encoding import Encoding
 from tests.addons.support.observed import STEP, ended, until
 from tests.addons.support.samples import SERVICES, cloud_service, config_map, service
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -273,34 +271,7 @@ async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: Script
         silence.lift()
 
 
-# -- what is made of the settings ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "disabled"),
-    [
-        ({}, frozenset()),
-        ({"disabled_filters": "endpoints, masterservice"}, {"endpoints", "masterservice"}),
-        ({"mode": "cloud"}, OFF_IN_CLOUD_MODE),
-        ({"mode": "cloud", "disabled_filters": "endpoints"}, {*OFF_IN_CLOUD_MODE, "endpoints"}),
-    ],
-)
-def test_filters_that_are_off(given: dict[str, Any], disabled: set[str]) -> None:
-    assert assembly._disabled(settings(**given)) == disabled
-
-
-@pytest.mark.parametrize(("order", "said"), [("any", "any"), ("preferred", "preferred")])
-def test_what_several_topology_keys_mean(order: str, said: str) -> None:
-    (topology,) = [
-        each for each in assembly._filters(settings(topology_order=order)) if each.name == "servicetopology"
-    ]
-    assert said in repr(topology)
-
-
-def test_the_rules_are_one_config_map_and_no_more_is_asked_for() -> None:
-    list_watch = assembly._rules_list_watch(settings(namespace="ns", configmap="cm"))
-    assert list_watch.path == "/api/v1/namespaces/ns/configmaps"
-    assert (list_watch.field_selector, list_watch.encoding) == ("metadata.name=cm", Encoding.JSON)
+# -- the TLS port's certificate ------------------------------------------------------------------------------------
 
 
 def test_the_tls_port_has_a_certificate_of_its_own(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow, tutils
 
 from addons.egress import Egress
-from addons.filters.chain import FILTERS
 from addons.offline.cached_response import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
@@ -33,7 +32,7 @@ from tests.cloud.pki import Authority
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 PLAIN = parse_server("http://a:6443")
 RELAY, VIEW = Route(RouteKind.RELAY, ""), Route(RouteKind.VIEW, "")
-FILTERED = Route(RouteKind.RELAY, "", FILTERS[:1])
+FILTERED = Route(RouteKind.RELAY, "", ("masterservice",))
 ORIGIN = ("127.0.0.1", 4000)
 TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"))
 

@@ -26,6 +26,7 @@ from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.memory import Memory
 from addons.options import OPTIONS, Options
+from addons.parts import Parts
 from addons.requests.caller import Lending
 from addons.requests.request_context import context_of
 from addons.resolve import Resolve
@@ -246,9 +247,10 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     made = {Options: options, Assembly: lifecycle}
     with taddons.context(*(made[kind] for kind in order if kind in made)) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
-        lifecycle._inputs = cast(FilterInputs, type("Inputs", (), {"move_hub": staticmethod(moved.append)}))
+        inputs = type("Inputs", (), {"move_hub": staticmethod(moved.append)})
+        lifecycle._parts = cast(Parts, type("Stub", (), {"inputs": inputs}))
         context.options.update(hub_pod_address="169.254.2.9")
-        lifecycle._inputs = None
+        lifecycle._parts = None
     return moved[0].hosts
 
 

@@ -230,7 +230,6 @@ def test_a_handshake_that_cannot_be_judged_lends_nothing(
         (Listener.PLAIN, "::1", Lending.HUB),
         (Listener.PLAIN, "10.0.0.1", Lending.NONE),
         (Listener.PLAIN, "fe80::1%eth0", Lending.NONE),
-        (Listener.INTERNAL, "127.0.0.1", Lending.HUB),
         (Listener.TLS, "127.0.0.1", Lending.NONE),
     ],
 )

@@ -304,7 +304,8 @@ async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others
     await opened(routed, f"{SLICES}?watch=true", "other")
     await opened(routed, f"{SLICES}?watch=true", "later", listener=Listener.INTERNAL)
     await opened(routed, SLICES, "later")
-    routed.router.rules_changed(BOUND)
+    routed.known.rules = BOUND
+    routed.router.rules_changed()
     assert routed.connections.ended == [ended]
 
 
@@ -317,7 +318,8 @@ async def test_a_watch_that_is_over_is_forgotten(routed: Routed) -> None:
         else:
             flow.error = mitmproxy_flow.Error("lost")
             routed.router.error(flow)
-    routed.router.rules_changed(BOUND)
+    routed.known.rules = BOUND
+    routed.router.rules_changed()
     assert routed.connections.ended == []
     assert not routed.router._relayed
 
@@ -336,7 +338,28 @@ async def test_a_watch_that_is_about_to_begin_when_the_rules_change_is_not_serve
     """Routed by the old rules, and not connected yet, so there is nothing to cut: the answer must not pass."""
     flow = await routed.request(f"{SLICES}?watch=true", "later")
     routed.known.rules = BOUND
-    routed.router.rules_changed(BOUND)
+    routed.router.rules_changed()
     flow.response = http.Response.make(200)
     routed.router.responseheaders(flow)
     assert code_of(flow) >= 400
+
+
+@pytest.mark.parametrize(
+    "target",
+    [f"{SLICES}?watch=true", SLICES, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/s"],
+)
+async def test_what_was_relayed_before_an_edit_is_not_answered_unfiltered_after_it(
+    routed: Routed, target: str
+) -> None:
+    flow = await routed.request(target, "later")
+    routed.known.rules = parse_rules({"filter_servicetopology": "later/endpointslices#get;list;watch"})
+    flow.response = http.Response.make(200)
+    routed.router.responseheaders(flow)
+    assert code_of(flow) == 503
+
+
+async def test_an_object_is_filtered_by_the_rules_in_force_when_it_comes(routed: Routed) -> None:
+    target = "/api/v1/namespaces/default/services/lb"
+    flow = await routed.request(target, "reader")
+    routed.known.rules = parse_rules({})
+    assert code_of(await routed.answer(flow, service("lb", 6, type="LoadBalancer"))) == 200

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.repository.support.tree import ROOMS, ROOT, label, modules, parse, room_modules
 
-BESIDE_THE_ADDONS = frozenset({"hub", "options", "settings", "command"})
+BESIDE_THE_ADDONS = frozenset({"hub", "options", "parts", "settings", "command"})
 """Modules directly in `addons/` that are no addon: the list of addons, and what starts them."""
 
 MOST_ENTRIES = 13

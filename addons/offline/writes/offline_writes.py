@@ -17,6 +17,7 @@ from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller, Lending
+from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.offline_policy import (
     is_event,
     is_pod_creation,
@@ -70,13 +71,13 @@ class OfflineWrites:
         elif is_registration(request.info):
             self._registration.keep(identity, request, headers, body)
 
-    async def answer(self, caller: Caller, identity: str, request: OfflineRequest) -> web.Response:
+    async def answer(self, caller: Caller, identity: CloudIdentity, request: OfflineRequest) -> web.Response:
         """The hub's own answer; StatusError 503 where only the cloud can answer."""
         info = request.info
         if len(request.body) > MAX_BODY:
             raise entity_too_large(f"limit is {MAX_BODY}")
         if is_token_request(info):
-            return await self._tokens.answer(identity, request)
+            return await self._tokens.answer(identity.user, request)
         # The journal is replayed with the hub's identity, so a caller with a token of its own cannot use it.
         # Only the cloud can answer a dry run.
         if caller.lending is Lending.HUB and "dryRun=" not in request.target:

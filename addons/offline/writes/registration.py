@@ -8,6 +8,7 @@ from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
+from addons.requests.cloud_identity import CloudIdentity
 from kube.errors import StatusError, unavailable
 from kube.requests.request_info import parse_request
 from kube.wire.codec import codec_for
@@ -27,13 +28,13 @@ class Registration:
         if name:
             self._answers.keep(_key(identity, request, name), headers, body)
 
-    async def refuse(self, identity: str, request: OfflineRequest) -> StatusError:
+    async def refuse(self, identity: CloudIdentity, request: OfflineRequest) -> StatusError:
         """409 where the hub has a copy of the object, after which kubelet reads the object; 503 otherwise."""
         info, name = request.info, _created(request)
         assert info.type is not None
         if name:
             read = parse_request("GET", info.type.path(info.namespace, name))
-            kept = await self._answers.get(_key(identity, request, name))
+            kept = await self._answers.get(_key(identity.user, request, name))
             if kept is not None or await self._objects.find(identity, read):
                 message = f'{info.type.group_resource} "{name}" already exists'
                 return StatusError(409, "AlreadyExists", message)

@@ -14,6 +14,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal, StatusEntry
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.responses import object_response
 from kube.errors import StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
@@ -94,7 +95,7 @@ class StatusWrites:
 
     async def refused(self, entry: StatusEntry) -> None:
         """Replace the copies of an object by the cloud's, after the cloud has refused its journaled status."""
-        for item in await self._objects.find("", parse_request("GET", entry.path)):
+        for item in await self._objects.find(HUB_IDENTITY, parse_request("GET", entry.path)):
             codec = item.store.codec
             try:
                 answer = await self._client.request("GET", entry.path, accept=codec.encoding)
@@ -114,7 +115,7 @@ class StatusWrites:
         return obj.fields.child("spec").text("nodeName") == self._node
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
-        copies = [_copy_in_store(item) for item in await self._objects.find("", request.info)]
+        copies = [_copy_in_store(item) for item in await self._objects.find(HUB_IDENTITY, request.info)]
         kept = await self._answers.get(_key(request))
         if kept is not None:
             # The answer may be a Table or the metadata alone, which no status can be written to.

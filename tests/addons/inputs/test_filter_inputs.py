@@ -37,7 +37,8 @@ class Cluster:
         self.sources: dict[str, HandSource] = {}
         self.list_watches: dict[str, ListWatch] = {}
         self.told: list[set[InputKey]] = []
-        self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268), self._open, self._changed)
+        self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268))
+        self.inputs.start(self._open, self._changed)
 
     def _open(self, list_watch: ListWatch) -> Source:
         name = "own node" if list_watch.field_selector else list_watch.type.resource

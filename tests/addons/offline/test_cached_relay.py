@@ -27,6 +27,7 @@ from addons.requests.caller import Caller
 from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
+from addons.rules.table import parse_rules
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
@@ -40,7 +41,7 @@ from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.session import Session
 from kube.requests.request_info import parse_request
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import STRATEGIC, Told
+from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
 from tests.addons.support.samples import HUB, POD, raw
 from tests.addons.support.samples import node as node_object
 
@@ -80,7 +81,9 @@ class Node:
         self.cloud = FakeCloud()
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
         self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter())
-        self.sources = Sources(lambda _: self.cloud, lambda *_: None, 300, self.copies)
+        self.sources = Sources(
+            lambda _: self.cloud, lambda *_: None, lambda: parse_rules(None), 300, self.copies
+        )
         reviews = Reviews(lambda _: self.cloud)
         objects, answers, journal = (
             OfflineReads(self.sources, 1),
@@ -92,7 +95,9 @@ class Node:
         self.journal, self.replayed = journal, Told()
         replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
-        self.backed = CachedRelay("n1", self.cloud, servers, reviews, objects, answers, writes)
+        self.backed = CachedRelay(
+            "n1", ToldClients(self.cloud, self.cloud), servers, reviews, objects, answers, writes
+        )
         self.origin = Origin()
 
     async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
@@ -102,7 +107,7 @@ class Node:
         self, method: str, target: str, body: bytes = b"", *, was_sent: bool = False, caller: Caller = HUB
     ) -> tuple[int, bytes, str]:
         route = Route(RouteKind.CACHED_RELAY, "test")
-        wanted = ClientRequest(parse_request(method, target), "kubelet", caller, None, route, was_sent)
+        wanted = ClientRequest(parse_request(method, target), "kubelet", caller, route, was_sent)
         ticket = self.origin.ticket(partial(self.backed.answer, wanted))
         headers = {TICKET_HEADER: ticket, **ASKS}
         host, port = self.origin.address

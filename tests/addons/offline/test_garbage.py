@@ -13,6 +13,8 @@ from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, source_name
 from addons.offline.garbage import DAY, INTERVAL, Garbage, unmounted, unused
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views.sources import Sources
 from kube.disk.database import Disk, Meta
@@ -90,7 +92,7 @@ class Node:
         self.wall, self.uptime, self.up = 1_000_000.0, 0.0, True
         self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)
         self.answers = CachedResponses(self.copies)
-        self.sources = Sources(lambda _: client, lambda *_: None, 300, self.copies)
+        self.sources = Sources(lambda _: client, lambda *_: None, lambda: parse_rules(None), 300, self.copies)
         self.garbage = Garbage(
             self.copies, self.answers, self.sources, NODE, 14, lambda: self.up, lambda: self.uptime
         )
@@ -98,7 +100,7 @@ class Node:
     async def ask(self, *list_watches: ListWatch) -> None:
         """Have these on disk, with nobody who follows them any more."""
         for list_watch in list_watches:
-            source = self.sources.get("", list_watch)
+            source = self.sources.get(HUB_IDENTITY, list_watch)
             await source.ready(5)
             source.close()
             del self.sources._sources["", list_watch]
@@ -152,7 +154,7 @@ async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
 
 
 async def test_what_is_followed_stays(node: Node) -> None:
-    source = node.sources.get("", SERVICES)
+    source = node.sources.get(HUB_IDENTITY, SERVICES)
     await source.ready(5)
     await node.settled()
     await node.live(30)
@@ -204,7 +206,7 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     await node.ask(*secrets)
     await node.garbage.collect()
     assert node.kept(*secrets) == [True, True, True], "nobody knows which pods there are"
-    pods = node.sources.get("", PODS)
+    pods = node.sources.get(HUB_IDENTITY, PODS)
     await pods.ready(5)
     while pods.reflector.state != "watching":
         await pods.reflector.changed.wait()
@@ -219,7 +221,7 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     node.up = True
     await node.garbage.collect()
     assert node.kept(*secrets) == [True, False, False]
-    followed = node.sources.get("", secrets[1])
+    followed = node.sources.get(HUB_IDENTITY, secrets[1])
     await followed.ready(5)
     await node.settled()
     await node.garbage.collect()

@@ -41,7 +41,7 @@ async def test_the_origin_answers_each_verb_over_http(kubelet: World, lease_clou
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
         info, route = parse_request(method, target), Route(RouteKind.LOCAL, "test")
-        wanted = ClientRequest(info, "kubelet", Caller(Lending.HUB), JSON, route)
+        wanted = ClientRequest(info, "kubelet", Caller(Lending.HUB), route)
         ticket = origin.ticket(partial(kubelet.lease.answer, wanted))
         headers = {TICKET_HEADER: ticket, "Accept": JSON, "Content-Type": JSON}
         host, port = origin.address

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from addons.offline.offline_reads import _covers, _scope
-from kube.requests.request_info import ResourceType, parse_request
+from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
+from tests.addons.support.samples import read_of
 
 PODS = ResourceType("", "v1", "pods")
 EVERYWHERE = ListWatch(PODS)
@@ -36,7 +37,7 @@ ONE = ListWatch(PODS, "a", field_selector="metadata.name=p")
     ],
 )
 def test_a_list_is_complete_or_not_given(list_watch: ListWatch, target: str, answered: bool) -> None:
-    assert (_scope(list_watch, parse_request("GET", target)) is not None) is answered
+    assert (_scope(list_watch, read_of(target)) is not None) is answered
 
 
 @pytest.mark.parametrize(
@@ -54,4 +55,4 @@ def test_a_list_is_complete_or_not_given(list_watch: ListWatch, target: str, ans
 def test_absence_is_known_only_where_the_copy_would_have_the_object(
     list_watch: ListWatch, name: str, known: bool
 ) -> None:
-    assert _covers(list_watch, parse_request("GET", f"/api/v1/namespaces/a/pods/{name}")) is known
+    assert _covers(list_watch, read_of(f"/api/v1/namespaces/a/pods/{name}")) is known

@@ -7,9 +7,9 @@ from tests.addons.support.samples import POD, SERVICES, request_context
 
 
 def test_a_context_becomes_a_value() -> None:
-    context = request_context(SERVICES, component="kubelet", caller=POD, accept="a/b")
+    context = request_context(SERVICES, component="kubelet", caller=POD)
     context.route, context.was_sent = Route(RouteKind.VIEW, "test"), True
     wanted = context.client_request()
     assert (wanted.info, wanted.component, wanted.caller) == (context.info, "kubelet", POD)
-    assert (wanted.accept, wanted.route, wanted.was_sent) == ("a/b", context.route, True)
+    assert (wanted.route, wanted.was_sent) == (context.route, True)
     assert POD.authorization not in repr(wanted)

@@ -43,7 +43,7 @@ def route(
 
 
 def names(found: Route) -> list[str]:
-    return [each.name for each in found.filters]
+    return list(found.filtered_by)
 
 
 FILTERED = "filtered by servicetopology"
@@ -124,7 +124,9 @@ def test_a_deletion_of_many_is_no_list() -> None:
     ],
 )
 def test_only_a_filtered_list_without_a_version_must_be_fresh(target: str, fresh: bool) -> None:
-    assert route(target).fresh is fresh
+    read = route(target).read
+    assert read is not None
+    assert read.is_consistent is fresh
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,6 @@ class Told:
         self.seen: list[Rules] = []
         self.problems: list[Problem] = []
 
-    def __call__(self, rules: Rules) -> None:
-        self.seen.append(rules)
-
 
 def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, Told]:
     told = Told()
@@ -36,7 +33,10 @@ def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[
     def why() -> str:
         return str(source.reflector.error or "the cloud has not answered yet")
 
-    return RulesInForce(source.store, why, FILTERS, disabled, told, told.problems.append), told
+    rules = RulesInForce(FILTERS, disabled, told.problems.append)
+    rules.listen(lambda: told.seen.append(rules.rules))
+    rules.follow(source.store, why)
+    return rules, told
 
 
 def binds(rules: Rules, component: str = "getter", verb: str = "get") -> bool:

@@ -359,3 +359,11 @@ def test_rules_of_another_meaning_have_another_digest() -> None:
         parse_rules(None, filters=build_filters(Order.PREFERRED)).digest,
     }
     assert len(digests) == 9
+
+
+def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> None:
+    slices = ("reader", "discovery.k8s.io", "endpointslices")
+    same = parse_rules({"filter_servicetopology": "reader/endpointslices"})
+    apart = parse_rules({"filter_servicetopology": "reader/endpointslices#watch"})
+    assert {same.verb_of_view(*slices, verb) for verb in ("list", "watch")} == {"watch"}
+    assert [apart.verb_of_view(*slices, verb) for verb in ("list", "watch")] == ["list", "watch"]

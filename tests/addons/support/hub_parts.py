@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Self
@@ -12,11 +12,11 @@ from typing import Any, Self
 import aiohttp
 
 from addons.filters.chain import FILTERS
-from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
-from addons.inputs.filter_chain import FilterChain
+from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.requests.caller import Caller, Listener
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
@@ -52,14 +52,14 @@ class HubParts:
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
-        self.sources = Sources(self._client_of, self._chain_of, idle)
-        self.inputs = FilterInputs(
-            NODE,
-            "",
-            HubAddress(("169.254.2.1",), 10268),
-            lambda question: self.sources.get("", question),
-            self._inputs_changed,
+        self.inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
+        self.sources = Sources(
+            lambda identity: self._client_of(identity.authorization),
+            partial(chain_of, self.inputs),
+            lambda: self.rules,
+            idle,
         )
+        self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
         self.serving = Serving(self.sources, Reviews(self._client_of), lambda: self.rules, WAIT)
         self.origin = Origin()
 
@@ -116,23 +116,13 @@ class HubParts:
             yield Watching(response)
 
     def set_rules(self, data: Mapping[str, str]) -> None:
-        self.rules = rules = parse_rules(data)
-        self.sources.rules_changed(
-            lambda key, question: rules.chain(
-                key.component, question.type.group, question.type.resource, key.verb
-            )
-        )
+        self.rules = parse_rules(data)
+        self.sources.rules_changed()
 
     def _client_of(self, authorization: str) -> Client:
         self.clients.append(authorization)
         headers = {"User-Agent": "edgehub", "Authorization": authorization or f"Bearer {HUB_TOKEN}"}
         return Client(Http1Session(self.session), self.cloud.url, headers)
-
-    def _chain_of(self, bound: tuple[Filter, ...], resource: str) -> FilterChain | None:
-        return FilterChain(bound, self.inputs, resource) if bound else None
-
-    def _inputs_changed(self, inputs: Collection[Any]) -> None:
-        self.sources.inputs_changed(inputs)
 
 
 class Watching:

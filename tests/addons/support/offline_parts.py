@@ -12,6 +12,8 @@ from typing import Any, cast
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import TABLE, Journal
+from addons.requests.caller import Caller
+from addons.requests.clients import Clients
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.http.client import ApiResponse, Client
@@ -135,3 +137,13 @@ class Told(Client):
         if isinstance(said, Exception):
             raise said
         return said if isinstance(said, ApiResponse) else ApiResponse(JSON, raw(said))
+
+
+class ToldClients(Clients):
+    """Clients of a cloud that a test made: one for the hub's requests, one for those of callers."""
+
+    def __init__(self, own: Client, relaying: Client) -> None:
+        self.hub, self._relaying = own, relaying
+
+    def relaying(self, caller: Caller) -> Client:
+        return self._relaying

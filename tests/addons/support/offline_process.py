@@ -9,13 +9,14 @@ from pathlib import Path
 
 from addons.offline.offline_mode import Offline
 from addons.options import OPTIONS
+from addons.rules.table import parse_rules
 from addons.settings import parse_settings
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
-from tests.addons.support.offline_parts import Told
+from tests.addons.support.offline_parts import Told, ToldClients
 
 SERVER = "https://a:6443"
 SETTINGS = parse_settings(
@@ -35,10 +36,13 @@ class Process:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
         await self.offline.open()
-        sources = Sources(lambda _: self.own, lambda *_: None, 300, self.offline.copies)
+        sources = Sources(
+            lambda _: self.own, lambda *_: None, lambda: parse_rules(None), 300, self.offline.copies
+        )
         cloud = Cloud([self.health], "priority")
         reviews = Reviews(lambda _: self.own)
-        self.offline.build(SETTINGS, self.own, self.relaying, cloud, self.changed, reviews, sources)
+        clients = ToldClients(self.own, self.relaying)
+        self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources)
         try:
             yield self.offline
         finally:

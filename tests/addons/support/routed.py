@@ -90,7 +90,8 @@ class Routed:
     def __init__(self) -> None:
         self.door, self.connections, self.known = Door(), Cut(), Known()
         self.sources: dict[str, HandSource] = {}
-        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1), self._open, lambda _: None)
+        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
+        self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
         self.router = Router(options, self.connections)
         self.router.start(cast(Origin, self.door), ANSWERERS, cast(RulesInForce, self.known), self.inputs)

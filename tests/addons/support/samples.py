@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.object_read import ObjectRead, parse_read
 from addons.requests.request_context import RequestContext
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
@@ -114,3 +115,8 @@ def request_context(
 ) -> RequestContext:
     """A request as the first two addons leave it."""
     return RequestContext(parse_request(method, target), component, listener, accept, caller)
+
+
+def read_of(target: str, accept: str | None = "application/json") -> ObjectRead:
+    """The read that a GET makes."""
+    return parse_read(parse_request("GET", target), accept)

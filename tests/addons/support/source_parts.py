@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from addons.filters.chain import FILTERS
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.source import Source, ViewKey
 from kube.requests.request_info import ResourceType
 from kube.requests.selectors import parse_field_selector, parse_label_selector
@@ -15,7 +16,9 @@ from tests.cloud.scriptable import ScriptableCloud
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
 EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
 DISCARD = tuple(each for each in FILTERS if each.name == "discardcloudservice")
-KEY = ViewKey("kubelet", "watch", EVERYTHING, False)
+KEY = ViewKey("agent", "watch", EVERYTHING, False)
+DISCARDING = {"filter_discardcloudservice": "agent/services"}
+"""Rules that bind DISCARD to the component of KEY, and nothing else to it."""
 
 
 def names(source: Source) -> list[str]:
@@ -23,7 +26,7 @@ def names(source: Source) -> list[str]:
 
 
 async def ready(parts: HubParts, list_watch: ListWatch = SERVICES) -> Source:
-    source = parts.sources.get("", list_watch)
+    source = parts.sources.get(HUB_IDENTITY, list_watch)
     await source.ready(2)
     return source
 

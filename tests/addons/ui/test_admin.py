@@ -11,9 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from addons.assembly import _rules_list_watch
 from addons.filters.chain import FILTERS
 from addons.options import OPTIONS
+from addons.parts import rules_list_watch
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
@@ -39,10 +40,9 @@ class Pages:
 
     def __init__(self, parts: HubParts, session: aiohttp.ClientSession, given: Settings) -> None:
         self.servers = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
-        source = parts.sources.get("", _rules_list_watch(given))
-        self.rules = RulesInForce(
-            source.store, source.why_empty, FILTERS, frozenset(), lambda _: None, lambda _: None
-        )
+        source = parts.sources.get(HUB_IDENTITY, rules_list_watch(given))
+        self.rules = RulesInForce(FILTERS, frozenset(), lambda _: None)
+        self.rules.follow(source.store, source.why_empty)
         self.closed: list[str] = []
         self.admin = Admin(
             given, self.servers, parts.sources, parts.inputs, self.rules, lambda: list(self.closed)

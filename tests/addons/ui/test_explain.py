@@ -6,6 +6,7 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.filters.verdict import Outcome
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.ui.explain import Explanation, explain, judge
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
@@ -23,7 +24,7 @@ TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 async def read(parts: HubParts, kind: ResourceType) -> None:
     """The hub reads a kind, as when a component has asked for it."""
-    await parts.sources.get("", ListWatch(kind, encoding=Encoding.JSON)).ready(2)
+    await parts.sources.get(HUB_IDENTITY, ListWatch(kind, encoding=Encoding.JSON)).ready(2)
 
 
 def told(

@@ -8,20 +8,20 @@ from typing import cast
 
 import pytest
 
+from addons.requests.object_read import ObjectRead
 from addons.views.consistent_list import ACCEPT, wait_until_current
 from addons.views.source import Source
 from kube.errors import StatusError, forbidden
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
-from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.scope import Scope
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
-from tests.addons.support.samples import fill, raw, service
+from tests.addons.support.samples import fill, raw, read_of, service
 
-ALL = parse_request("GET", "/api/v1/services")
+ALL = read_of("/api/v1/services")
 EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
 
 
@@ -47,10 +47,10 @@ class Cloud:
 
 
 def begin(
-    source: HandSource, cloud: Cloud, info: RequestInfo = ALL, scope: Scope = EVERYTHING, wait: float = 5.0
+    source: HandSource, cloud: Cloud, read: ObjectRead = ALL, scope: Scope = EVERYTHING, wait: float = 5.0
 ) -> asyncio.Task[int]:
     return asyncio.create_task(
-        wait_until_current(cast(Source, source), cast(Client, cloud), info, scope, wait)
+        wait_until_current(cast(Source, source), cast(Client, cloud), read, scope, wait)
     )
 
 
@@ -121,8 +121,8 @@ async def test_what_the_client_did_not_ask_for_does_not_count(source: HandSource
     source.store.apply("ADDED", raw(service("c", 8)))
     scope = Scope("default", parse_label_selector(""), parse_field_selector("metadata.name=a"))
     cloud = Cloud([service("a", 5)], 9)
-    info = parse_request("GET", "/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Da&limit=5")
-    assert await begin(source, cloud, info, scope) == 9
+    read = read_of("/api/v1/namespaces/default/services?fieldSelector=metadata.name%3Da&limit=5")
+    assert await begin(source, cloud, read, scope) == 9
     assert cloud.asked == [
         ("GET", "/api/v1/namespaces/default/services", {"fieldSelector": "metadata.name=a"}, ACCEPT)
     ]

@@ -9,16 +9,17 @@ from typing import Any, cast
 
 import pytest
 
+from addons.requests.object_read import ObjectRead
 from addons.views.reviews import ACCESS_PATH, MAX_ANSWERS, REMEMBER, USER_PATH, Reviews
 from kube.errors import StatusError, unauthorized
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
-from kube.requests.request_info import RequestInfo, parse_request
+from tests.addons.support.samples import read_of
 
 TOKEN = "Bearer secret-token"
-LIST = parse_request("GET", "/api/v1/namespaces/shop/services?resourceVersion=0")
-WATCH = parse_request("GET", "/api/v1/namespaces/shop/services?watch=true")
-ALL_SLICES = parse_request("GET", "/apis/discovery.k8s.io/v1/endpointslices")
+LIST = read_of("/api/v1/namespaces/shop/services?resourceVersion=0")
+WATCH = read_of("/api/v1/namespaces/shop/services?watch=true")
+ALL_SLICES = read_of("/apis/discovery.k8s.io/v1/endpointslices")
 
 
 class Cloud:
@@ -127,16 +128,16 @@ async def test_only_a_clear_yes_is_a_yes(reviews: Reviews, cloud: Cloud, allowed
 
 
 @pytest.mark.parametrize(
-    ("info", "where"),
+    ("read", "where"),
     [(LIST, 'services is forbidden: cannot list resource "services" in API group "" in the namespace "shop"'),
      (ALL_SLICES, "endpointslices.discovery.k8s.io is forbidden: cannot list resource")],
 )  # fmt: skip
 async def test_a_no_says_what_is_missing(
-    reviews: Reviews, cloud: Cloud, info: RequestInfo, where: str
+    reviews: Reviews, cloud: Cloud, read: ObjectRead, where: str
 ) -> None:
     cloud.allowed = False
     with pytest.raises(StatusError) as caught:
-        await reviews.may_read(TOKEN, info)
+        await reviews.may_read(TOKEN, read)
     assert caught.value.message.startswith(where)
     assert "secret-token" not in caught.value.message
 

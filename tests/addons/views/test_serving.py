@@ -7,9 +7,6 @@ import asyncio
 import pytest
 
 from addons.requests.caller import Caller, Lending
-from addons.rules.table import parse_rules
-from addons.views.serving import verb_of_view
-from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import POD, SERVICES, cloud_service, node, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -259,14 +256,6 @@ async def test_a_caller_with_a_credential_that_the_hub_cannot_show_is_never_answ
 
 
 # -- views ---------------------------------------------------------------------------------------------------------
-
-
-def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> None:
-    slices = ResourceType("discovery.k8s.io", "v1", "endpointslices")
-    same = parse_rules({"filter_servicetopology": "reader/endpointslices"})
-    apart = parse_rules({"filter_servicetopology": "reader/endpointslices#watch"})
-    assert {verb_of_view(same, "reader", slices, verb) for verb in ("list", "watch")} == {"watch"}
-    assert [verb_of_view(apart, "reader", slices, verb) for verb in ("list", "watch")] == ["list", "watch"]
 
 
 async def test_a_rule_for_watches_alone_leaves_lists_as_they_are(

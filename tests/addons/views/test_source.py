@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from addons.filters.chain import FILTERS
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.source import ViewKey
 from kube.errors import StatusError
 from kube.requests.request_info import ResourceType
@@ -15,7 +15,16 @@ from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
-from tests.addons.support.source_parts import DISCARD, EVERYTHING, KEY, SERVICES, cut_watches, names, ready
+from tests.addons.support.source_parts import (
+    DISCARD,
+    DISCARDING,
+    EVERYTHING,
+    KEY,
+    SERVICES,
+    cut_watches,
+    names,
+    ready,
+)
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching
@@ -24,7 +33,7 @@ from tests.cloud.scriptable.request_log import matching
 async def test_without_a_first_copy_the_answer_is_a_503(parts: HubParts, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Silence(), times=None)
     with pytest.raises(StatusError) as caught:
-        await parts.sources.get("", SERVICES).ready(0.05)
+        await parts.sources.get(HUB_IDENTITY, SERVICES).ready(0.05)
     assert (caught.value.code, caught.value.retry_after) == (503, 1)
     cloud.faults.clear()
 
@@ -32,7 +41,7 @@ async def test_without_a_first_copy_the_answer_is_a_503(parts: HubParts, cloud: 
 @pytest.mark.parametrize("code", [403, 404])
 async def test_the_clouds_refusal_is_the_answer(parts: HubParts, cloud: ScriptableCloud, code: int) -> None:
     cloud.faults.add(Refuse(code, message="so it is"), times=None, when=matching(resource="services"))
-    source = parts.sources.get("", SERVICES)
+    source = parts.sources.get(HUB_IDENTITY, SERVICES)
     for _ in range(2):
         with pytest.raises(StatusError) as caught:
             await source.ready(5)
@@ -42,7 +51,7 @@ async def test_the_clouds_refusal_is_the_answer(parts: HubParts, cloud: Scriptab
 async def test_a_refusal_that_is_over_is_forgotten(parts: HubParts, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.faults.add(Refuse(403), times=1, when=matching(resource="services"))
-    source = parts.sources.get("", SERVICES)
+    source = parts.sources.get(HUB_IDENTITY, SERVICES)
     with pytest.raises(StatusError):
         await source.ready(2)
     await source.ready(5)
@@ -51,18 +60,19 @@ async def test_a_refusal_that_is_over_is_forgotten(parts: HubParts, cloud: Scrip
 
 async def test_a_component_keeps_its_view(parts: HubParts) -> None:
     source = await ready(parts)
-    one = await source.view(KEY, (), 1)
-    assert await source.view(KEY, (), 1) is one
-    other = await source.view(ViewKey("coredns", "watch", EVERYTHING, False), (), 1)
+    one = await source.view(KEY, 1)
+    assert await source.view(KEY, 1) is one
+    other = await source.view(ViewKey("coredns", "watch", EVERYTHING, False), 1)
     assert other is not one
     assert other.projection is one.projection, "without filters they see the same"
 
 
 async def test_a_projection_goes_with_its_last_view(parts: HubParts) -> None:
     source = await ready(parts)
-    await source.view(KEY, DISCARD, 1)
+    parts.set_rules(DISCARDING)
+    await source.view(KEY, 1)
     assert set(source.projections) == {DISCARD}
-    parts.sources.rules_changed(lambda *_: ())
+    parts.set_rules({})
     assert set(source.projections) == {()}
 
 
@@ -72,25 +82,42 @@ async def test_a_view_whose_inputs_are_not_known_is_waited_for(
     """The old filters stay until the new ones can judge everything."""
     cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    topology = tuple(each for each in FILTERS if each.name == "servicetopology")
+    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
     source = await ready(
         parts, ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
     )
     with pytest.raises(StatusError) as caught:
-        await source.view(KEY, topology, 0.05)
+        await source.view(KEY, 0.05)
     assert caught.value.code == 503
-    waiting = asyncio.create_task(source.view(KEY, topology, 5))
+    waiting = asyncio.create_task(source.view(KEY, 5))
     await asyncio.sleep(0)
     silence.lift()
     view = await waiting
     assert [item.key[1] for item in view] == ["s"]
 
 
+async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_deleted(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    created = cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
+    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
+    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
+    source = await ready(
+        parts, ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
+    )
+    waiting = asyncio.create_task(source.view(KEY, 5))
+    await asyncio.sleep(0)
+    assert created is not None
+    cloud.store.delete("endpointslices", "s", "default")
+    assert list(await waiting) == []
+    silence.lift()
+
+
 async def test_watches_end_with_the_clouds_words_when_it_refuses(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
     source = await ready(parts)
-    watcher = (await source.view(KEY, (), 1)).watch(None, bookmarks=False)
+    watcher = (await source.view(KEY, 1)).watch(None, bookmarks=False)
     cloud.faults.add(Refuse(403, message="no longer"), times=None, when=matching(resource="services"))
     await cut_watches(cloud)
     with pytest.raises(StatusError) as caught:
@@ -104,7 +131,7 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
 ) -> None:
     source = await ready(parts)
     for number in range(20):
-        await source.view(ViewKey(f"c{number}", "watch", EVERYTHING, False), (), 1)
+        await source.view(ViewKey(f"c{number}", "watch", EVERYTHING, False), 1)
     cloud.store.create(service("web"))
     await source.ready(2, cloud.store.version)
     assert cloud.requests.count(verb="watch", resource="services") == 1
@@ -120,7 +147,8 @@ async def test_a_long_list_is_judged_in_turns_with_others_and_served_when_all_of
     for number in range(20):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await ready(parts)
-    viewing = asyncio.create_task(source.view(KEY, DISCARD, 5))
+    parts.set_rules(DISCARDING)
+    viewing = asyncio.create_task(source.view(KEY, 5))
     seen: list[int] = []
     while not viewing.done():
         await asyncio.sleep(0)
@@ -139,10 +167,10 @@ async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_withou
     for number in range(5):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await ready(parts)
-    view = await source.view(KEY, (), 5)
+    view = await source.view(KEY, 5)
     watcher = view.watch(None, bookmarks=False)
-    source.switch(source.views[KEY], DISCARD)
-    assert (source.views[KEY].awaited is not None, len(list(view))) == (True, 5)
+    parts.set_rules(DISCARDING)
+    assert (source.views[KEY].next is not None, len(list(view))) == (True, 5)
     assert len(await watcher.frames()) == 5
-    assert (source.views[KEY].awaited, list(view)) == (None, [])
+    assert (source.views[KEY].next, list(view)) == (None, [])
     watcher.end()

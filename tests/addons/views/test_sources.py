@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.telemetry import metrics
 from addons.views import source as source_module
 from addons.views.source import ViewKey
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import cloud_service, service
-from tests.addons.support.source_parts import DISCARD, EVERYTHING, KEY, SERVICES, cut_watches, names, ready
+from tests.addons.support.source_parts import (
+    DISCARD,
+    DISCARDING,
+    EVERYTHING,
+    KEY,
+    SERVICES,
+    cut_watches,
+    names,
+    ready,
+)
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.request_log import matching
@@ -54,7 +64,10 @@ async def test_who_asks_the_same_shares_a_source(parts: HubParts, cloud: Scripta
 
 async def test_identities_share_nothing(parts: HubParts, cloud: ScriptableCloud) -> None:
     cloud.access.tokens["pod"] = User("pod")
-    own, pods = parts.sources.get("", SERVICES), parts.sources.get("pod", SERVICES, "Bearer pod")
+    own, pods = (
+        parts.sources.get(HUB_IDENTITY, SERVICES),
+        parts.sources.get(CloudIdentity("pod", "Bearer pod"), SERVICES),
+    )
     assert own is not pods
     await own.ready(2)
     await pods.ready(2)
@@ -71,10 +84,10 @@ async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(
     user = User("system:serviceaccount:kube-system:coredns")
     cloud.access.tokens |= {"old": user, "new": user}
     cloud.store.create(service("web"))
-    await parts.sources.get("coredns", SERVICES, "Bearer old").ready(2)
+    await parts.sources.get(CloudIdentity("coredns", "Bearer old"), SERVICES).ready(2)
     del cloud.access.tokens["old"]
     await cut_watches(cloud)
-    source = parts.sources.get("coredns", SERVICES, "Bearer new")
+    source = parts.sources.get(CloudIdentity("coredns", "Bearer new"), SERVICES)
     cloud.store.create(service("db"))
     await source.ready(5, cloud.store.version)
     assert names(source) == ["db", "web"]
@@ -87,35 +100,41 @@ async def test_a_rules_edit_changes_a_view_under_its_watch(parts: HubParts, clou
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     source = await ready(parts)
-    view = await source.view(KEY, (), 1)
+    view = await source.view(KEY, 1)
     watcher = view.watch(None, bookmarks=False)
-    parts.sources.rules_changed(lambda *_: DISCARD)
+    parts.set_rules(DISCARDING)
     assert [item.key[1] for item in view] == ["web"]
     (deleted,) = await watcher.frames()
     assert b'"DELETED"' in deleted
     assert b'"lb"' in deleted
-    parts.sources.rules_changed(lambda *_: ())
+    parts.set_rules({})
     (added,) = await watcher.frames()
     assert b'"ADDED"' in added
     watcher.end()
 
 
-async def test_who_asks_by_newer_rules_than_the_views_is_shown_by_the_newer(
+async def test_a_request_from_before_an_edit_of_the_rules_does_not_undo_the_edit(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
+    """The request was routed by the old rules, and takes its view when the new ones are in force."""
     cloud.store.create(cloud_service("lb"))
     source = await ready(parts)
-    view = await source.view(KEY, (), 1)
-    assert await source.view(KEY, DISCARD, 1) is view
-    assert list(view) == []
+    watched = await source.view(KEY, 1)
+    watcher = watched.watch(None, bookmarks=False)
+    late = source.view(KEY, 1)
+    parts.set_rules(DISCARDING)
+    assert await late is watched
+    assert list(watched) == []
+    assert [b'"DELETED"' in frame for frame in await watcher.frames()] == [True]
+    watcher.end()
 
 
 async def test_filters_are_chosen_for_each_view(parts: HubParts) -> None:
     source = await ready(parts)
     for component in ("a", "b"):
-        await source.view(ViewKey(component, "watch", EVERYTHING, False), (), 1)
-    parts.sources.rules_changed(lambda key, list_watch: DISCARD if key.component == "a" else ())
-    assert {key.component: viewing.filters for key, viewing in source.views.items()} == {
+        await source.view(ViewKey(component, "watch", EVERYTHING, False), 1)
+    parts.set_rules({"filter_discardcloudservice": "a/services"})
+    assert {key.component: opened.filters for key, opened in source.views.items()} == {
         "a": DISCARD,
         "b": (),
     }
@@ -123,7 +142,7 @@ async def test_filters_are_chosen_for_each_view(parts: HubParts) -> None:
 
 async def test_bookmarks_reach_who_asked_for_them(parts: HubParts) -> None:
     source = await ready(parts)
-    view = await source.view(KEY, (), 1)
+    view = await source.view(KEY, 1)
     asked, plain = view.watch(None, bookmarks=True), view.watch(None, bookmarks=False)
     parts.sources._remind()
     (frame,) = await asked.frames()
@@ -146,7 +165,7 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
     parts.sources._sweep()
     assert source not in parts.sources
     assert value_of(metrics.SOURCES) == before - 1
-    assert parts.sources.get("", SERVICES) is not source
+    assert parts.sources.get(HUB_IDENTITY, SERVICES) is not source
 
 
 async def test_a_source_in_use_stays(parts: HubParts, clock: Clock) -> None:
@@ -162,7 +181,7 @@ async def test_a_source_in_use_stays(parts: HubParts, clock: Clock) -> None:
 
 async def test_a_view_outlives_its_watch_so_that_the_client_can_resume(parts: HubParts, clock: Clock) -> None:
     source = await ready(parts)
-    view = await source.view(KEY, (), 1)
+    view = await source.view(KEY, 1)
     watcher = view.watch(None, bookmarks=False)
     clock.now += 1000
     parts.sources._sweep()
@@ -178,7 +197,7 @@ async def test_a_view_outlives_its_watch_so_that_the_client_can_resume(parts: Hu
 
 async def test_closing_ends_watches_cleanly(parts: HubParts) -> None:
     source = await ready(parts)
-    watcher = (await source.view(KEY, (), 1)).watch(None, bookmarks=False)
+    watcher = (await source.view(KEY, 1)).watch(None, bookmarks=False)
     parts.sources.close()
     assert await watcher.frames() == []
     assert list(parts.sources) == []

@@ -17,6 +17,7 @@ from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller
+from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
@@ -55,7 +56,9 @@ class World:
         caller: Caller = HUB,
         content_type: str = JSON,
     ) -> web.Response:
-        return await self.writes.answer(caller, "", asked(method, target, body, content_type=content_type))
+        return await self.writes.answer(
+            caller, HUB_IDENTITY, asked(method, target, body, content_type=content_type)
+        )
 
     async def refusal(self, *args: object, **how: object) -> int:
         with pytest.raises(StatusError) as refused:

@@ -11,6 +11,7 @@ import pytest
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.registration import Registration
+from addons.requests.cloud_identity import CloudIdentity
 from kube.requests.request_info import RequestInfo
 from kube.store.store import Item
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, copies_in, in_protobuf
@@ -26,7 +27,7 @@ class Objects:
     def __init__(self) -> None:
         self.names: set[str] = set()
 
-    async def find(self, _identity: str, info: RequestInfo) -> list[Item]:
+    async def find(self, _identity: CloudIdentity, info: RequestInfo) -> list[Item]:
         return [cast(Item, None)] if info.name in self.names else []
 
 
@@ -37,7 +38,7 @@ class World:
 
     async def code(self, target: str, body: bytes, identity: str = "", encoding: str = JSON) -> int:
         again = asked("POST", target, body, accept=encoding, content_type=encoding)
-        return (await self.registration.refuse(identity, again)).code
+        return (await self.registration.refuse(CloudIdentity(identity, identity), again)).code
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal, StatusEntry
 from addons.offline.writes.status_writes import StatusWrites, _key
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.rules.table import parse_rules
 from addons.views.sources import Sources
 from kube.errors import StatusError, not_found
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -61,7 +63,9 @@ class World:
     """Reports on a node that may be in stores and among the kept answers."""
 
     def __init__(self, copies: DiskCopies) -> None:
-        self.sources = Sources(lambda _: Away(), lambda *_: None, 300, is_up=lambda: False)
+        self.sources = Sources(
+            lambda _: Away(), lambda *_: None, lambda: parse_rules(None), 300, is_up=lambda: False
+        )
         self.answers = CachedResponses(copies)
         self.journal = Journal(copies)
         self.cloud = Told()
@@ -73,7 +77,7 @@ class World:
         """Copies of the node, as a reflector filled them."""
         stores = []
         for encoding in encodings:
-            store = self.sources.get("", QUESTIONS[encoding]).store
+            store = self.sources.get(HUB_IDENTITY, QUESTIONS[encoding]).store
             obj = node_in(encoding, version)
             store.replace(codec_for(encoding), "v1", "Node", version, [obj.encode()])
             stores.append(store)

@@ -1,0 +1,97 @@
+"""Makes the parts that answer requests, and hands them to each other. `addons.assembly` says when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from addons.filters.chain import build_filters
+from addons.filters.filter import Filter
+from addons.filters.inputs import HubAddress
+from addons.filters.topology import Order
+from addons.inputs.filter_chain import chain_of
+from addons.inputs.filter_inputs import FilterInputs
+from addons.offline.offline_mode import Offline
+from addons.requests.clients import Clients
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.route_decision import RouteKind
+from addons.router import Answerer
+from addons.rules.events import ProblemEvents
+from addons.rules.in_force import RulesInForce
+from addons.rules.table import OFF_IN_CLOUD_MODE
+from addons.settings import Settings
+from addons.upstream.health import Cloud
+from addons.views.origin import Origin
+from addons.views.reviews import Reviews
+from addons.views.serving import Serving
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What answers requests, from the rules to the origin."""
+
+    rules: RulesInForce
+    events: ProblemEvents
+    inputs: FilterInputs
+    sources: Sources
+    origin: Origin
+    answerers: Mapping[RouteKind, Answerer]
+
+
+def make_parts(
+    settings: Settings, clients: Clients, cloud: Cloud, cloud_changed: Pulse, offline: Offline | None
+) -> Parts:
+    """All parts, each with those that it needs. `cloud_changed` is notified when a server comes up or goes down."""
+    events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
+    rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report)
+    inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
+    sources = Sources(
+        clients.of,
+        partial(chain_of, inputs),
+        rules.current,
+        settings.idle,
+        offline.copies if offline is not None else None,
+        (lambda: cloud.is_up) if offline is not None else (lambda: True),
+    )
+    inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
+    configmap = sources.sentinel(rules_list_watch(settings))
+    rules.listen(sources.rules_changed)
+    rules.follow(configmap.store, configmap.why_empty)
+    reviews = Reviews(clients.of_token)
+    answerers: dict[RouteKind, Answerer] = {
+        RouteKind.VIEW: Serving(sources, reviews, rules.current, settings.wait)
+    }
+    if offline is not None:
+        offline.build(settings, clients, cloud, cloud_changed, reviews, sources)
+        answerers |= offline.answerers
+    return Parts(rules, events, inputs, sources, Origin(), answerers)
+
+
+def hub_address(settings: Settings) -> HubAddress:
+    """Where pods reach the hub."""
+    return HubAddress(settings.pod_addresses, settings.tls_port)
+
+
+def filters_of(settings: Settings) -> tuple[Filter, ...]:
+    """All filters, as the settings want them."""
+    order = Order(settings.topology_order)
+    return build_filters(order, settings.local_endpoint, health=bool(settings.local_health))
+
+
+def disabled_by(settings: Settings) -> frozenset[str]:
+    """The names of the filters that never apply."""
+    return settings.disabled_filters | (OFF_IN_CLOUD_MODE if settings.mode == "cloud" else frozenset())
+
+
+def rules_list_watch(settings: Settings) -> ListWatch:
+    """The ConfigMap of the rules, and nothing else."""
+    selector = f"metadata.name={settings.configmap}"
+    return ListWatch(CONFIG_MAPS, settings.namespace, field_selector=selector, encoding=Encoding.JSON)

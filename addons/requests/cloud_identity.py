@@ -1,0 +1,26 @@
+"""Whose rights a request to the cloud has, together with the credential that proves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class CloudIdentity:
+    """The hub, or the user of one token. A user without a token cannot be written down: only the hub has none."""
+
+    user: str
+    """As the cloud's SelfSubjectReview names it, groups included; "" for the hub."""
+    authorization: str = field(default="", repr=False, compare=False)
+    """The user's own Authorization header; "" for the hub. Tokens rotate, so two tokens can be one identity."""
+
+    def __post_init__(self) -> None:
+        if bool(self.user) is not bool(self.authorization):
+            raise ValueError("the hub has no token here, and every other identity has one")
+
+    @property
+    def is_hub(self) -> bool:
+        return not self.user
+
+
+HUB_IDENTITY = CloudIdentity("")

@@ -1,0 +1,84 @@
+"""Reads as values: a table of targets, and the refusals of a kube-apiserver."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.errors import StatusError
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import SERVICES, read_of
+
+ONE = "/api/v1/namespaces/a/services/web"
+
+
+@pytest.mark.parametrize(
+    ("target", "verb", "version", "consistent", "state"),
+    [
+        (SERVICES, "list", 0, True, False),
+        (f"{SERVICES}?resourceVersion=0", "list", 0, False, False),
+        (f"{SERVICES}?resourceVersion=7", "list", 7, False, False),
+        (f"{SERVICES}?watch=true", "watch", 0, False, True),
+        (f"{SERVICES}?watch=true&resourceVersion=0", "watch", 0, False, True),
+        (f"{SERVICES}?watch=true&resourceVersion=7", "watch", 7, False, False),
+        (
+            f"{SERVICES}?watch=1&resourceVersion=7&sendInitialEvents=1&resourceVersionMatch=NotOlderThan",
+            "watch",
+            7,
+            False,
+            True,
+        ),
+        (
+            f"{SERVICES}?watch=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan",
+            "watch",
+            0,
+            False,
+            False,
+        ),
+        (f"{ONE}?resourceVersion=nonsense", "get", 0, False, False),
+    ],
+)
+def test_versions_and_what_they_ask_for(
+    target: str, verb: str, version: int, consistent: bool, state: bool
+) -> None:
+    read = read_of(target)
+    assert (read.verb, read.version, read.is_consistent, read.wants_state) == (
+        verb,
+        version,
+        consistent,
+        state,
+    )
+
+
+def test_selectors_match_and_pages() -> None:
+    read = read_of(
+        f"{SERVICES}?labelSelector=b,a%3D1&fieldSelector=metadata.name%3Dx&resourceVersion=5"
+        "&resourceVersionMatch=Exact&timeoutSeconds=3"
+    )
+    assert (read.labels.canonical, read.fields.canonical) == ("a=1,b", "metadata.name=x")
+    assert (read.is_exact, read.name, read.timeout_seconds, read.is_continued) == (True, "x", 3, False)
+    assert read_of(f"{SERVICES}?continue=more").is_continued
+    assert read_of(f"{SERVICES}?watch=1&allowWatchBookmarks=1").bookmarks
+
+
+def test_forms_come_in_the_clients_order() -> None:
+    accept = "application/vnd.kubernetes.protobuf, application/json"
+    assert [each.encoding for each in read_of(SERVICES, accept).accepted] == [
+        Encoding.PROTOBUF,
+        Encoding.JSON,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("labelSelector=%3D%3D", 400),
+        ("fieldSelector=x", 400),
+        ("resourceVersion=x", 400),
+        ("watch=1&resourceVersion=x", 500),
+        ("resourceVersionMatch=Exact", 422),
+    ],
+)
+def test_what_a_kube_apiserver_refuses(query: str, code: int) -> None:
+    with pytest.raises(StatusError) as caught:
+        read_of(f"{SERVICES}?{query}")
+    assert caught.value.code == code

@@ -1,0 +1,45 @@
+"""What the parts are made of by the settings: filters, what is switched off, and the ConfigMap of the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from addons.options import OPTIONS
+from addons.parts import disabled_by, filters_of, rules_list_watch
+from addons.rules.table import OFF_IN_CLOUD_MODE
+from addons.settings import Settings, parse_settings
+from kube.wire.encoding import Encoding
+
+
+def settings(**given: Any) -> Settings:
+    defaults = {name: default for name, _, default, _ in OPTIONS}
+    return parse_settings({**defaults, "server": "https://a:6443", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "disabled"),
+    [
+        ({}, frozenset()),
+        ({"disabled_filters": "endpoints, masterservice"}, {"endpoints", "masterservice"}),
+        ({"mode": "cloud"}, OFF_IN_CLOUD_MODE),
+        ({"mode": "cloud", "disabled_filters": "endpoints"}, {*OFF_IN_CLOUD_MODE, "endpoints"}),
+    ],
+)
+def test_filters_that_are_off(given: dict[str, Any], disabled: set[str]) -> None:
+    assert disabled_by(settings(**given)) == disabled
+
+
+@pytest.mark.parametrize(("order", "said"), [("any", "any"), ("preferred", "preferred")])
+def test_what_several_topology_keys_mean(order: str, said: str) -> None:
+    (topology,) = [
+        each for each in filters_of(settings(topology_order=order)) if each.name == "servicetopology"
+    ]
+    assert said in repr(topology)
+
+
+def test_the_rules_are_one_config_map_and_no_more_is_asked_for() -> None:
+    list_watch = rules_list_watch(settings(namespace="ns", configmap="cm"))
+    assert list_watch.path == "/api/v1/namespaces/ns/configmaps"
+    assert (list_watch.field_selector, list_watch.encoding) == ("metadata.name=cm", Encoding.JSON)
