@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         try:
             for event in self._h2.receive_data(data):
                 self._take(event)
-        except ProtocolError as error:
+        except (ProtocolError, ValueError) as error:  # ValueError: a status that is no number
             self._end(f"it does not speak HTTP/2: {error}")
         self._flush()
 
@@ -267,6 +267,7 @@ class Connection(asyncio.Protocol):
             case StreamEnded():
                 response.end()
             case StreamReset():
+                self._unsent.pop(event.stream_id, None)
                 response.fail(f"the answer broke off (error {event.error_code})")
 
     def _end(self, why: str) -> None:
@@ -292,7 +293,8 @@ class Connection(asyncio.Protocol):
             size = min(
                 len(left), self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size
             )
-            if not size:
+            # Below zero where the peer has made its windows smaller meanwhile (RFC 9113, 6.9.2).
+            if size <= 0:
                 self._unsent[number] = left
                 return
             self._h2.send_data(number, left[:size].tobytes(), end_stream=size == len(left))

@@ -11,6 +11,8 @@ from h2.connection import H2Connection
 from kube.http.http2 import Connection, Http2Response
 
 FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
+LARGE = b"body" * 50_000
+"""More than a peer has room for at first."""
 FAR = 1e9
 """A deadline that never comes."""
 
@@ -40,7 +42,7 @@ def seeds() -> Iterator[bytes]:
     """What servers say to two requests."""
 
     def answer(*steps: Callable[[H2Connection], None]) -> bytes:
-        server = H2Connection(H2Configuration(client_side=False))
+        server = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))
         server.initiate_connection()
         server.receive_data(asyncio.run(_asked()))
         for step in steps:
@@ -53,6 +55,12 @@ def seeds() -> Iterator[bytes]:
     yield answer()
     yield answer(head, lambda server: server.send_data(1, b"abc", end_stream=True))
     yield answer(head, lambda server: server.reset_stream(1))
+    yield answer(
+        head, lambda server: server.reset_stream(3), lambda server: server.increment_flow_control_window(9)
+    )
+    yield answer(lambda server: server.send_headers(3, [(":status", "200")], end_stream=True))
+    yield answer(lambda server: server.send_headers(1, [(":status", "two hundred")]))
+    yield answer(lambda server: server.send_headers(1, [(":status", "200"), (b"n\xff", "x")]))
     yield answer(head, lambda server: server.close_connection(last_stream_id=1))
     yield answer(
         lambda server: server.send_headers(3, [(":status", "100")]), lambda server: server.ping(b"12345678")
@@ -67,7 +75,7 @@ def run(data: bytes) -> None:
 def _open() -> tuple[Connection, Sink, list[Http2Response]]:
     connection, sink = Connection(), Sink()
     connection.connection_made(sink)
-    return connection, sink, [connection.send(FIELDS, body, FAR) for body in (b"", b"body")]
+    return connection, sink, [connection.send(FIELDS, body, FAR) for body in (b"", LARGE)]
 
 
 async def _asked() -> bytes:
