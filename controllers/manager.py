@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 
+from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
 from controllers.runtime import metrics
 from controllers.runtime.admin import admin_server
@@ -66,7 +67,7 @@ class Manager:
     async def run_informers(self) -> None:
         """List and watch everything that the controllers read, until cancelled.
 
-        The initial lists run one after the other: eight long lists at once would double the process's memory for good.
+        The initial lists run one after the other: twelve long lists at once would double the process's memory for good.
         """
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
@@ -132,6 +133,8 @@ async def run(settings: Settings, credentials: Credentials) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the program; the exit status is 0 after a signal, 2 when an option or the kubeconfig is unusable."""
+    if arguments[:1] == ["render"]:
+        return preview.main(arguments[1:])
     settings = parse_settings(arguments, list(CONTROLLERS))
     logging.basicConfig(
         level=logging.DEBUG if settings.verbose else logging.INFO,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controllers.bindings.config_binding_controller import ConfigBindingController
 from controllers.grids.service_grid_controller import ServiceGridController
 from controllers.leaders.hub_leader_config_controller import HubLeaderConfigController
 from controllers.leaders.hub_leader_controller import HubLeaderController
@@ -23,6 +24,7 @@ CONTROLLERS: dict[str, Make] = {
     HubLeaderConfigController.name: HubLeaderConfigController,
     HubLeaderRbacController.name: HubLeaderRbacController,
     ServiceGridController.name: ServiceGridController,
+    ConfigBindingController.name: ConfigBindingController,
     EndpointsTriggerController.name: EndpointsTriggerController,
     EndpointSlicesTriggerController.name: EndpointSlicesTriggerController,
 }

@@ -9,6 +9,9 @@ from pathlib import Path
 
 WEBHOOK_PORT = 9443
 """Kept for webhooks to come."""
+DESCRIPTION = (
+    "The cloud-side controllers of Edgehub. `manager render --help` tells of the preview of bindings."
+)
 UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 """The trigger annotation of older releases of OpenYurt; newer ones call it openyurt.io/update-trigger."""
 
@@ -30,7 +33,7 @@ class Settings:
 def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Settings:
     """Parse the command line; a wrong option ends the process with a message. `controllers` are the known names."""
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="manager", description="The cloud-side controllers of Edgehub.")
+    parser = argparse.ArgumentParser(prog="manager", description=DESCRIPTION)
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: the pod's service account")
     parser.add_argument(
         "--namespace",

@@ -50,6 +50,11 @@ WRITES = Counter(
     ["resource", "verb", "code"],
     registry=REGISTRY,
 )
+WEBHOOK_MISSED = Counter(
+    "edgehub_manager_webhook_missed",
+    "Workloads that the controller had to inject because the webhook had not.",
+    registry=REGISTRY,
+)
 OBJECTS = Gauge(
     "edgehub_manager_objects", "Objects in the informers' memory.", ["resource"], registry=REGISTRY
 )

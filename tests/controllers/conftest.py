@@ -11,6 +11,7 @@ import pytest
 
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
+from tests.controllers.support.binding_scene import BindingScene
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import Scene
 
@@ -29,11 +30,17 @@ _numbers = itertools.count(1)
 def managed_cloud(
     tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
 ) -> Iterator[RealCloud]:
-    """A control plane with garbage collection, apart from the session's: managers change what they find there."""
+    """A control plane with garbage collection and rollouts, not the session's: managers change what they find there."""
     folder = tmp_path_factory.mktemp("managed")
-    with RealCloud(folder, cloud_programs, controllers=["garbage-collector-controller"]) as cloud:
+    with RealCloud(
+        folder, cloud_programs, controllers=["garbage-collector-controller", "deployment-controller"]
+    ) as cloud:
         cloud.apply(MANIFESTS)
-        for kind in ("nodepools.apps.openyurt.io", "servicegrids.superedge.io"):
+        for kind in (
+            "nodepools.apps.openyurt.io",
+            "servicegrids.superedge.io",
+            "yurtappconfigbindings.apps.openyurt.io",
+        ):
             cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
         yield cloud
 
@@ -87,3 +94,9 @@ def manager(
 def scene(managed_cloud: RealCloud, running: Running) -> Scene:
     """New names, and what a test does to the cluster and sees of it."""
     return Scene(managed_cloud, running)
+
+
+@pytest.fixture
+def bindings(scene: Scene) -> BindingScene:
+    """A scene with bindings and workloads."""
+    return BindingScene(scene)

@@ -1,0 +1,251 @@
+"""Brings workloads to what their bindings say, whatever the webhook missed, and tells in each binding's status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from controllers.bindings.binding import (
+    BINDING_KIND,
+    BINDING_TYPE,
+    BINDINGS,
+    PLAIN_KINDS,
+    Binding,
+    items_for,
+)
+from controllers.bindings.binding_status import WorkloadOutcome, binding_status
+from controllers.bindings.injection import Rendering, Target, read_record, render
+from controllers.bindings.patches import merge_patch
+from controllers.bindings.workloads import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    WORKLOAD_TYPES,
+    Autoscaler,
+    Workload,
+    subject_key,
+    subjects_of,
+)
+from controllers.runtime import metrics
+from controllers.runtime.controller import REFUSED, Context, Controller
+from controllers.runtime.informer import Informer
+from kube.concurrency.workqueue import Bucket
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.store.store import Key
+
+RATE = 20.0
+"""Workloads written a second: each write is a rollout."""
+BURST = 20
+"""Workloads written before the rate applies."""
+STATUS_DELAY = 0.5
+"""Seconds in which the changes of a binding's workloads become one status."""
+ATTEMPTS = 3
+"""Writes of one rendering to one workload within `CONTEST`, after which another client evidently takes it back."""
+CONTEST = 60.0
+"""Seconds."""
+TRUCE = 600.0
+"""Seconds in which the workload is then left to that client. So long a rendering waits too that was refused."""
+
+
+@dataclass(slots=True)
+class _Effort:
+    """What was written to a workload for one rendering: its record, how often, and what the API server said."""
+
+    record: object
+    writes: int = 0
+    began: float = 0.0
+    """The loop's time at the first of these writes."""
+    refused: str = ""
+    again_at: float = 0.0
+    """The loop's time before which nothing more is written."""
+
+
+class ConfigBindingController(Controller):
+    """Keys: (namespace, "<kind>/<name>") of a workload or a binding."""
+
+    name = "configbinding"
+    workers = 4
+    debounce = 0.1
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._efforts: dict[Key, _Effort] = {}
+        self._caused_by_bindings: set[Key] = set()
+        self._pace = Bucket(RATE, BURST)
+        self._bindings = self.watch(BINDINGS, self._of_binding)
+        self._workloads: dict[str, Informer[Workload]] = {
+            "Deployment": self.watch(DEPLOYMENTS, self._of_workload),
+            "StatefulSet": self.watch(STATEFUL_SETS, self._of_workload),
+        }
+        self._autoscalers = self.watch(AUTOSCALERS, self._of_autoscaler)
+
+    async def reconcile(self, key: Key) -> None:
+        kind, _, name = key[1].partition("/")
+        if kind == BINDING_KIND:
+            await self._report((key[0], name))
+        else:
+            await self._inject(key, kind, name)
+
+    def matching(self, workload: Workload) -> list[Binding]:
+        """The bindings whose items are for a workload."""
+        found = [
+            binding
+            for subject in subjects_of(workload)
+            for _, binding in self._bindings.by_index("subject", subject)
+        ]
+        return [each for each in found if not each.deleting and each.matches(workload)]
+
+    def rendering(self, workload: Workload, obj: Json, record_of: Json) -> Rendering:
+        """A workload as its bindings want it, by the record of a stored object."""
+        target = subject_key(workload.namespace, workload.kind, workload.name)
+        autoscaled = bool(self._autoscalers.by_index("target", target))
+        items = items_for(workload, self.matching(workload))
+        return render(obj, read_record(record_of), items, Target(workload.pool, autoscaled))
+
+    async def _inject(self, key: Key, kind: str, name: str) -> None:
+        informer = self._workloads[kind]
+        workload, live = informer.get((key[0], name)), informer.object((key[0], name))
+        if workload is None or live is None or not workload.concerned:
+            self._efforts.pop(key, None)
+            return
+        rendering = self.rendering(workload, live, live)
+        patch = merge_patch(live, rendering.workload)
+        if not patch:
+            self._caused_by_bindings.discard(key)
+        elif not self._held_back(key, rendering):
+            await asyncio.sleep(self._pace.reserve())
+            patch.setdefault("metadata", {})["resourceVersion"] = workload.version
+            await self._write(key, workload, rendering, patch)
+        for binding in self.matching(workload):
+            self._report_soon(binding)
+
+    def _held_back(self, key: Key, rendering: Rendering) -> bool:
+        """Whether this rendering was written so often, or refused, that it waits now."""
+        effort = self._efforts.get(key)
+        if effort is None or effort.record != rendering.record:
+            self._efforts[key] = _Effort(rendering.record)
+            return False
+        wait = effort.again_at - asyncio.get_running_loop().time()
+        if wait > 0:
+            self.queue.add_after(key, wait)
+            return True
+        return False
+
+    async def _write(self, key: Key, workload: Workload, rendering: Rendering, patch: Json) -> None:
+        effort, loop = self._efforts[key], asyncio.get_running_loop()
+        resource = WORKLOAD_TYPES[workload.kind]
+        bindings = self.matching(workload)
+        try:
+            written = await self._context.api.merge_patch(resource, workload.namespace, workload.name, patch)
+        except StatusError as error:
+            if error.code == 404:
+                return
+            if error.code not in REFUSED:
+                raise
+            effort.refused, effort.again_at = str(error), loop.time() + TRUCE
+            self.queue.add_after(key, TRUCE)
+            for binding in bindings:
+                message = f"{workload.kind} {workload.name}: {error}"
+                await self._context.events.warning(binding.reference, "Refused", message)
+            return
+        effort.refused = ""
+        if loop.time() - effort.began > CONTEST:
+            effort.began, effort.writes = loop.time(), 0
+        effort.writes += 1
+        if effort.writes >= ATTEMPTS:
+            effort.writes, effort.again_at = 0, loop.time() + TRUCE
+        missed = key not in self._caused_by_bindings
+        self._caused_by_bindings.discard(key)
+        if missed:
+            metrics.WEBHOOK_MISSED.inc()
+        names = ", ".join(each.name for each in bindings)
+        message = f"config of {names} was injected" if bindings else "injected config was given back"
+        await self._context.events.normal(
+            workload.reference, "Injected" if bindings else "GivenBack", message
+        )
+        await self._workloads[workload.kind].wait_until_observed(written)
+
+    async def _report(self, key: Key) -> None:
+        """Write the status of a binding."""
+        binding = self._bindings.get(key)
+        if binding is None or binding.deleting:
+            return
+        subjects = [each for each in self._candidates(binding) if binding.is_subject(each)]
+        outcomes = [self._outcome(each) for each in subjects if binding.matches(each)]
+        status = binding_status(binding, bool(subjects), outcomes, datetime.now(UTC))
+        if status:
+            written = await self._context.api.merge_patch(BINDING_TYPE, *key, {"status": status}, "status")
+            await self._bindings.wait_until_observed(written)
+
+    def _outcome(self, workload: Workload) -> WorkloadOutcome:
+        live = self._workloads[workload.kind].object((workload.namespace, workload.name)) or {}
+        rendering = self.rendering(workload, live, live)
+        effort = self._efforts.get(workload_key(workload))
+        now = asyncio.get_running_loop().time()
+        held_back = effort is not None and effort.record == rendering.record and effort.again_at > now
+        pending = rendering.workload != live
+        return WorkloadOutcome(
+            workload,
+            rendering,
+            pending=pending,
+            refused=effort.refused if effort is not None and held_back else "",
+            contested=pending and held_back and effort is not None and not effort.refused,
+        )
+
+    def _candidates(self, binding: Binding) -> list[Workload]:
+        """The workloads that may belong to a binding's subject, sorted by kind and name."""
+        subject = subject_key(binding.namespace, binding.kind, binding.subject)
+        kinds = [binding.kind] if binding.kind in PLAIN_KINDS else list(self._workloads)
+        found = [each for kind in kinds for _, each in self._workloads[kind].by_index("subject", subject)]
+        return [each for each in found if not each.deleting]
+
+    def _of_binding(self, _key: Key, old: Binding | None, new: Binding | None) -> Iterable[Key]:
+        """A binding's own status, and the workloads that it concerned or concerns."""
+        if (
+            old is not None
+            and new is not None
+            and (old.generation, old.deleting) == (new.generation, new.deleting)
+        ):
+            return
+        for binding in (old, new):
+            if binding is not None:
+                for workload in self._candidates(binding):
+                    key = workload_key(workload)
+                    self._caused_by_bindings.add(key)
+                    self._efforts.pop(key, None)
+                    yield key
+        if new is not None:
+            self._report_soon(new)
+
+    def _of_workload(self, _key: Key, old: Workload | None, new: Workload | None) -> Iterable[Key]:
+        if old == new:
+            return
+        if old is None and not self.has_synced and new is not None:
+            # Whether the webhook missed it, or a binding changed while no manager ran, nobody knows.
+            self._caused_by_bindings.add(workload_key(new))
+        for workload in (old, new):
+            if workload is not None and workload.concerned:
+                for binding in self.matching(workload):
+                    self._report_soon(binding)
+        current = new or old
+        if current is not None and any(each is not None and each.concerned for each in (old, new)):
+            yield workload_key(current)
+
+    def _of_autoscaler(self, _key: Key, old: Autoscaler | None, new: Autoscaler | None) -> Iterable[Key]:
+        if old == new:
+            return
+        for each in (old, new):
+            if each is not None and each.kind in self._workloads:
+                key = (each.namespace, f"{each.kind}/{each.name}")
+                self._caused_by_bindings.add(key)
+                yield key
+
+    def _report_soon(self, binding: Binding) -> None:
+        self.queue.add_after((binding.namespace, f"{BINDING_KIND}/{binding.name}"), STATUS_DELAY)
+
+
+def workload_key(workload: Workload) -> Key:
+    return workload.namespace, f"{workload.kind}/{workload.name}"

@@ -1,0 +1,280 @@
+"""Renders a workload with the values of its bindings. Pure: the webhook, the controller and the preview share it.
+
+The rendering starts from the base: the workload as its writers want it, without any binding. A record in an annotation
+of the workload (never of its pod template, where it would roll pods) says for each injected slot what the base was and
+what was injected. `render` restores the base by the record, injects the items, and writes the new record:
+
+- A slot that still holds what was injected has the recorded base. Another value is a writer's own and the new base.
+- So `render` is idempotent, and without items it returns the base.
+- A writer who sends exactly the injected value is not noticed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from controllers.bindings.slots import (
+    DEPLOYMENT,
+    REPLICAS,
+    STATEFUL_SET,
+    STRATEGY,
+    NoPlace,
+    Slot,
+    Value,
+    find_container,
+    fits,
+    mounts,
+    normal,
+    parse_slot,
+    read_slot,
+    write_slot,
+)
+from controllers.runtime.unstructured import mapping, metadata, text, texts
+from kube.json_type import Json
+
+RECORD = "apps.openyurt.io/config-bindings"
+"""The annotation of a workload that holds the record."""
+LARGEST_RECORD = 128 * 1024
+"""Bytes, half of what the API server allows for all annotations of an object."""
+STRATEGIES: dict[tuple[str, str], Json] = {
+    (DEPLOYMENT, "Recreate"): {"type": "Recreate"},
+    (DEPLOYMENT, "RollingUpdate"): {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+    },
+    (STATEFUL_SET, "OnDelete"): {"type": "OnDelete"},
+    (STATEFUL_SET, "RollingUpdate"): {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+}
+"""The strategies by kind and type, with the defaults that the API server adds: what it stores must equal the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the record says of a slot: its base and what was injected."""
+
+    base: Value
+    injected: Value
+
+
+type Record = Mapping[Slot, Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingItem:
+    """One item of a binding, and the name of the binding."""
+
+    binding: str
+    fields: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the workload's surroundings say: its pool, and whether a HorizontalPodAutoscaler sets its replicas."""
+
+    pool: str = ""
+    autoscaled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A slot of a binding for which the workload has no place."""
+
+    binding: str
+    slot: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.slot}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Overridden:
+    """A slot that a later binding set too, to another value."""
+
+    binding: str
+    slot: str
+    winner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """`workload` is the rendered object; `record` what its annotation says; the rest is for the status of bindings."""
+
+    workload: Json
+    record: Record
+    skipped: tuple[Skipped, ...] = ()
+    overridden: tuple[Overridden, ...] = ()
+
+
+def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
+    """The workload with the items injected, in their order: a later one wins. `incoming` stays as it is."""
+    workload = copy.deepcopy(incoming)
+    _restore(workload, record)
+    wishes = _Wishes()
+    for item in items:
+        _wish(workload, item, target, wishes)
+    injected, skipped = _inject(workload, wishes)
+    note = format_record(injected)
+    if len(note) > LARGEST_RECORD:
+        workload = copy.deepcopy(incoming)
+        _restore(workload, record)
+        skipped = [Skipped(wish.binding, str(slot), "RecordTooLarge") for slot, wish in wishes.slots.items()]
+        injected, note = {}, ""
+    _annotate(workload, note)
+    return Rendering(workload, injected, (*wishes.skipped, *skipped), tuple(wishes.overridden))
+
+
+def read_record(workload: Json) -> Record:
+    """The record of a workload. What is malformed in it counts as absent."""
+    try:
+        parsed = mapping(orjson.loads(texts(metadata(workload).get("annotations")).get(RECORD, "") or "{}"))
+    except orjson.JSONDecodeError:
+        return {}
+    record: dict[Slot, Entry] = {}
+    for name, value in parsed.items():
+        entry = mapping(value)
+        try:
+            slot = parse_slot(name)
+        except ValueError:
+            continue
+        if {"was", "set"} <= set(entry) and fits(slot, entry["was"]) and fits(slot, entry["set"]):
+            record[slot] = Entry(entry["was"], entry["set"])
+    return record
+
+
+def format_record(record: Record) -> str:
+    """The annotation's value, "" for an empty record."""
+    entries = {str(slot): {"was": each.base, "set": each.injected} for slot, each in record.items()}
+    return orjson.dumps(entries, option=orjson.OPT_SORT_KEYS).decode() if entries else ""
+
+
+@dataclass(slots=True)
+class _Wish:
+    binding: str
+    value: Value
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What the items want, by slot; a later wish replaces an earlier one."""
+
+    slots: dict[Slot, _Wish] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    overridden: list[Overridden] = field(default_factory=list)
+
+    def add(self, binding: str, slot: Slot, value: Value) -> None:
+        earlier = self.slots.get(slot)
+        if earlier is not None and earlier.binding != binding and earlier.value != value:
+            self.overridden.append(Overridden(earlier.binding, str(slot), binding))
+        self.slots[slot] = _Wish(binding, value)
+
+    def skip(self, binding: str, slot: Slot, reason: str) -> None:
+        self.skipped.append(Skipped(binding, str(slot), reason))
+
+
+def _restore(workload: Json, record: Record) -> None:
+    for slot, entry in record.items():
+        try:
+            if _holds(slot, read_slot(workload, slot), entry.injected):
+                write_slot(workload, slot, entry.base)
+        except NoPlace:
+            continue  # a writer removed the container or volume, and with it what was injected
+
+
+def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, Entry], list[Skipped]]:
+    injected: dict[Slot, Entry] = {}
+    skipped: list[Skipped] = []
+    # Sorted, so that new environment variables come in an order that no history changes.
+    for slot, wish in sorted(wishes.slots.items()):
+        try:
+            base = read_slot(workload, slot)
+            if not _satisfies(slot, base, wish.value):
+                injected[slot] = Entry(base, wish.value)
+                write_slot(workload, slot, wish.value)
+        except NoPlace as reason:
+            skipped.append(Skipped(wish.binding, str(slot), str(reason)))
+    return injected, skipped
+
+
+def _annotate(workload: Json, note: str) -> None:
+    meta = metadata(workload)
+    annotations = mapping(meta.get("annotations"))
+    if note:
+        workload["metadata"] = {**meta, "annotations": {**annotations, RECORD: note}}
+    elif RECORD in annotations:
+        del annotations[RECORD]
+        if not annotations:
+            del meta["annotations"]
+
+
+def _holds(slot: Slot, live: Value, injected: Value) -> bool:
+    """Whether a slot still has what was injected. The API server may have completed a strategy by further fields."""
+    if slot == STRATEGY and isinstance(injected, dict) and isinstance(live, dict):
+        inner, wanted = mapping(live.get("rollingUpdate")), mapping(injected.get("rollingUpdate"))
+        return live.get("type") == injected.get("type") and wanted.items() <= inner.items()
+    return live == injected
+
+
+def _satisfies(slot: Slot, base: Value, wanted: Value) -> bool:
+    """Whether the base is what an item wants. Of a strategy it wants the type: the rest stays the writer's."""
+    if slot == STRATEGY and isinstance(base, dict) and isinstance(wanted, dict):
+        return bool(base.get("type") == wanted["type"])
+    return base == wanted
+
+
+def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Wishes) -> None:
+    """Note what an item wants. An unknown item, which the schema refuses, wants nothing."""
+    kind, value = next(iter(item.fields.items()), ("", None))
+    if kind == "replicas" and isinstance(value, int):
+        if target.autoscaled:
+            wishes.skip(item.binding, REPLICAS, "AutoscalerOwnsReplicas")
+        else:
+            wishes.add(item.binding, REPLICAS, value)
+    elif kind == "upgradeStrategy":
+        strategy = STRATEGIES.get((text(workload.get("kind")), text(value)))
+        if strategy is None:
+            wishes.skip(item.binding, STRATEGY, "StrategyNotForKind")
+        else:
+            wishes.add(item.binding, STRATEGY, copy.deepcopy(strategy))
+    elif isinstance(value, dict):
+        _wish_of_container(workload, item.binding, kind, value, target.pool, wishes)
+
+
+def _wish_of_container(
+    workload: Json, binding: str, kind: str, value: Json, pool: str, wishes: _Wishes
+) -> None:
+    container = text(value.get("containerName"))
+    if kind == "image":
+        wishes.add(binding, Slot("image", container), _filled(value.get("imageClaim"), pool))
+    elif kind == "env":
+        for name, claim in texts(value.get("envClaim")).items():
+            entry = normal({"name": name, "value": _filled(claim, pool)})
+            wishes.add(binding, Slot("env", container, name), entry)
+    elif kind == "configMap":
+        volume = text(value.get("configMapClaim")) or text(value.get("configMapSource"))
+        name = _filled(value.get("configMapTarget"), pool)
+        _wish_of_volume(workload, binding, Slot("configmap", volume), container, name, wishes)
+    elif kind == "persistentVolumeClaim":
+        volume, name = text(value.get("pvcSource")), _filled(value.get("pvcTarget"), pool)
+        _wish_of_volume(workload, binding, Slot("pvc", volume), container, name, wishes)
+
+
+def _wish_of_volume(
+    workload: Json, binding: str, slot: Slot, container: str, name: str, wishes: _Wishes
+) -> None:
+    try:
+        if mounts(find_container(workload, container), slot.part):
+            wishes.add(binding, slot, name)
+        else:
+            wishes.skip(binding, slot, "VolumeNotMounted")
+    except NoPlace as reason:
+        wishes.skip(binding, slot, str(reason))
+
+
+def _filled(value: object, pool: str) -> str:
+    """A text of an item with the pool's name in place of its placeholders."""
+    return text(value).replace("{{nodepool-name}}", pool).replace("{{nodepool}}", pool)

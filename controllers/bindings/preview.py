@@ -1,0 +1,162 @@
+"""`manager render`: shows what bindings would change, and changes nothing.
+
+It reads bindings, workloads and autoscalers from files or, with a kubeconfig, from the namespaces of the bindings. A
+binding of a file takes the place of the cluster's binding of the same name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import yaml
+
+from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_for, read_binding
+from controllers.bindings.injection import RECORD, Rendering, Target, read_record, render
+from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
+from controllers.runtime.connection import connect, find_credentials, open_session
+from controllers.runtime.unstructured import mapping, metadata, objects, text
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+
+AUTOSCALER_KIND = "HorizontalPodAutoscaler"
+IDENTITY = "render"
+"""Names this program in the User-Agent."""
+
+
+@dataclass(slots=True)
+class World:
+    """What a preview looks at. Bindings by namespace and name: a later one takes the place of an earlier one."""
+
+    bindings: dict[tuple[str, str], Binding] = field(default_factory=dict)
+    workloads: list[Json] = field(default_factory=list)
+    autoscalers: list[Json] = field(default_factory=list)
+
+    def add(self, obj: Json) -> None:
+        """Take an object; one of another kind is not looked at."""
+        kind = text(obj.get("kind"))
+        if kind == BINDING_KIND:
+            binding = read_binding(obj)
+            self.bindings[(binding.namespace, binding.name)] = binding
+        elif kind in WORKLOAD_TYPES:
+            self.workloads.append(obj)
+        elif kind == AUTOSCALER_KIND:
+            self.autoscalers.append(obj)
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="manager render", description="Show what bindings would change in workloads; changes nothing."
+    )
+    parser.add_argument(
+        "-f",
+        dest="files",
+        action="append",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="bindings and workloads in YAML or JSON; may be given several times",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="take the workloads from this cluster; it is only read",
+    )
+    parser.add_argument(
+        "--namespace", default="default", help="of objects in files that name none (%(default)s)"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the program; the exit status is 2 when a file, the kubeconfig or the cluster cannot be read."""
+    given = parse_arguments(arguments)
+    try:
+        from_files = list(load(given.files, given.namespace))
+        namespaces = {text(metadata(obj).get("namespace")) for obj in from_files}
+        live = asyncio.run(fetch(given.kubeconfig, sorted(namespaces))) if given.kubeconfig else []
+    except (ValueError, OSError, yaml.YAMLError, StatusError, Unreachable) as error:
+        print(f"manager render: {error}", file=sys.stderr)
+        return 2
+    world = World()
+    for obj in [*live, *from_files]:
+        world.add(obj)
+    lines = [*differences(world)]
+    print("\n".join(lines) if lines else "no workload would change")
+    return 0
+
+
+def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
+    """The objects of manifests; a List counts as its items. ValueError for a document that is no object."""
+    for path in files:
+        for document in yaml.safe_load_all(path.read_text()):
+            if document is None:
+                continue
+            if not isinstance(document, dict):
+                raise ValueError(f"{path}: a document is not a Kubernetes object")
+            for obj in objects(document.get("items")) if document.get("kind") == "List" else [document]:
+                meta = obj["metadata"] = mapping(obj.get("metadata"))
+                meta.setdefault("namespace", namespace)
+                yield obj
+
+
+async def fetch(kubeconfig: Path, namespaces: Iterable[str]) -> list[Json]:
+    """The bindings, workloads and autoscalers of some namespaces of a cluster."""
+    credentials = find_credentials(kubeconfig)
+    kinds = {BINDING_KIND: BINDING_TYPE, **WORKLOAD_TYPES, AUTOSCALER_KIND: AUTOSCALERS.type}
+    found: list[Json] = []
+    async with open_session(credentials) as session:
+        client = connect(session, credentials, IDENTITY)
+        for namespace in namespaces:
+            for kind, resource in kinds.items():
+                found += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]
+    return found
+
+
+async def _list(client: Client, resource: ResourceType, namespace: str) -> list[Json]:
+    try:
+        answer = await client.request("GET", resource.path(namespace))
+    except StatusError as error:
+        if error.code == 404 and resource == BINDING_TYPE:
+            return []  # the kind is not installed yet: a preview is just what one wants before that
+        raise
+    return objects(mapping(orjson.loads(answer.body)).get("items"))
+
+
+def differences(world: World) -> Iterator[str]:
+    """The lines that say what would change in which workload, and what has no place in one."""
+    autoscalers = {read_autoscaler(obj) for obj in world.autoscalers}
+    targets = {(each.namespace, each.kind, each.name) for each in autoscalers}
+    for obj in world.workloads:
+        workload = read_workload(obj)
+        items = items_for(workload, world.bindings.values())
+        autoscaled = (workload.namespace, workload.kind, workload.name) in targets
+        rendering = render(obj, read_record(obj), items, Target(workload.pool, autoscaled))
+        name = f"{workload.kind} {workload.namespace}/{workload.name}"
+        before, after = _shown(obj), _shown(rendering.workload)
+        yield from difflib.unified_diff(before, after, name, f"{name} with its bindings", lineterm="")
+        yield from _remarks(name, rendering)
+
+
+def _remarks(name: str, rendering: Rendering) -> Iterator[str]:
+    for skipped in rendering.skipped:
+        yield f"# {name}: {skipped.binding}: {skipped}"
+    for lost in rendering.overridden:
+        yield f"# {name}: {lost.binding}: {lost.slot} is set by {lost.winner}"
+
+
+def _shown(obj: Json) -> list[str]:
+    """The spec of a workload as lines of YAML, with the annotations that are no record."""
+    annotations = mapping(metadata(obj).get("annotations"))
+    others = {key: value for key, value in annotations.items() if key != RECORD}
+    shown = {"metadata": {"annotations": others}} if others else {}
+    return yaml.safe_dump({**shown, "spec": obj.get("spec")}, sort_keys=True, width=1000).splitlines()

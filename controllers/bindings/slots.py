@@ -1,0 +1,181 @@
+"""The fields of a workload that a binding may set. Each is a slot: it has a name, can be read and can be written. Pure.
+
+A slot's name is its key in the record on the workload: `replicas`, `strategy`, `image/<container>`,
+`env/<container>/<variable>`, `configmap/<volume>`, `pvc/<volume>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controllers.runtime.unstructured import mapping, objects
+from kube.json_type import Json
+
+DEPLOYMENT = "Deployment"
+STATEFUL_SET = "StatefulSet"
+
+type Value = str | int | Json | None
+"""What a slot holds: a number of replicas, a strategy, an image, an env entry or a name. None: the field is absent."""
+
+
+class NoPlace(Exception):
+    """The workload has no place for a slot. The argument is the reason, as a condition names it."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """`part` is the container or volume, `variable` the name of an environment variable."""
+
+    kind: str
+    part: str = ""
+    variable: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, (self.kind, self.part, self.variable)))
+
+
+REPLICAS = Slot("replicas")
+STRATEGY = Slot("strategy")
+
+
+def parse_slot(name: str) -> Slot:
+    """The slot of a name in a record; ValueError if there is none of this name."""
+    match name.split("/", 2):
+        case ["replicas" | "strategy" as kind]:
+            return Slot(kind)
+        case ["image" | "configmap" | "pvc" as kind, part] if part:
+            return Slot(kind, part)
+        case ["env", part, variable] if part and variable:
+            return Slot("env", part, variable)
+    raise ValueError(f"{name!r} is no slot")
+
+
+def read_slot(workload: Json, slot: Slot) -> Value:
+    """The value of a slot; NoPlace if the workload has none."""
+    parent, key = _place(workload, slot)
+    if slot.kind == "env":
+        index = _env_index(parent, slot.variable)
+        return None if index is None else normal(objects(parent.get("env"))[index])
+    value = parent.get(key)
+    return value if isinstance(value, str | int | dict) else None
+
+
+def write_slot(workload: Json, slot: Slot, value: Value) -> None:
+    """Set a slot, or by None remove it. A new environment variable goes to the end; NoPlace as of `read_slot`."""
+    parent, key = _place(workload, slot)
+    if slot.kind == "env":
+        _write_env(parent, slot.variable, value)
+    elif value is None:
+        parent.pop(key, None)
+    else:
+        parent[key] = value
+
+
+def fits(slot: Slot, value: object) -> bool:
+    """Whether a value from a record has the type of the slot: whoever may edit the workload may have written it."""
+    if value is None:
+        return True
+    if slot.kind == "replicas":
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if slot.kind == "strategy":
+        return isinstance(value, dict)
+    if slot.kind == "env":
+        return isinstance(value, dict) and value.get("name") == slot.variable
+    return isinstance(value, str)
+
+
+def normal(value: Json) -> Json:
+    """An env entry as the API server stores it: without an empty value."""
+    return {key: each for key, each in value.items() if (key, each) != ("value", "")}
+
+
+def mounts(container: Json, volume: str) -> bool:
+    """Whether a container mounts a volume, or uses it as a block device."""
+    used = [*objects(container.get("volumeMounts")), *objects(container.get("volumeDevices"))]
+    return any(each.get("name") == volume for each in used)
+
+
+def find_container(workload: Json, name: str) -> Json:
+    """The container or, if there is none, the init container of this name; NoPlace without one."""
+    spec = _pod_spec(workload)
+    for container in [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]:
+        if container.get("name") == name:
+            return container
+    raise NoPlace("ContainerNotFound")
+
+
+def _place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    """The object that holds a slot, and the key in it."""
+    return _PLACES[slot.kind](workload, slot)
+
+
+def _replicas_place(workload: Json, _: Slot) -> tuple[Json, str]:
+    return mapping(workload.get("spec")), "replicas"
+
+
+def _strategy_place(workload: Json, _: Slot) -> tuple[Json, str]:
+    key = "updateStrategy" if workload.get("kind") == STATEFUL_SET else "strategy"
+    return mapping(workload.get("spec")), key
+
+
+def _image_place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    return find_container(workload, slot.part), "image"
+
+
+def _env_place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    return find_container(workload, slot.part), "env"
+
+
+def _config_map_place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    return _volume_source(workload, slot.part, "configMap"), "name"
+
+
+def _claim_place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    return _volume_source(workload, slot.part, "persistentVolumeClaim"), "claimName"
+
+
+_PLACES: dict[str, Callable[[Json, Slot], tuple[Json, str]]] = {
+    "replicas": _replicas_place,
+    "strategy": _strategy_place,
+    "image": _image_place,
+    "env": _env_place,
+    "configmap": _config_map_place,
+    "pvc": _claim_place,
+}
+
+
+def _volume_source(workload: Json, name: str, source: str) -> Json:
+    for volume in objects(_pod_spec(workload).get("volumes")):
+        if volume.get("name") == name:
+            found = volume.get(source)
+            if isinstance(found, dict):
+                return found
+    raise NoPlace("VolumeOfOtherType")
+
+
+def _pod_spec(workload: Json) -> Json:
+    return mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
+
+
+def _env_index(container: Json, variable: str) -> int | None:
+    """The last entry of a name: of several the kubelet uses this one."""
+    names = [each.get("name") for each in objects(container.get("env"))]
+    return len(names) - 1 - names[::-1].index(variable) if variable in names else None
+
+
+def _write_env(container: Json, variable: str, value: Value) -> None:
+    index = _env_index(container, variable)
+    entries: list[object] = list(objects(container.get("env")))
+    if value is None:
+        if index is not None:
+            del entries[index]
+    elif index is None:
+        entries.append(value)
+    else:
+        entries[index] = value
+    # The API server keeps no empty list either.
+    if entries:
+        container["env"] = entries
+    else:
+        container.pop("env", None)

@@ -1,0 +1,212 @@
+"""The rendering of workloads, item by item: what is set, what is skipped and why, and what giving back leaves."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+
+from controllers.bindings.injection import LARGEST_RECORD, RECORD, Overridden, Skipped, Target, read_record
+from kube.json_type import Json
+from tests.controllers.support.workloads import (
+    DEPLOYMENT,
+    claim,
+    config_map,
+    container,
+    env,
+    image,
+    items,
+    rendered,
+    stateful_set,
+)
+
+
+def at(workload: Json, path: str) -> Any:
+    """A part of a workload's spec, by the names of its fields and the names of its list entries."""
+    value: Any = workload["spec"]
+    for step in path.split("."):
+        if isinstance(value, list):
+            [value] = [each for each in value if each["name"] == step]
+        else:
+            value = value[step]
+    return value
+
+
+CONTAINERS = "template.spec.containers"
+
+
+@pytest.mark.parametrize(
+    ("item", "path", "value"),
+    [
+        ({"replicas": 5}, "replicas", 5),
+        ({"replicas": 0}, "replicas", 0),
+        ({"upgradeStrategy": "Recreate"}, "strategy", {"type": "Recreate"}),
+        (image("app:2"), f"{CONTAINERS}.app.image", "app:2"),
+        (image("r/{{nodepool}}:2"), f"{CONTAINERS}.app.image", "r/hangzhou:2"),
+        (image("setup:2", "setup"), "template.spec.initContainers.setup.image", "setup:2"),
+        (env(A="x"), f"{CONTAINERS}.app.env.A", {"name": "A", "value": "x"}),
+        (env(S="x"), f"{CONTAINERS}.app.env.S", {"name": "S", "value": "x"}),
+        (env(NEW="{{nodepool-name}}"), f"{CONTAINERS}.app.env.NEW", {"name": "NEW", "value": "hangzhou"}),
+        (env(A=""), f"{CONTAINERS}.app.env.A", {"name": "A"}),
+        (env("side", A="x"), f"{CONTAINERS}.side.env.A", {"name": "A", "value": "x"}),
+        (config_map("{{nodepool}}-config"), "template.spec.volumes.config.configMap.name", "hangzhou-config"),
+        (config_map("c", key="configMapSource"), "template.spec.volumes.config.configMap.name", "c"),
+        (
+            claim("claim-{{nodepool}}"),
+            "template.spec.volumes.data.persistentVolumeClaim.claimName",
+            "claim-hangzhou",
+        ),
+    ],
+)
+def test_an_item_sets_its_slot_and_giving_back_leaves_nothing(item: Json, path: str, value: object) -> None:
+    before = copy.deepcopy(DEPLOYMENT)
+    made = rendered(before, items(item))
+    assert before == DEPLOYMENT
+    assert at(made.workload, path) == value
+    assert (made.skipped, made.overridden) == ((), ())
+    assert len(made.record) == 1
+    again = rendered(made.workload, items(item))
+    assert again.workload == made.workload
+    assert rendered(made.workload, []).workload == DEPLOYMENT
+
+
+@pytest.mark.parametrize("strategy", ["OnDelete", "RollingUpdate"])
+def test_the_strategy_of_a_stateful_set(strategy: str) -> None:
+    before = stateful_set()
+    made = rendered(before, items({"upgradeStrategy": strategy}))
+    # One that has the wanted type already keeps its own numbers.
+    changed = {"type": "OnDelete"} if strategy == "OnDelete" else before["spec"]["updateStrategy"]
+    assert made.workload["spec"]["updateStrategy"] == changed
+    assert "strategy" not in made.workload["spec"]
+    assert rendered(made.workload, []).workload == before
+
+
+def test_what_the_server_completes_is_no_writers_value() -> None:
+    before = stateful_set()
+    before["spec"]["updateStrategy"] = {"type": "OnDelete"}
+    made = rendered(before, items({"upgradeStrategy": "RollingUpdate"})).workload
+    made["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = 1
+    assert rendered(made, []).workload == before
+
+
+def test_several_new_variables_come_sorted_behind_those_of_the_template() -> None:
+    made = rendered(DEPLOYMENT, items(env(Z="1", B="2"), env(M="3"))).workload
+    assert [each["name"] for each in container(made)["env"]] == ["A", "S", "B", "M", "Z"]
+
+
+@pytest.mark.parametrize(
+    ("item", "slot", "reason"),
+    [
+        (image("x", "none"), "image/none", "ContainerNotFound"),
+        (env("none", A="x"), "env/none/A", "ContainerNotFound"),
+        (config_map("x", container="none"), "configmap/config", "ContainerNotFound"),
+        (config_map("x", container="side"), "configmap/config", "VolumeNotMounted"),
+        (config_map("x", volume="none"), "configmap/none", "VolumeNotMounted"),
+        (config_map("x", volume="data"), "configmap/data", "VolumeOfOtherType"),
+        (claim("x", volume="config"), "pvc/config", "VolumeOfOtherType"),
+        ({"upgradeStrategy": "OnDelete"}, "strategy", "StrategyNotForKind"),
+        ({"unknown": {}}, None, None),
+    ],
+)
+def test_a_slot_without_a_place_is_skipped(item: Json, slot: str | None, reason: str | None) -> None:
+    made = rendered(DEPLOYMENT, items(item))
+    assert made.workload == DEPLOYMENT
+    assert made.skipped == ((Skipped("b", slot, reason),) if slot and reason else ())
+
+
+def test_a_stateful_set_is_not_recreated() -> None:
+    made = rendered(stateful_set(), items({"upgradeStrategy": "Recreate"}))
+    assert made.skipped == (Skipped("b", "strategy", "StrategyNotForKind"),)
+
+
+def test_an_autoscaler_keeps_the_replicas() -> None:
+    target = Target("hangzhou", autoscaled=True)
+    made = rendered(DEPLOYMENT, items({"replicas": 9}), target)
+    assert made.workload == DEPLOYMENT
+    assert made.skipped == (Skipped("b", "replicas", "AutoscalerOwnsReplicas"),)
+
+
+def test_a_later_binding_wins_and_the_loser_is_named() -> None:
+    given = [*items(image("first"), binding="a"), *items(image("second"), binding="b")]
+    made = rendered(DEPLOYMENT, given)
+    assert container(made.workload)["image"] == "second"
+    assert made.overridden == (Overridden("a", "image/app", "b"),)
+    # Two that want the same are no conflict.
+    same = [*items(image("x"), binding="a"), *items(image("x"), binding="b")]
+    assert rendered(DEPLOYMENT, same).overridden == ()
+
+
+def test_a_writers_own_value_is_the_new_base() -> None:
+    live = rendered(DEPLOYMENT, items(image("injected"))).workload
+    container(live)["image"] = "app:2"
+    live = rendered(live, items(image("injected"))).workload
+    assert container(live)["image"] == "injected"
+    assert container(rendered(live, []).workload)["image"] == "app:2"
+
+
+def test_the_record_is_on_the_workload_only() -> None:
+    made = rendered(DEPLOYMENT, items(image("x"), env(NEW="y"))).workload
+    assert orjson.loads(made["metadata"]["annotations"][RECORD]) == {
+        "image/app": {"was": "app:1", "set": "x"},
+        "env/app/NEW": {"was": None, "set": {"name": "NEW", "value": "y"}},
+    }
+    assert RECORD not in str(made["spec"])
+
+
+def test_other_annotations_stay() -> None:
+    before = copy.deepcopy(DEPLOYMENT)
+    before["metadata"]["annotations"] = {"a": "b"}
+    made = rendered(before, items(image("x"))).workload
+    assert made["metadata"]["annotations"].keys() == {"a", RECORD}
+    assert rendered(made, []).workload == before
+
+
+def test_a_record_that_would_be_too_large_injects_nothing() -> None:
+    large = env(**{f"V{number}": "x" * 32768 for number in range(LARGEST_RECORD // 32768)})
+    made = rendered(DEPLOYMENT, items(image("y"), large))
+    assert made.workload == DEPLOYMENT
+    assert {each.reason for each in made.skipped} == {"RecordTooLarge"}
+    # What was injected before is given back.
+    live = rendered(DEPLOYMENT, items(image("y"))).workload
+    assert rendered(live, items(image("y"), large)).workload == DEPLOYMENT
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "{",
+        "[]",
+        '{"image/app": null}',
+        '{"image/app": {"set": "app:1"}}',
+        '{"image/app": {"was": {"a": "b"}, "set": "app:1"}}',
+        '{"replicas": {"was": -1, "set": 2}}',
+        '{"replicas": {"was": true, "set": 2}}',
+        '{"env/app/A": {"was": {"name": "OTHER"}, "set": {"name": "A", "value": "a"}}}',
+        '{"unknown/app": {"was": "x", "set": "app:1"}}',
+        '{"image/": {"was": "x", "set": "app:1"}}',
+    ],
+)
+def test_a_malformed_record_is_no_record(note: str) -> None:
+    workload = copy.deepcopy(DEPLOYMENT)
+    workload["metadata"]["annotations"] = {RECORD: note}
+    assert read_record(workload) == {}
+    assert rendered(workload, []).workload == DEPLOYMENT
+
+
+def test_a_container_that_went_takes_its_slots_along() -> None:
+    live = rendered(DEPLOYMENT, items(image("x", "side"), env("side", A="y"))).workload
+    del live["spec"]["template"]["spec"]["containers"][1]
+    made = rendered(live, items(image("x", "side")))
+    assert made.record == {}
+    assert RECORD not in made.workload["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize(
+    "workload", [{}, {"metadata": None, "spec": []}, {"spec": {"template": {"spec": 1}}}]
+)
+def test_garbage_has_no_place(workload: Json) -> None:
+    made = rendered(workload, items(image("x"), env(A="y"), config_map("z")))
+    assert {each.reason for each in made.skipped} == {"ContainerNotFound"}

@@ -1,0 +1,105 @@
+"""The preview says what a binding would change, from files and from a cluster, and writes nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controllers.bindings.preview import main
+from kube.json_type import Json
+from tests.controllers.support.binding_scene import BindingScene, image_of
+from tests.controllers.support.workloads import DEPLOYMENT, env, image
+
+ROOT = Path(__file__).parents[3]
+WORKLOAD: Json = {**DEPLOYMENT, "metadata": {"name": "web", "labels": DEPLOYMENT["metadata"]["labels"]}}
+
+
+def binding(items: Sequence[Json], name: str = "b", **subject: object) -> Json:
+    whole = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"], **subject}
+    return {
+        "apiVersion": "apps.openyurt.io/v1alpha1",
+        "kind": "YurtAppConfigBinding",
+        "metadata": {"name": name},
+        "spec": {"subject": whole, "items": list(items)},
+    }
+
+
+def write(folder: Path, *documents: object) -> list[str]:
+    """The arguments that name files with these documents, one each."""
+    arguments: list[str] = []
+    for number, document in enumerate(documents):
+        path = folder / f"{number}.yaml"
+        path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+        arguments += ["-f", str(path)]
+    return arguments
+
+
+def test_a_diff_of_what_would_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    items = [image("r/{{nodepool}}:2"), env("none", A="x")]
+    assert main(write(tmp_path, binding(items), WORKLOAD)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["--- Deployment default/web", "+++ Deployment default/web with its bindings"]
+    assert [line.split() for line in lines if line[0] in "+-"][2:] == [
+        ["-", "image:", "app:1"],
+        ["+", "image:", "r/hangzhou:2"],
+    ]
+    assert lines[-1] == "# Deployment default/web: b: env/none/A: ContainerNotFound"
+
+
+@pytest.mark.parametrize("pools", [["beijing"], ["*", "-hangzhou"]])
+def test_a_binding_for_other_pools_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pools: list[str]
+) -> None:
+    assert main(write(tmp_path, binding([image("x")], pools=pools), WORKLOAD)) == 0
+    assert capsys.readouterr().out == "no workload would change\n"
+
+
+def test_lists_and_rivals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rivals = [binding([image("x")], "a"), binding([image("y")], "b")]
+    assert main(write(tmp_path, {"kind": "List", "items": [*rivals, WORKLOAD]})) == 0
+    assert "# Deployment default/web: a: image/app is set by b" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", ["- a\n", "{", "just words"])
+def test_what_is_no_manifest_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str
+) -> None:
+    assert main(write(tmp_path, document)) == 2
+    assert "manager render: " in capsys.readouterr().err
+
+
+def test_a_missing_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-f", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.real
+def test_of_a_cluster_it_reads_only(bindings: BindingScene, tmp_path: Path) -> None:
+    name = bindings.deployment()
+    document = binding([image("app:2")], name=name)
+    document["spec"]["subject"]["name"] = name
+    # A new kind answers a list with 429 for a moment.
+    bindings.scene.until(lambda: bindings.scene.admin.request("GET", bindings.path).status == 200)
+    mark = bindings.scene.cloud.audit_mark()
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "controllers.manager", "render"),
+            *write(tmp_path, document),
+            *("--namespace", bindings.scene.namespace),
+            *("--kubeconfig", str(bindings.scene.cloud.admin_kubeconfig())),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stderr == ""
+    assert "+        image: app:2" in done.stdout.splitlines()
+    assert image_of(bindings.scene.admin.get(f"{bindings.deployments}/{name}")) == "app:1"
+    changes = [each for each in bindings.scene.cloud.audit(mark) if each.verb not in ("get", "list", "watch")]
+    assert [each.uri for each in changes if bindings.scene.namespace in each.uri] == []

@@ -1,0 +1,81 @@
+"""Workloads and autoscalers as they are read, and as much as is kept of them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from controllers.bindings.injection import RECORD
+from controllers.bindings.workloads import (
+    AUTOSCALERS,
+    DEPLOYMENTS,
+    WorkloadOwner,
+    read_autoscaler,
+    read_workload,
+    subjects_of,
+)
+from kube.json_type import Json
+from tests.controllers.support.workloads import DEPLOYMENT
+
+
+def owned_by(*owners: Json) -> Json:
+    workload = copy.deepcopy(DEPLOYMENT)
+    workload["metadata"]["ownerReferences"] = list(owners)
+    return workload
+
+
+OWNER = {"apiVersion": "apps.openyurt.io/v1beta1", "kind": "YurtAppSet", "name": "shop", "controller": True}
+
+
+def test_the_controller_is_the_owner_wherever_it_stands() -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x"}
+    workload = read_workload(owned_by(other, OWNER))
+    assert workload.owner == WorkloadOwner("apps.openyurt.io", "YurtAppSet", "shop")
+    assert subjects_of(workload) == ["ns/Deployment/web", "ns/YurtAppSet/shop"]
+    assert read_workload(owned_by({**OWNER, "controller": False})).owner is None
+
+
+def test_an_owner_of_another_group_is_no_subject() -> None:
+    assert subjects_of(read_workload(owned_by({**OWNER, "apiVersion": "x/v1"}))) == ["ns/Deployment/web"]
+
+
+def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
+    changed = copy.deepcopy(DEPLOYMENT)
+    changed["status"] = {"readyReplicas": 1}
+    changed["metadata"]["resourceVersion"] = "9"
+    assert read_workload(changed) == read_workload(DEPLOYMENT)
+    changed["spec"]["replicas"] = 9
+    assert read_workload(changed) != read_workload(DEPLOYMENT)
+
+
+@pytest.mark.parametrize(
+    ("meta", "whole"),
+    [
+        ({"labels": {"apps.openyurt.io/pool-name": "p"}}, True),
+        ({"annotations": {RECORD: "{}"}}, True),
+        ({"labels": {"a": "b"}}, False),
+    ],
+)
+def test_only_what_bindings_may_concern_is_kept_whole(meta: Json, whole: bool) -> None:
+    workload = {**copy.deepcopy(DEPLOYMENT), "metadata": {"name": "web", "managedFields": [], **meta}}
+    del workload["kind"]  # as in a list
+    kept = DEPLOYMENTS.transform(workload)
+    assert kept["kind"] == "Deployment"
+    assert ("spec" in kept) is whole
+    assert "managedFields" not in kept["metadata"]
+    assert read_workload(kept).concerned is whole
+
+
+@pytest.mark.parametrize(
+    ("target", "index"),
+    [
+        ({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, ["ns/Deployment/web"]),
+        ({"apiVersion": "other/v1", "kind": "Deployment", "name": "web"}, ["ns//web"]),
+        (None, ["ns//"]),
+    ],
+)
+def test_the_target_of_an_autoscaler(target: Json | None, index: list[str]) -> None:
+    obj: Json = {"metadata": {"namespace": "ns", "name": "h"}, "spec": {"scaleTargetRef": target}}
+    kept = AUTOSCALERS.transform(copy.deepcopy(obj))
+    assert list(AUTOSCALERS.indexers["target"](read_autoscaler(kept))) == index

@@ -1,0 +1,117 @@
+"""What a test of bindings does to the cluster, and what it waits to see: bindings, workloads, rollouts."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+from kube.json_type import Json
+from tests.controllers.support.scene import Scene, condition
+from tests.controllers.support.workloads import DEPLOYMENT, stateful_set
+
+POOL_NAME = "apps.openyurt.io/pool-name"
+RECORD = "apps.openyurt.io/config-bindings"
+
+
+class BindingScene:
+    """A scene with the paths and verbs of bindings."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.path = f"/apis/apps.openyurt.io/v1alpha1/namespaces/{scene.namespace}/yurtappconfigbindings"
+        self.deployments = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments"
+        self.stateful_sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
+        self.replica_sets = f"/apis/apps/v1/namespaces/{scene.namespace}/replicasets"
+        self.autoscalers = f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers"
+
+    def bind(
+        self,
+        subject: str,
+        *,
+        items: Sequence[Json],
+        pools: Sequence[str] = ("*",),
+        kind: str = "Deployment",
+        version: str = "apps/v1",
+        name: str = "",
+    ) -> str:
+        name = name or self.scene.name("binding")
+        spec = {
+            "subject": {"apiVersion": version, "kind": kind, "name": subject, "pools": list(pools)},
+            "items": list(items),
+        }
+        self.scene.admin.post(
+            self.path,
+            {
+                "apiVersion": "apps.openyurt.io/v1alpha1",
+                "kind": "YurtAppConfigBinding",
+                "metadata": {"name": name},
+                "spec": spec,
+            },
+        )
+        return name
+
+    def get(self, name: str) -> Json:
+        return self.scene.admin.get(f"{self.path}/{name}")
+
+    def change(self, name: str, **spec: object) -> None:
+        self.scene.admin.patch(f"{self.path}/{name}", {"spec": spec})
+
+    def unbind(self, name: str) -> None:
+        self.scene.admin.delete(f"{self.path}/{name}")
+
+    def deployment(self, pool: str = "hangzhou", *, owner: str = "", name: str = "") -> str:
+        """A Deployment of a pool, as its owner (a YurtAppSet, which is never made) would make it."""
+        name = name or self.scene.name("web")
+        self.scene.admin.post(self.deployments, self._workload(DEPLOYMENT, name, pool, owner))
+        return name
+
+    def stateful_set(self, pool: str = "hangzhou") -> str:
+        name = self.scene.name("db")
+        self.scene.admin.post(self.stateful_sets, self._workload(stateful_set(), name, pool, ""))
+        return name
+
+    def spec(self, name: str) -> Json:
+        found: Json = self.scene.admin.get(f"{self.deployments}/{name}")["spec"]
+        return found
+
+    def edit(self, name: str, spec: Json) -> None:
+        """A strategic merge patch of a Deployment's spec, as kubectl sends it."""
+        content_type = "application/strategic-merge-patch+json"
+        self.scene.admin.patch(f"{self.deployments}/{name}", {"spec": spec}, content_type)
+
+    def sees(self, name: str, holds: Callable[[Json], bool]) -> Json:
+        """A Deployment as soon as a condition on its first container and spec holds."""
+        return self.scene.sees(self.deployments, name, holds)
+
+    def sees_condition(self, name: str, kind: str, status: str, reason: str) -> str:
+        """Returns the message of a binding's condition as soon as it is so, and about the binding of now."""
+
+        def holds(obj: Json) -> bool:
+            found = condition(obj, kind)
+            current = found["observedGeneration"] == obj["metadata"]["generation"]
+            return current and (found["status"], found["reason"]) == (status, reason)
+
+        return str(condition(self.scene.sees(self.path, name, holds), kind)["message"])
+
+    def rollouts(self, name: str) -> int:
+        """How many pod templates a Deployment has had: its ReplicaSets."""
+        sets = self.scene.admin.get(self.replica_sets)["items"]
+        return sum(each["metadata"]["ownerReferences"][0]["name"] == name for each in sets)
+
+    def _workload(self, template: Json, name: str, pool: str, owner: str) -> Json:
+        workload = copy.deepcopy(template)
+        workload["metadata"] = {"name": name, "labels": {POOL_NAME: pool} if pool else {}}
+        if owner:
+            reference = {
+                "apiVersion": "apps.openyurt.io/v1beta1",
+                "kind": "YurtAppSet",
+                "name": owner,
+                "uid": "0b6f7f0e-0000-4000-8000-000000000001",
+                "controller": True,
+            }
+            workload["metadata"]["ownerReferences"] = [reference]
+        return workload
+
+
+def image_of(deployment: Json) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])

@@ -1,0 +1,95 @@
+"""Workloads and items of bindings, for the tests of `controllers/bindings/`."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from controllers.bindings.injection import BindingItem, Record, Rendering, Target, read_record, render
+from kube.json_type import Json
+
+POOL = Target("hangzhou")
+DEPLOYMENT: Json = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"namespace": "ns", "name": "web", "labels": {"apps.openyurt.io/pool-name": "hangzhou"}},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0},
+        },
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "initContainers": [{"name": "setup", "image": "setup:1"}],
+                "containers": [
+                    {
+                        "name": "app",
+                        "image": "app:1",
+                        "env": [
+                            {"name": "A", "value": "a"},
+                            {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+                        ],
+                        "volumeMounts": [
+                            {"name": "config", "mountPath": "/config"},
+                            {"name": "data", "mountPath": "/data"},
+                        ],
+                    },
+                    {"name": "side", "image": "side:1"},
+                ],
+                "volumes": [
+                    {"name": "config", "configMap": {"name": "default-config", "defaultMode": 420}},
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "default-claim"}},
+                ],
+            },
+        },
+    },
+}
+"""As the API server stores it."""
+
+
+def stateful_set() -> Json:
+    workload = copy.deepcopy(DEPLOYMENT)
+    workload["kind"] = "StatefulSet"
+    del workload["spec"]["strategy"]
+    workload["spec"]["serviceName"] = "web"
+    workload["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    return workload
+
+
+def items(*fields: Json, binding: str = "b") -> list[BindingItem]:
+    return [BindingItem(binding, each) for each in fields]
+
+
+def image(claim: str, container: str = "app") -> Json:
+    return {"image": {"containerName": container, "imageClaim": claim}}
+
+
+def env(container: str = "app", **claims: str) -> Json:
+    return {"env": {"containerName": container, "envClaim": claims}}
+
+
+def config_map(
+    target: str, volume: str = "config", container: str = "app", key: str = "configMapClaim"
+) -> Json:
+    return {"configMap": {"containerName": container, key: volume, "configMapTarget": target}}
+
+
+def claim(target: str, volume: str = "data", container: str = "app") -> Json:
+    fields = {"containerName": container, "pvcSource": volume, "pvcTarget": target}
+    return {"persistentVolumeClaim": fields}
+
+
+def rendered(
+    workload: Json, given: list[BindingItem], target: Target = POOL, record: Record | None = None
+) -> Rendering:
+    """The rendering by the workload's own record, as the controller makes it."""
+    return render(workload, read_record(workload) if record is None else record, given, target)
+
+
+def container(workload: Json, name: str = "app") -> Any:
+    spec = workload["spec"]["template"]["spec"]
+    [found] = [each for each in [*spec["containers"], *spec["initContainers"]] if each["name"] == name]
+    return found
