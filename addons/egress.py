@@ -19,10 +19,11 @@ from addons.requests.headers import ANSWERED_HEADER
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.telemetry import metrics
-from addons.upstream.health import Cloud
+from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.probes import Probes
 from addons.upstream.servers import Server, ServerHost
 from addons.upstream.tls import UpstreamTls
+from addons.upstream.token_lanes import SHARED, TokenLanes
 from kube.concurrency.pulse import Pulse
 from kube.errors import internal, unavailable
 from kube.http.client import Client
@@ -48,6 +49,7 @@ class Egress:
             lambda server: connections.cut(lambda conn: _leads_to(conn, server)), self.changed, clock
         )
         self._origin: tuple[str, int] | None = None
+        self._lanes = TokenLanes()
 
     def start(self, cloud: Cloud, credentials: Credentials, origin: tuple[str, int], client: Client) -> None:
         """Begin to send requests to the servers of `cloud`, and to probe them.
@@ -60,6 +62,10 @@ class Egress:
 
     def done(self) -> None:
         self._probes.close()
+
+    async def confirm(self) -> bool:
+        """Whether a server is up, by a probe that is sent now."""
+        return await self._probes.confirm()
 
     @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -76,10 +82,13 @@ class Egress:
         if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
             flow.request.headers["Authorization"] = self._credentials.bearer
         flow.request.scheme = server.scheme
-        flow.request.host = ServerHost(server, lending)
+        lane = self._lanes.lane(context.caller.authorization) if lending is Lending.OWN else SHARED
+        flow.request.host = ServerHost(server, lending, lane)
         flow.request.port = server.port
         if context.rescue is None:
             flow.request.stream = _counted("up", server)
+        else:
+            context.rescue = self._suspecting(context.rescue)
 
     @guarded
     def request(self, flow: http.HTTPFlow) -> None:
@@ -96,6 +105,8 @@ class Egress:
             return
         if not isinstance(host, ServerHost):
             return
+        if host.lending is Lending.OWN:
+            self._lanes.answered(context.caller.authorization, flow.response.status_code)
         if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
         if context.route.filtered_by or (
@@ -133,12 +144,39 @@ class Egress:
     @guarded_connection
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
         address = data.server.address
-        # Only an error of the kernel says something of the server. A client that leaves cancels its connection too.
-        refused = (data.server.error or "").startswith(("[Errno", "Multiple exceptions"))
-        if refused and address is not None and isinstance(address[0], ServerHost):
-            health = self.cloud.named(str(address[0].server))
+        if address is not None and (health := self._health(address[0])) is not None:
+            self._probes.connect_failed(health, str(data.server.error))
+
+    @guarded_connection
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        if data.server.address is not None and (health := self._health(data.server.address[0])) is not None:
+            health.connections += 1
+
+    @guarded_connection
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        if data.server.address is not None and (health := self._health(data.server.address[0])) is not None:
+            health.connections -= 1
+
+    @guarded
+    def error(self, flow: http.HTTPFlow) -> None:
+        """A handshake failed or a connection broke under a request: the server may be gone."""
+        health = self._health(flow.request.host)
+        if health is not None and flow.error is not None and "disconnect" not in flow.error.msg.lower():
+            self._probes.suspect(health)
+
+    def _suspecting(self, rescue: Callable[[http.HTTPFlow], None]) -> Callable[[http.HTTPFlow], None]:
+        """A rescue that first lets the server be probed, which failed under the request."""
+
+        def run(flow: http.HTTPFlow) -> None:
+            health = self._health(flow.request.host)
             if health is not None:
-                self._probes.failed(health, str(data.server.error))
+                self._probes.suspect(health)
+            rescue(flow)
+
+        return run
+
+    def _health(self, host: str) -> ServerHealth | None:
+        return self.cloud.named(str(host.server)) if isinstance(host, ServerHost) else None
 
     def _choose(self, name: str) -> Server:
         if name:

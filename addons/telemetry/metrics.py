@@ -78,6 +78,12 @@ UPSTREAM_CUT = Counter(
     registry=REGISTRY,
 )
 
+CONNECT_FAILURES = Counter(
+    "edgehub_connect_failures",
+    "Connections to a server that the node could not open by its own fault: `node` (descriptors, ports) or `resolver`.",
+    ["fault"],
+    registry=REGISTRY,
+)
 CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )

@@ -42,6 +42,12 @@ class ServerHealth:
     reason: str = ""
     heard: float = 0.0
     """When the server last sent a piece of an answer, in monotonic seconds."""
+    connections: int = 0
+    """Open connections to the server."""
+    node_failed: float = float("-inf")
+    """When a connection last failed for want of something on this node, in monotonic seconds."""
+    resolver_failed: float = float("-inf")
+    """When the server's name last could not be resolved, in monotonic seconds."""
     _successes: int = 0
     _errors: int = 0
 

@@ -1,18 +1,20 @@
 """Probes each server of the cloud, so that the hub knows of an outage within 6 s and of its end within some seconds.
 
 The probes move the health table, together with what live requests show. They know no mitmproxy: egress reports what it
-sees to `failed`, and hands in what cuts the connections to a server.
+sees to `connect_failed` and `suspect`, and hands in what cuts the connections to a server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 
 from addons.requests.headers import ANSWERED_HEADER, SERVER_HEADER
 from addons.telemetry import metrics
+from addons.upstream.connect_errors import Fault, fault_of
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import Server
 from kube.concurrency.pulse import Pulse
@@ -28,6 +30,10 @@ PROBE_TIMEOUT = 1.9
 """Seconds in which a server must answer a probe, or send anything else: twice the round trip of a satellite link."""
 RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
+PROMPT_PAUSE = 0.25
+"""Seconds from a probe to the earliest next one, however many connections break under requests."""
+LOG_INTERVAL = 60.0
+"""Seconds between log lines about connections that fail for want of something on this node."""
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
 
@@ -45,10 +51,20 @@ class Probes:
         self._changed = changed
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
+        self._cloud = Cloud([], "priority")
+        self._wanted: dict[str, asyncio.Event] = {}
+        """Set when a server is to be probed at once, by the server's name."""
+        self._last_began: dict[str, float] = {}
+        """When the last probe that has ended began, by the server's name."""
+        self._probed = Pulse()
+        """Notified after each probe."""
+        self._logged = float("-inf")
 
     def start(self, cloud: Cloud, client: Client) -> None:
         """Begin to probe the servers. `client` sends to the hub's own listener."""
+        self._cloud = cloud
         for health in cloud.servers:
+            self._wanted[str(health.server)] = asyncio.Event()
             metrics.SERVER_UP.labels(str(health.server)).set(1)
             name = f"probe of {health.server}"
             self._tasks.append(asyncio.create_task(self._run(health, client), name=name))
@@ -58,32 +74,94 @@ class Probes:
             task.cancel()
         self._tasks.clear()
 
-    def failed(self, health: ServerHealth, reason: str) -> None:
-        """Note that a server does not answer, as a probe or a live request has shown."""
+    def connect_failed(self, health: ServerHealth, message: str) -> None:
+        """Note that a live request could not open a connection; `message` is mitmproxy's."""
+        fault = fault_of(message)
+        if fault is Fault.SERVER:
+            self._failed(health, message)
+        elif fault is not Fault.NONE:
+            # Healthy connections to the server must stay, so this takes no server down. See `_is_own_fault`.
+            if fault is Fault.NODE:
+                health.node_failed = self._clock()
+            else:
+                health.resolver_failed = self._clock()
+            metrics.CONNECT_FAILURES.labels(fault).inc()
+            if self._clock() - self._logged >= LOG_INTERVAL:
+                self._logged = self._clock()
+                logger.warning(
+                    "no connection to %s, through no fault of the server: %s", health.server, message
+                )
+
+    def suspect(self, health: ServerHealth) -> None:
+        """Probe a server at once: a handshake failed, or a connection broke under a request."""
+        if health.usable and (wanted := self._wanted.get(str(health.server))) is not None:
+            wanted.set()
+
+    async def confirm(self) -> bool:
+        """Whether a server is up, by a probe that is sent now to each that counts as up."""
+        asked = self._clock()
+        suspects = [health for health in self._cloud.servers if health.usable]
+        for health in suspects:
+            self.suspect(health)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(
+                2 * PROBE_TIMEOUT
+            ):  # a probe that is under way may have begun too early
+                while any(each.usable and not self._was_probed_since(each, asked) for each in suspects):
+                    await self._probed.wait()
+        return self._cloud.is_up
+
+    def _was_probed_since(self, health: ServerHealth, asked: float) -> bool:
+        return self._last_began.get(str(health.server), float("-inf")) >= asked
+
+    def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
             self._went_down(health)
 
     async def _run(self, health: ServerHealth, client: Client) -> None:
         client = client.with_headers({SERVER_HEADER: str(health.server)})
+        wanted = self._wanted[str(health.server)]
         while True:
+            wanted.clear()
             began = self._clock()
             try:
-                answer = await client.relay("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
-                self._answered(health, answer)
-            except Unreachable as error:
-                # On a full link the probe may wait in the queue while the server sends to other streams.
-                if health.heard <= began or not health.usable:
-                    self.failed(health, str(error))
+                await self._probe(health, client, began)
             except Exception as error:
                 # The task must live on: without its probe a server would stay up, or down, for good.
                 logger.exception("the probe of %s failed", health.server)
-                self.failed(health, str(error))
+                self._failed(health, str(error))
+            self._last_began[str(health.server)] = began
+            self._probed.notify()
             settled = health.usable and not health.doubtful
-            await asyncio.sleep(PROBE_INTERVAL if settled else RECOVERY_INTERVAL)
+            await asyncio.sleep(PROMPT_PAUSE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((PROBE_INTERVAL if settled else RECOVERY_INTERVAL) - PROMPT_PAUSE):
+                    await wanted.wait()
 
-    def _answered(self, health: ServerHealth, answer: RawResponse) -> None:
+    async def _probe(self, health: ServerHealth, client: Client, began: float) -> None:
+        try:
+            answer = await client.relay("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+        except Unreachable as error:
+            # On a full link the probe may wait in the queue while the server sends to other streams.
+            if health.heard <= began or not health.usable:
+                self._failed(health, str(error))
+        else:
+            self._answered(health, answer, began)
+
+    def _is_own_fault(self, health: ServerHealth, began: float) -> bool:
+        """Whether a probe failed because the node could not open a connection.
+
+        A name that cannot be resolved takes a server down all the same where no connection to it is open: nothing
+        shows then that the server is there, and clients must be answered from copies.
+        """
+        if health.resolver_failed >= began:
+            return health.connections > 0
+        return health.node_failed >= began
+
+    def _answered(self, health: ServerHealth, answer: RawResponse, began: float) -> None:
         if ANSWERED_HEADER not in answer.headers:
-            self.failed(health, f"no answer ({answer.status})")
+            if not self._is_own_fault(health, began):
+                self._failed(health, f"no answer ({answer.status})")
         elif answer.status < 500:
             self._succeeded(health)
         elif health.erred(f"it answers {answer.status}"):

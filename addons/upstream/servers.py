@@ -47,28 +47,29 @@ class ServerHost(str):
 
     mitmproxy uses a connection again for an equal address. kube-apiserver takes each request on a connection with the
     hub's certificate for the hub's, so a request with a caller's own token must never travel on one: `lending` is part
-    of the address.
+    of the address. So is `lane`, which keeps apart callers with tokens of their own: see `addons.upstream.token_lanes`.
     """
 
-    __slots__ = ("lending", "server")
+    __slots__ = ("lane", "lending", "server")
 
-    def __new__(cls, server: Server, lending: Lending) -> ServerHost:
+    def __new__(cls, server: Server, lending: Lending, lane: str = "") -> ServerHost:
         made = super().__new__(cls, server.host)
-        made.server, made.lending = server, lending
+        made.server, made.lending, made.lane = server, lending, lane
         return made
 
     server: Server
     lending: Lending
+    lane: str
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, ServerHost)
             and str.__eq__(self, other)
-            and (self.server, self.lending) == (other.server, other.lending)
+            and (self.server, self.lending, self.lane) == (other.server, other.lending, other.lane)
         )
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash((self.server, self.lending))
+        return hash((self.server, self.lending, self.lane))

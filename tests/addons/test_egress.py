@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from mitmproxy import connection, http, tls
+from mitmproxy.flow import Error
 from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
@@ -266,6 +267,48 @@ def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_c
     assert len(connections.ended) == 3, "told once"
 
 
+def test_a_connection_that_the_node_cannot_open_cuts_no_healthy_watch(
+    egress: Egress, connections: Cut
+) -> None:
+    connections.open = [connection.Server(address=(ServerHost(A, Lending.HUB), 6443))]
+    failed_connection(egress, "[Errno 24] Too many open files")
+    assert egress.cloud.servers[0].usable
+    assert not connections.ended
+
+
+def test_open_connections_are_counted_by_server(egress: Egress) -> None:
+    for server, host in (("a", ServerHost(A, Lending.HUB)), ("origin", "127.0.0.1")):
+        data = ServerConnectionHookData(connection.Server(address=(host, 6443)), tflow.tclient_conn())
+        egress.server_connected(data)
+        egress.server_connected(data)
+        egress.server_disconnected(data)
+        assert [each.connections for each in egress.cloud.servers] == [1, 0], server
+
+
+@pytest.mark.parametrize(
+    ("message", "is_probed"), [("server closed connection", True), ("Client disconnected.", False)]
+)
+@pytest.mark.parametrize("is_rescued", [False, True])
+def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
+    egress: Egress, monkeypatch: pytest.MonkeyPatch, message: str, is_probed: bool, is_rescued: bool
+) -> None:
+    probed: list[ServerHealth] = []
+    monkeypatch.setattr(egress._probes, "suspect", probed.append)
+    flow = flow_of()
+    context = context_of(flow)
+    assert context is not None
+    rescued: list[http.HTTPFlow] = []
+    context.rescue = rescued.append if is_rescued else None
+    egress.requestheaders(flow)
+    if context.rescue is not None:
+        context.rescue(flow)
+        assert (rescued, probed) == ([flow], egress.cloud.servers[:1])
+        return
+    flow.error = Error(message)
+    egress.error(flow)
+    assert probed == (egress.cloud.servers[:1] if is_probed else [])
+
+
 def test_an_origin_that_cannot_be_reached_says_nothing_of_the_cloud(egress: Egress) -> None:
     conn = connection.Server(address=ORIGIN)
     conn.error = "refused"
@@ -281,6 +324,33 @@ def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_s
     failed_connection(egress, why)
     assert egress.cloud.servers[0].condition is Condition.UNKNOWN
     assert not connections.ended
+
+
+# -- which connection --------------------------------------------------------------------------------------------
+
+
+def lane_of(egress: Egress, token: str, status: int) -> ServerHost:
+    """The connection of a request with a token, which the server answers with a status."""
+    caller = Caller(Lending.OWN, f"Bearer {token}")
+    flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
+    egress.requestheaders(flow)
+    host = flow.request.host
+    assert isinstance(host, ServerHost)
+    flow.response = http.Response.make(status)
+    egress.responseheaders(flow)
+    return host
+
+
+def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_good_one(egress: Egress) -> None:
+    """kube-apiserver ends a connection that showed a bad token, and with it the watches of whoever shares it."""
+    new = {lane_of(egress, token, 200) for token in ("good", "other")}
+    good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))
+    bad = [lane_of(egress, f"bad {number}", 401) for number in range(1000)]
+    hub = flow_of()
+    egress.requestheaders(hub)
+    assert good == again
+    assert len({good, other, bad[0], hub.request.host}) == 4
+    assert len({*new, *bad}) == 1, "a thousand invented tokens open one connection"
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,14 @@ import pytest
 from addons.requests.headers import ANSWERED_HEADER, SERVER_HEADER
 from addons.telemetry import metrics
 from addons.upstream.health import Cloud, Condition, ServerHealth
-from addons.upstream.probes import PROBE_INTERVAL, PROBE_PATH, PROBE_TIMEOUT, RECOVERY_INTERVAL, Probes
+from addons.upstream.probes import (
+    PROBE_INTERVAL,
+    PROBE_PATH,
+    PROBE_TIMEOUT,
+    PROMPT_PAUSE,
+    RECOVERY_INTERVAL,
+    Probes,
+)
 from addons.upstream.servers import Server, parse_server
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, RawResponse, Unreachable
@@ -27,6 +34,9 @@ class World:
     def __init__(self) -> None:
         self.says: int | Exception = 200
         self.answered = True
+        self.delay = 0.0
+        self.failure = ""
+        """Why no connection can be opened, in mitmproxy's words."""
         self.asked: list[tuple[str, str, float]] = []
         self.headers: list[dict[str, str]] = []
         self.cut: list[Server] = []
@@ -53,9 +63,14 @@ class World:
     ) -> RawResponse:
         assert (headers, body) == ((), b"")
         self.asked.append((method, path, timeout))
-        if isinstance(self.says, Exception):
-            raise self.says
-        return RawResponse(self.says, {ANSWERED_HEADER: "a"} if self.answered else {}, b"ok")
+        says = self.says
+        if self.failure:
+            self.probes.connect_failed(self.health, self.failure)
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        if isinstance(says, Exception):
+            raise says
+        return RawResponse(says, {ANSWERED_HEADER: "a"} if self.answered else {}, b"ok")
 
 
 @pytest.fixture
@@ -164,3 +179,102 @@ async def test_recovery_is_told(server: World) -> None:
     await asyncio.sleep(3)
     assert (beats(), value_of(metrics.SERVER_UP.labels(str(A)))) == (2, 1)
     assert server.cut == [A]
+
+
+# -- between the intervals -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_a_server_that_breaks_a_connection_is_probed_at_once(server: World) -> None:
+    """A load balancer without servers accepts and closes: it was noticed only by the next probe, 3 s later."""
+    loop = asyncio.get_running_loop()
+    server.start()
+    await until(lambda: len(server.asked) == 1, 60)
+    await asyncio.sleep(1)
+    server.says, began = GONE, loop.time()
+    server.probes.suspect(server.health)
+    await until(lambda: not server.health.usable, 60)
+    assert loop.time() - began < 0.1
+
+
+@pytest.mark.looptime
+async def test_connections_that_break_in_masses_cost_four_probes_a_second(server: World) -> None:
+    server.start()
+    for _ in range(1000):
+        server.probes.suspect(server.health)
+        await asyncio.sleep(0.01)
+    assert len(server.asked) <= 10 / PROMPT_PAUSE + 2
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("says", "is_up"), [(OK, True), (GONE, False)])
+async def test_whether_a_server_is_up_can_be_confirmed(
+    server: World, says: int | Exception, is_up: bool
+) -> None:
+    server.start()
+    await until(lambda: len(server.asked) == 1, 60)
+    server.says = says
+    assert await server.probes.confirm() is is_up
+    assert len(server.asked) == 2
+
+
+@pytest.mark.looptime
+async def test_a_probe_that_began_before_confirms_nothing(server: World) -> None:
+    server.start()
+    server.delay = 1.0
+    await until(lambda: len(server.asked) == 1, 60)
+    confirming = asyncio.create_task(server.probes.confirm())
+    await asyncio.sleep(0.5)
+    server.says, server.delay = GONE, 0.0
+    assert await confirming is False
+    assert len(server.asked) == 2
+
+
+# -- what is no fault of the server --------------------------------------------------------------------------------
+
+NO_DESCRIPTOR = "[Errno 24] Too many open files"
+NO_PORT = "[Errno 99] Cannot assign requested address"
+NO_NAME = "[Errno -3] Temporary failure in name resolution"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("message", [NO_DESCRIPTOR, NO_PORT, NO_NAME])
+async def test_what_the_node_lacks_takes_no_server_down(
+    server: World, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1,024 used descriptors once cut all healthy watches, and filled the log with 14,000 lines a second."""
+    server.start()
+    server.health.connections = 1
+    failures = [metrics.CONNECT_FAILURES.labels(fault) for fault in ("node", "resolver")]
+    before = sum(map(value_of, failures))
+    server.answered, server.says, server.failure = False, 502, message
+    for _ in range(3000):
+        server.probes.connect_failed(server.health, message)
+        await asyncio.sleep(0.01)
+    assert server.health.usable
+    assert not server.cut
+    assert sum(map(value_of, failures)) - before >= 3000
+    assert len(caplog.records) == 1, "one line a minute"
+    assert len(server.asked) > 5
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("connections", "is_up"), [(0, False), (1, True)])
+async def test_a_name_that_is_not_resolved_takes_down_a_server_without_connections(
+    server: World, connections: int, is_up: bool
+) -> None:
+    """A hub that starts without a cloud knows only a name: its clients must get copies."""
+    server.health.connections = connections
+    server.answered, server.says, server.failure = False, 502, NO_NAME
+    server.start()
+    await asyncio.sleep(1)
+    assert server.health.usable is is_up
+
+
+@pytest.mark.looptime
+async def test_a_server_that_is_gone_while_the_node_lacks_something_goes_down(server: World) -> None:
+    server.health.connections = 1
+    server.start()
+    server.probes.connect_failed(server.health, NO_DESCRIPTOR)
+    server.says = GONE
+    await until(lambda: not server.health.usable, 60)

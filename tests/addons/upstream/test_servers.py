@@ -46,6 +46,12 @@ def test_hosts_of_different_lending_are_never_equal() -> None:
             assert (again in {one}) is same
 
 
+def test_callers_of_different_lanes_never_share_a_connection() -> None:
+    one, other = ServerHost(A, Lending.OWN, "one"), ServerHost(A, Lending.OWN, "other")
+    assert one == ServerHost(A, Lending.OWN, "one")
+    assert len({one, other, ServerHost(A, Lending.OWN), ServerHost(A, Lending.HUB)}) == 4
+
+
 def test_a_host_is_no_plain_text_of_the_same_name() -> None:
     host = ServerHost(A, Lending.OWN)
     assert (host == "a", "a" == host, host != "a", "a" != host) == (False, False, True, True)  # noqa: SIM300 - both sides count

@@ -1,0 +1,45 @@
+"""Which connections carry the requests of callers with tokens of their own.
+
+kube-apiserver ends a connection (GOAWAY) on which it was shown a bad token, and so disturbs all requests there. A token
+that the server has accepted gets a connection of its own. All others share one connection: were each to get its own, a
+caller could open a thousand with a thousand invented tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+
+MAX_TOKENS = 256
+"""Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
+SHARED = ""
+"""The lane of tokens that no server has accepted yet."""
+
+
+class TokenLanes:
+    """Remembers tokens by their digest."""
+
+    def __init__(self) -> None:
+        self._accepted: OrderedDict[str, None] = OrderedDict()
+
+    def lane(self, authorization: str) -> str:
+        """The lane of a request with an Authorization header: requests of one lane share connections."""
+        digest = _digest(authorization)
+        return digest if digest in self._accepted else SHARED
+
+    def answered(self, authorization: str, status: int) -> None:
+        """Note a server's answer: anything but 401 means that it accepts the token."""
+        if not authorization:
+            return
+        digest = _digest(authorization)
+        if status == 401:
+            self._accepted.pop(digest, None)
+            return
+        self._accepted[digest] = None
+        self._accepted.move_to_end(digest)
+        if len(self._accepted) > MAX_TOKENS:
+            self._accepted.popitem(last=False)
+
+
+def _digest(authorization: str) -> str:
+    return hashlib.sha256(authorization.encode(errors="surrogateescape")).hexdigest()[:16]
