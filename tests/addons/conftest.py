@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from addons.connections import PATCHES
+from addons.egress import Egress
 from addons.offline.cached_responses import CachedResponses
 from tests.addons.support import lease_parts, replay_parts
 from tests.addons.support.cutting import Cut
+from tests.addons.support.egress_parts import egress_on
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
 from tests.addons.support.offline_parts import Told, copies_in, journal_in
 from tests.addons.support.samples import cloud_service, service
@@ -75,3 +77,9 @@ def cloud_says() -> Told:
 async def replaying(tmp_path: Path, cloud_says: Told) -> AsyncIterator[replay_parts.World]:
     async with journal_in(tmp_path) as journal:
         yield replay_parts.World(journal, cloud_says)
+
+
+@pytest.fixture
+def egress(connections: Cut) -> Egress:
+    """Knows two servers; nothing probes them."""
+    return egress_on(connections)

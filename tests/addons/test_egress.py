@@ -3,70 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 from mitmproxy import connection, http, tls
-from mitmproxy.flow import Error
 from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
-from mitmproxy.test import tflow, tutils
+from mitmproxy.test import tflow
 
 from addons.egress import Egress
 from addons.offline.cached_response import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
-from addons.requests.request_context import RequestContext, begin, context_of
+from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
-from addons.telemetry import metrics
-from addons.upstream.health import Cloud, Condition, ServerHealth
+from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import ServerHost, parse_server
 from kube.http.client import Client
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.observed import beats_of, value_of
-from tests.addons.support.samples import HUB, NOBODY, POD, request_context
+from tests.addons.support.egress_parts import ORIGIN, RELAY, A, B, counted, flow_of
+from tests.addons.support.samples import HUB, NOBODY, POD
 from tests.cloud.pki import Authority
 
-A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 PLAIN = parse_server("http://a:6443")
-RELAY, VIEW = Route(RouteKind.RELAY, ""), Route(RouteKind.VIEW, "")
+VIEW = Route(RouteKind.VIEW, "")
 FILTERED = Route(RouteKind.RELAY, "", ("masterservice",))
-ORIGIN = ("127.0.0.1", 4000)
 TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"))
-
-
-@pytest.fixture
-def egress(connections: Cut) -> Egress:
-    """Knows two servers; nothing probes them."""
-    made = Egress(connections)
-    made.start(Cloud([], "priority"), NO_CREDENTIALS, ORIGIN, cast(Client, None))
-    made.cloud.servers += [ServerHealth(A), ServerHealth(B)]
-    return made
-
-
-def flow_of(
-    route: Route | None = RELAY,
-    caller: Caller = HUB,
-    server: str = "",
-    headers: Mapping[str, str] | None = None,
-) -> http.HTTPFlow:
-    fields = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    flow = tflow.tflow(req=tutils.treq(headers=http.Headers(fields), content=b""))
-    made: RequestContext = request_context("/api/v1/pods", caller=caller)
-    made.route, made.server = route, server
-    begin(flow, made)
-    return flow
 
 
 def code_of(flow: http.HTTPFlow) -> int:
     return flow.response.status_code if flow.response is not None else 0
-
-
-def counted(direction: str, server: object = A) -> float:
-    return value_of(metrics.UPSTREAM_BYTES.labels(direction, str(server)))
 
 
 # -- which server --------------------------------------------------------------------------------------------------
@@ -213,144 +180,6 @@ def test_no_handshake_is_begun_with_a_server_that_nobody_named(egress: Egress) -
     egress.tls_start_server(data)
     assert data.ssl_conn is not None, "the guard's, which trusts nobody"
     assert not data.conn.alpn_offers
-
-
-# -- connections ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("address", "refused"),
-    [
-        ((ServerHost(A, Lending.OWN), 6443), False),
-        (ORIGIN, False),
-        (("127.0.0.1", 1), True),
-        (("127.0.0.1", 4001), True),
-        (("a", 6443), True),
-        (None, True),
-    ],
-)
-def test_only_named_servers_and_the_origin_are_connected_to(
-    egress: Egress, address: tuple[str, int] | None, refused: bool
-) -> None:
-    data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
-    egress.server_connect(data)
-    assert bool(data.server.error) is refused
-
-
-def test_before_the_start_no_server_is_connected_to(connections: Cut) -> None:
-    data = ServerConnectionHookData(connection.Server(address=ORIGIN), tflow.tclient_conn())
-    Egress(connections).server_connect(data)
-    assert data.server.error
-
-
-def failed_connection(egress: Egress, why: str, server: Any = A) -> None:
-    conn = connection.Server(address=(ServerHost(server, Lending.HUB), 6443))
-    conn.error = why
-    egress.server_connect_error(ServerConnectionHookData(conn, tflow.tclient_conn()))
-
-
-def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_cut(
-    egress: Egress, connections: Cut
-) -> None:
-    connections.open = [
-        connection.Server(address=(ServerHost(server, lending), 6443))
-        for server in (A, B)
-        for lending in Lending
-    ] + [connection.Server(address=ORIGIN), connection.Server(address=None)]
-    beats = beats_of(egress.changed)
-    failed_connection(egress, "[Errno 111] Connect call failed")
-    assert egress.cloud.servers[0].condition is Condition.DOWN
-    assert connections.ended == connections.open[:3]
-    assert beats() == 1
-    assert value_of(metrics.SERVER_UP.labels(str(A))) == 0
-    failed_connection(egress, "again")
-    assert len(connections.ended) == 3, "told once"
-
-
-def test_a_connection_that_the_node_cannot_open_cuts_no_healthy_watch(
-    egress: Egress, connections: Cut
-) -> None:
-    connections.open = [connection.Server(address=(ServerHost(A, Lending.HUB), 6443))]
-    failed_connection(egress, "[Errno 24] Too many open files")
-    assert egress.cloud.servers[0].usable
-    assert not connections.ended
-
-
-def test_open_connections_are_counted_by_server(egress: Egress) -> None:
-    for server, host in (("a", ServerHost(A, Lending.HUB)), ("origin", "127.0.0.1")):
-        data = ServerConnectionHookData(connection.Server(address=(host, 6443)), tflow.tclient_conn())
-        egress.server_connected(data)
-        egress.server_connected(data)
-        egress.server_disconnected(data)
-        assert [each.connections for each in egress.cloud.servers] == [1, 0], server
-
-
-@pytest.mark.parametrize(
-    ("message", "is_probed"), [("server closed connection", True), ("Client disconnected.", False)]
-)
-@pytest.mark.parametrize("is_rescued", [False, True])
-def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
-    egress: Egress, monkeypatch: pytest.MonkeyPatch, message: str, is_probed: bool, is_rescued: bool
-) -> None:
-    probed: list[ServerHealth] = []
-    monkeypatch.setattr(egress._probes, "suspect", probed.append)
-    flow = flow_of()
-    context = context_of(flow)
-    assert context is not None
-    rescued: list[http.HTTPFlow] = []
-    context.rescue = rescued.append if is_rescued else None
-    egress.requestheaders(flow)
-    if context.rescue is not None:
-        context.rescue(flow)
-        assert (rescued, probed) == ([flow], egress.cloud.servers[:1])
-        return
-    flow.error = Error(message)
-    egress.error(flow)
-    assert probed == (egress.cloud.servers[:1] if is_probed else [])
-
-
-def test_an_origin_that_cannot_be_reached_says_nothing_of_the_cloud(egress: Egress) -> None:
-    conn = connection.Server(address=ORIGIN)
-    conn.error = "refused"
-    egress.server_connect_error(ServerConnectionHookData(conn, tflow.tclient_conn()))
-    assert {each.condition for each in egress.cloud.servers} == {Condition.UNKNOWN}
-
-
-@pytest.mark.parametrize("why", ["client disconnected", "connection cancelled", "cut by the hub"])
-def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_server(
-    egress: Egress, connections: Cut, why: str
-) -> None:
-    """mitmproxy cancels the connection attempt and calls it an error, with these words (proxy/server.py)."""
-    failed_connection(egress, why)
-    assert egress.cloud.servers[0].condition is Condition.UNKNOWN
-    assert not connections.ended
-
-
-# -- which connection --------------------------------------------------------------------------------------------
-
-
-def lane_of(egress: Egress, token: str, status: int) -> ServerHost:
-    """The connection of a request with a token, which the server answers with a status."""
-    caller = Caller(Lending.OWN, f"Bearer {token}")
-    flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
-    egress.requestheaders(flow)
-    host = flow.request.host
-    assert isinstance(host, ServerHost)
-    flow.response = http.Response.make(status)
-    egress.responseheaders(flow)
-    return host
-
-
-def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_good_one(egress: Egress) -> None:
-    """kube-apiserver ends a connection that showed a bad token, and with it the watches of whoever shares it."""
-    new = {lane_of(egress, token, 200) for token in ("good", "other")}
-    good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))
-    bad = [lane_of(egress, f"bad {number}", 401) for number in range(1000)]
-    hub = flow_of()
-    egress.requestheaders(hub)
-    assert good == again
-    assert len({good, other, bad[0], hub.request.host}) == 4
-    assert len({*new, *bad}) == 1, "a thousand invented tokens open one connection"
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------
