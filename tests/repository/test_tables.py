@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import controllers.runtime.metrics
+from addons import command
 from addons.filters.chain import FILTERS
 from addons.options import OPTIONS
 from addons.telemetry import metrics
@@ -79,12 +80,9 @@ def test_metrics_are_found() -> None:
 
 # -- options -------------------------------------------------------------------------------------------------------
 
-PROGRAMS_OWN = {"--ui"}
-"""Flags of the command alone: what they choose is made before there is a mitmproxy to have options."""
 
-
-def manager_options() -> dict[str, Any]:
-    """Each option of the manager with its default."""
+def flags_of(make: Callable[[], object]) -> dict[str, Any]:
+    """The flags that a program adds to its parser, each with its default."""
     actions: list[argparse.Action] = []
     add = argparse.ArgumentParser.add_argument
 
@@ -95,12 +93,22 @@ def manager_options() -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "add_argument", note)
-        parse_settings([], list(CONTROLLERS))
+        make()
     return {action.option_strings[-1]: action.default for action in actions if action.dest != "help"}
 
 
+def hub_options() -> dict[str, Any]:
+    """Each flag of the hub. Those that are options of mitmproxy, too, have their defaults in the options' table."""
+    defaults = {f"--{name.replace('_', '-')}": default for name, _, default, _ in OPTIONS}
+    return flags_of(command._parser) | defaults
+
+
+def manager_options() -> dict[str, Any]:
+    return flags_of(lambda: parse_settings([], list(CONTROLLERS)))
+
+
 OPTION_TABLES: dict[str, Callable[[], dict[str, Any]]] = {
-    "option": lambda: {f"--{name.replace('_', '-')}": default for name, _, default, _ in OPTIONS},
+    "option": hub_options,
     "manager option": manager_options,
 }
 
@@ -116,7 +124,7 @@ def told_options(heading: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("heading", OPTION_TABLES)
 def test_each_option_has_its_row(heading: str) -> None:
-    told, known = set(told_options(heading)) - PROGRAMS_OWN, set(OPTION_TABLES[heading]())
+    told, known = set(told_options(heading)), set(OPTION_TABLES[heading]())
     assert known - told == set(), f"the table {heading!r} in docs/ lacks a row"
     assert told - known == set()
 
@@ -129,6 +137,16 @@ def test_options_have_the_defaults_that_are_told(heading: str) -> None:
     values = {flag: default for flag, default in told.items() if re.fullmatch(r"[\w./-]+", default)}
     assert len(values) > 4
     assert {flag: known.get(flag, "none") for flag in values} == values
+
+
+# -- the log -------------------------------------------------------------------------------------------------------
+
+
+def test_the_lines_of_the_log_are_the_programs() -> None:
+    known = strings()
+    told = [line.strip("`").removeprefix("edgehub 0.1.0 ") for line, _ in rows("line begins with")]
+    assert len(told) > 3
+    assert [line for line in told if line not in known] == []
 
 
 # -- filters, controllers, annotations -----------------------------------------------------------------------------

@@ -68,12 +68,16 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 
 
-def prose(module: ast.Module) -> Iterator[tuple[int, str]]:
+@cache
+def prose(module: ast.Module) -> tuple[tuple[int, str], ...]:
     """(line, text) of every string that stands alone: docstrings, those of constants included."""
-    for node in ast.walk(module):
-        match node:
-            case ast.Expr(value=ast.Constant(value=str(text))):
-                yield node.lineno, text
+    return tuple(
+        (node.lineno, node.value.value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def names(module: ast.Module) -> Iterator[str]:
