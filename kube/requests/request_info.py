@@ -229,7 +229,7 @@ def _locate(method: str, path: str) -> _Location | None:
         namespace = steps[1]
         if len(steps) > 2 and steps[2] not in _NAMESPACE_SUBRESOURCES:
             steps = steps[2:]
-    if verb == "watch" and steps[0] == "namespaces":
+    if verb == "watch" and steps[:2] == ["namespaces", namespace]:
         namespace = ""  # the watched Namespace has this name, and is in no namespace itself
     name = steps[1] if len(steps) > 1 else ""
     if "%" in name:
@@ -255,7 +255,7 @@ def _resource_request(method: str, path: str, location: _Location, query: str) -
         options = _PLAIN_WATCH
     if verb == "watch" and name:
         options = _named(options, name)
-    elif verb in ("list", "watch"):
+    elif verb in ("list", "watch") and location.verb != "watch":  # the server does not read it after /watch/
         name = _selected_name(options.field_selector)
     return RequestInfo(method, path, verb, type_, subresource, namespace, name, options, timeout)
 

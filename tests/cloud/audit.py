@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from kube.json_type import Json
+
 type Stage = Literal["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"]
 
 POLICY = """\
@@ -15,6 +17,18 @@ rules:
 - level: Metadata
 """
 """Every request, without bodies; `Metadata` keeps URI, user and User-Agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """What a request is about, as the server understood it; "" for what it does not name."""
+
+    group: str
+    version: str
+    resource: str
+    subresource: str
+    namespace: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,8 @@ class AuditEvent:
     user_agent: str
     code: int
     """Status of the answer; 0 in the stage RequestReceived, which comes before any answer."""
+    about: ObjectRef | None = None
+    """None for a request that is not about objects, such as one for /healthz."""
 
 
 def parse_audit(log: bytes) -> list[AuditEvent]:
@@ -55,4 +71,10 @@ def _parse_event(line: bytes) -> AuditEvent:
         user=event["user"].get("username", ""),
         user_agent=event.get("userAgent", ""),
         code=event.get("responseStatus", {}).get("code", 0),
+        about=_about(event["objectRef"]) if "objectRef" in event else None,
     )
+
+
+def _about(ref: Json) -> ObjectRef:
+    fields = ("apiGroup", "apiVersion", "resource", "subresource", "namespace", "name")
+    return ObjectRef(*(ref.get(field, "") for field in fields))
