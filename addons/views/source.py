@@ -19,14 +19,14 @@ from addons.telemetry import metrics
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, unavailable
-from kube.http.client import Client, Unreachable
+from kube.http.client import Client, TooLarge, Unreachable
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.reflector import ListWatch, Malformed, Reflector
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import Form, View
 
-REASONS = {Unreachable: "broken off", Malformed: "malformed", StatusError: "error"}
+REASONS = {Unreachable: "broken off", TooLarge: "too large", Malformed: "malformed", StatusError: "error"}
 """Of what stands between a source and the cloud, as a metric's label."""
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]

@@ -1,12 +1,11 @@
-"""Requests to a Kubernetes API, as far as a reflector needs them: whole answers, and streams of a watch.
+"""Requests to a Kubernetes API: whole responses, and the streams of watches.
 
-The hub's client speaks to the hub's own listener, so that all egress is mitmproxy's; the manager's to the cloud.
+The hub's client speaks to the hub's own listener, so that everything leaves the node through mitmproxy. The manager's
+client speaks to the cloud.
 """
 
 from __future__ import annotations
 
-import asyncio
-import gzip
 import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,30 +13,37 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from kube.errors import StatusError, parse_status
-from kube.http.session import Response, Session
+from kube.http.gzip_bodies import unpack, unpack_stream
+from kube.http.session import BodyTooLarge, Response, Session
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import read_status
 from kube.wire.encoding import Encoding
 
 RESPONSE_TIMEOUT = 60.0
-"""Seconds to a whole answer: kube-apiserver gives up on a request that is no watch after as many."""
+"""Seconds to a whole response, after which kube-apiserver gives up on a request that is no watch."""
 RELAY_TIMEOUT = 75.0
-"""Seconds that somebody else's request may take: more than the server's own limit of 60, so that it is the first."""
-THREAD_THRESHOLD = 256 * 1024
-"""Bytes from which a body is unpacked in a thread: about a millisecond of the event loop's time."""
+"""Seconds for a relayed request: more than the server's own limit of 60, so that the server gives up first."""
+MAX_BODY = 256 * 1024 * 1024
+"""Bytes of a response on the wire. A list comes in pages; the largest is one whose pages have expired."""
+MAX_RELAYED_BODY = 64 * 1024 * 1024
+"""Bytes of a response that the client relays."""
 
 NETWORK_ERRORS = (OSError, EOFError, zlib.error)
-"""How no answer, or half of one, shows."""
+"""The errors of a response that is missing or broken off."""
 
 
 class Unreachable(Exception):
-    """No answer, or one that broke off: the network's fault or the server's, never the question's."""
+    """No response, or one that broke off. The network or the server is to blame, not the request."""
+
+
+class TooLarge(Unreachable):
+    """A response over the limit. The client has dropped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A whole answer with status 2xx, unpacked."""
+    """A whole response with status 2xx, unpacked."""
 
     content_type: str
     body: bytes
@@ -45,11 +51,11 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """A whole answer of any status, as it was on the wire."""
+    """A whole response of any status, as it was on the wire."""
 
     status: int
     headers: Mapping[str, str]
-    """Found under names in any case; iterating gives repeated ones too."""
+    """Keys match in any case; iterating also gives repeated headers."""
     body: bytes
 
 
@@ -62,7 +68,7 @@ class WatchStream:
 
 
 class Client:
-    """Requests to one base URL with one set of headers. Close the session it was given, not the client."""
+    """Requests to one base URL with one set of headers. The caller closes the session, not the client."""
 
     def __init__(self, session: Session, base_url: str, headers: Mapping[str, str]) -> None:
         self._session = session
@@ -84,7 +90,7 @@ class Client:
         content_type: str = "application/json",
         timeout: float = RESPONSE_TIMEOUT,
     ) -> ApiResponse:
-        """One request and its whole answer. StatusError for an answer that is no 2xx, Unreachable for none."""
+        """One request and its whole response. StatusError for a response that is no 2xx, Unreachable for none."""
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -93,13 +99,12 @@ class Client:
             async with self._session.open(
                 method, url, headers=headers.items(), body=body, timeout=timeout
             ) as response:
-                raw = await response.read()
-                text = await _unpack(raw, response.headers.get("Content-Encoding", ""))
+                text = await _body(response)
                 if not 200 <= response.status < 300:
                     raise _refusal(response, text)
                 return ApiResponse(_media_type(response), text)
         except NETWORK_ERRORS as error:
-            raise Unreachable(f"{method} {path}: {_words(error)}") from error
+            raise _unreachable(f"{method} {path}", error) from error
 
     async def relay(
         self,
@@ -110,7 +115,7 @@ class Client:
         body: bytes,
         timeout: float = RELAY_TIMEOUT,
     ) -> RawResponse:
-        """Somebody else's request passed on as it is, and its answer, whatever it says. Unreachable for none."""
+        """Another client's request relayed as it is, and its response of any status. Unreachable for none."""
         own = {name.lower() for name in self._headers}
         sent = [(name, value) for name, value in headers if name.lower() not in own]
         sent += self._headers.items()
@@ -119,9 +124,9 @@ class Client:
             async with self._session.open(
                 method, url, headers=sent, body=body or None, timeout=timeout
             ) as response:
-                return RawResponse(response.status, response.headers, await response.read())
+                return RawResponse(response.status, response.headers, await response.read(MAX_RELAYED_BODY))
         except NETWORK_ERRORS as error:
-            raise Unreachable(f"{method}: {_words(error)}") from error
+            raise _unreachable(method, error) from error
 
     @asynccontextmanager
     async def watch(
@@ -135,14 +140,11 @@ class Client:
             try:
                 response = await stack.enter_async_context(asked)
             except NETWORK_ERRORS as error:
-                raise Unreachable(f"watch {path}: {_words(error)}") from error
-            packed = response.headers.get("Content-Encoding", "")
+                raise _unreachable(f"watch {path}", error) from error
             if response.status != 200:
-                raise _refusal(response, await _read_refusal(path, response, packed))
-            chunks = response.chunks()
-            yield WatchStream(
-                _media_type(response), _read(path, _gunzip(chunks) if packed == "gzip" else chunks)
-            )
+                raise _refusal(response, await _read_refusal(path, response))
+            chunks = unpack_stream(response.chunks()) if _is_packed(response) else response.chunks()
+            yield WatchStream(_media_type(response), _read(path, chunks))
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:
@@ -154,7 +156,7 @@ def _media_type(response: Response) -> str:
 
 
 def _refusal(response: Response, body: bytes) -> StatusError:
-    """The server's own Status, in whichever encoding the answer was asked for."""
+    """The server's own Status, in either encoding."""
     if _media_type(response) == Encoding.PROTOBUF:
         try:
             api_version, kind, raw = codec_for(Encoding.PROTOBUF).decode_single(body)
@@ -165,45 +167,32 @@ def _refusal(response: Response, body: bytes) -> StatusError:
     return parse_status(body, response.status)
 
 
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _is_packed(response: Response) -> bool:
+    return response.headers.get("Content-Encoding", "") == "gzip"
+
+
+async def _body(response: Response) -> bytes:
+    body = await response.read(MAX_BODY)
+    return await unpack(body) if _is_packed(response) else body
+
+
+def _unreachable(what: str, error: BaseException) -> Unreachable:
+    kind = TooLarge if isinstance(error, BodyTooLarge) else Unreachable
+    name = type(error).__name__
+    return kind(f"{what}: {name}: {error}" if str(error) else f"{what}: {name}")
 
 
 async def _read(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The stream's own errors are the network's; those of who reads it are not."""
+    """The chunks of a stream. Only errors of the stream become Unreachable, not those of the stream's reader."""
     try:
         async for chunk in chunks:
             yield chunk
     except NETWORK_ERRORS as error:
-        raise Unreachable(f"watch {path}: {_words(error)}") from error
+        raise _unreachable(f"watch {path}", error) from error
 
 
-async def _read_refusal(path: str, response: Response, packed: str) -> bytes:
+async def _read_refusal(path: str, response: Response) -> bytes:
     try:
-        return await _unpack(await response.read(), packed)
+        return await _body(response)
     except NETWORK_ERRORS as error:
-        raise Unreachable(f"watch {path}: {_words(error)}") from error
-
-
-async def _unpack(body: bytes, encoding: str) -> bytes:
-    if encoding != "gzip":
-        return body
-    if not body:
-        raise EOFError("the packed body is empty")
-    if len(body) < THREAD_THRESHOLD // 8:
-        return gzip.decompress(body)
-    return await asyncio.to_thread(gzip.decompress, body)
-
-
-async def _gunzip(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Unpack a watch: since Kubernetes 1.37 one gzip member follows another, one for each flush of the server."""
-    unpacker = zlib.decompressobj(31)
-    async for chunk in chunks:
-        rest = chunk
-        while rest:
-            text = unpacker.decompress(rest)
-            if text:
-                yield text
-            rest = unpacker.unused_data
-            if unpacker.eof:
-                unpacker = zlib.decompressobj(31)
+        raise _unreachable(f"watch {path}", error) from error

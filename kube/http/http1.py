@@ -1,4 +1,4 @@
-"""HTTP/1.1 by way of aiohttp: how the manager speaks to the cloud."""
+"""HTTP/1.1 by aiohttp, which the manager uses towards the cloud."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from kube.http.session import CONNECT_TIMEOUT
+from kube.http.session import CONNECT_TIMEOUT, read_body
 
 ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
 class Http1Session:
-    """A `kube.http.session.Session` by way of one of aiohttp's, which should not unpack bodies. It closes that one."""
+    """A `kube.http.session.Session` over one of aiohttp's, which must not unpack bodies. Closing it closes that one."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -66,11 +66,8 @@ class Http1Response:
     def headers(self) -> Mapping[str, str]:
         return self._response.headers
 
-    async def read(self) -> bytes:
-        try:
-            return await self._response.read()
-        except aiohttp.ClientError as error:
-            raise _lost(error) from error
+    async def read(self, limit: int) -> bytes:
+        return await read_body(self.chunks(), limit)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         chunks = self._response.content.iter_any()

@@ -1,4 +1,4 @@
-"""What `kube.http.client` needs of HTTP, whichever version: a request, and its answer as it comes."""
+"""The interface of an HTTP session, for either version: a request, and its response as it comes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ CONNECT_TIMEOUT = 10.0
 """Seconds to a connection, as client-go's dialer is used by kubelet."""
 
 
+class BodyTooLarge(OSError):
+    """A response has a longer body than its reader takes."""
+
+
 class Response(Protocol):
-    """An answer whose body is not read yet. Whatever breaks it off while it is read is an OSError."""
+    """A response whose body is not read yet. Reading raises OSError when the body breaks off."""
 
     @property
     def status(self) -> int: ...
@@ -21,13 +25,25 @@ class Response(Protocol):
         """Found under names in any case; iterating gives repeated ones too."""
         ...
 
-    async def read(self) -> bytes:
-        """The whole body, as it was on the wire."""
+    async def read(self, limit: int) -> bytes:
+        """The whole body, as it was on the wire. BodyTooLarge as soon as it has more than `limit` bytes."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body in pieces, as they come."""
         ...
+
+
+async def read_body(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+    """All chunks together. BodyTooLarge as soon as they have more than `limit` bytes."""
+    pieces: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise BodyTooLarge(f"a response is over the limit of {limit} bytes")
+        pieces.append(chunk)
+    return b"".join(pieces)
 
 
 class Session(Protocol):
@@ -42,9 +58,10 @@ class Session(Protocol):
         body: bytes | None,
         timeout: float,
     ) -> AbstractAsyncContextManager[Response]:
-        """Send a request with these headers and no others but what HTTP needs.
+        """Send a request with these headers, and with those that HTTP itself needs.
 
-        Redirects are not followed: they would take the headers, secrets among them, to another host. `timeout` is in
-        seconds, from now to the answer's end. OSError (TimeoutError is one) where there is no answer in time.
+        The session does not follow redirects, which would take the headers, secrets among them, to another host.
+        `timeout` is in seconds, from now to the end of the response. OSError (TimeoutError is one) where no response
+        comes in time. StatusError 400 for a header that cannot be sent as it is.
         """
         ...

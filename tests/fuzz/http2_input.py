@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from kube.http.http2 import Connection, Http2Response
+from kube.http.http2_connection import Connection, Http2Response
 
 FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
 LARGE = b"body" * 50_000

@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web
 
 from kube.errors import StatusError, forbidden
-from kube.http.client import THREAD_THRESHOLD, Client, Unreachable
+from kube.http.client import Client, Unreachable
+from kube.http.gzip_bodies import IN_LOOP
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.sessions import new_session
@@ -135,7 +136,7 @@ async def test_parameters_of_a_media_type_are_left_out(serve: Serve) -> None:
     assert (await client.request("GET", "/")).content_type == "application/json"
 
 
-@pytest.mark.parametrize("size", [10, THREAD_THRESHOLD // 8 + 1, THREAD_THRESHOLD * 4])
+@pytest.mark.parametrize("size", [10, IN_LOOP + 1, IN_LOOP * 4])
 async def test_a_packed_body_is_unpacked(serve: Serve, size: int) -> None:
     text = bytes(index % 251 for index in range(size))
     client = await serve(answering(gzip.compress(text), Content_Encoding="gzip"))

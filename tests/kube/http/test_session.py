@@ -16,6 +16,8 @@ from tests.kube.support.http2_peer import Asked, Peer
 
 LATER = 10.0
 """Seconds, more than any of these tests takes."""
+LIMIT = 2**20
+"""Bytes, more than any of these bodies has."""
 
 
 @asynccontextmanager
@@ -74,7 +76,7 @@ async def test_an_answer(served: Served) -> None:
         assert response.status == 201
         assert response.headers["X-TWICE"] == "1"
         assert [value for name, value in response.headers.items() if name.lower() == "x-twice"] == ["1", "2"]
-        assert await response.read() == b"echo"
+        assert await response.read(LIMIT) == b"echo"
 
 
 async def test_an_answer_in_pieces(served: Served) -> None:
@@ -88,7 +90,7 @@ async def test_requests_at_once(served: Served) -> None:
 
     async def ask(body: bytes) -> bytes:
         async with session.open("POST", f"{url}/", headers=(), body=body, timeout=LATER) as response:
-            return await response.read()
+            return await response.read(LIMIT)
 
     bodies = [b"%d" % number for number in range(20)]
     assert await asyncio.gather(*(ask(body) for body in bodies)) == bodies
@@ -101,7 +103,7 @@ async def test_half_an_answer_is_an_oserror(served: Served, in_pieces: bool) -> 
     async def ask() -> None:
         async with session.open("POST", f"{url}/half", headers=(), body=b"half", timeout=LATER) as response:
             if not in_pieces:
-                await response.read()
+                await response.read(LIMIT)
             async for _ in response.chunks():
                 pass
 

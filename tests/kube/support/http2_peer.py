@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
+from hyperframe.frame import GoAwayFrame
 
 from kube.concurrency.pulse import Pulse
 
@@ -42,8 +44,21 @@ class Asked:
         self._flush()
 
     def end_connection(self) -> None:
-        self._conn.close_connection()
+        self._conn.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
         self._flush()
+
+    def go_away(self, after: int) -> None:
+        """Take no more requests, and answer those up to this stream."""
+        self.say(GoAwayFrame(last_stream_id=after).serialize())
+
+    def refuse(self) -> None:
+        """Say that the stream was not processed."""
+        self._conn.reset_stream(self._stream, ErrorCodes.REFUSED_STREAM)
+        self._flush()
+
+    @property
+    def stream(self) -> int:
+        return self._stream
 
     def say(self, raw: bytes) -> None:
         self._writer.write(raw)

@@ -1,0 +1,74 @@
+"""Unpacks gzip bodies up to a limit: a response of 1 MB may unpack to 1 GB."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+
+from kube.http.session import BodyTooLarge
+
+MAX_UNPACKED = 256 * 1024 * 1024
+"""Bytes of a whole body, unpacked: a list of 50,000 objects of 5 KB, which comes unpaged only where pages expired."""
+IN_LOOP = 256 * 1024
+"""Bytes up to which the event loop unpacks a body itself, in about a millisecond. A thread does the rest."""
+PIECE = 1024 * 1024
+"""Bytes of a stream that are unpacked before other tasks run again: some milliseconds."""
+STEP = 16 * 1024
+"""Packed bytes handed to zlib at once. At each member's end zlib copies the rest of them."""
+
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+async def unpack(packed: bytes) -> bytes:
+    """The unpacked body: one gzip member or several. BodyTooLarge beyond MAX_UNPACKED, EOFError where it is cut off."""
+    if len(packed) <= IN_LOOP:
+        try:
+            return unpack_up_to(packed, IN_LOOP)
+        except BodyTooLarge:
+            pass  # longer than the loop can wait for
+    return await asyncio.to_thread(unpack_up_to, packed, MAX_UNPACKED)
+
+
+def unpack_up_to(packed: bytes, limit: int) -> bytes:
+    """The unpacked body. BodyTooLarge beyond `limit` bytes, EOFError where it is cut off, zlib.error for other data."""
+    pieces: list[bytes] = []
+    size = 0
+    member = zlib.decompressobj(_GZIP)
+    begun = False
+    for start in range(0, len(packed), STEP):
+        rest = packed[start : start + STEP]
+        while rest:
+            if not begun and not (rest := rest.lstrip(b"\0")):
+                break  # gzip allows zeros behind a member
+            piece = member.decompress(rest, limit - size + 1)
+            size += len(piece)
+            if size > limit:
+                raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
+            pieces.append(piece)
+            rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
+            if member.eof:
+                member = zlib.decompressobj(_GZIP)
+    if begun or not pieces:
+        raise EOFError("the packed body ends early")
+    return b"".join(pieces)
+
+
+async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """An unpacked watch, in pieces of PIECE bytes at most. Since Kubernetes 1.37 each flush is a gzip member."""
+    member, at_once = zlib.decompressobj(_GZIP), 0
+    async for chunk in chunks:
+        for start in range(0, len(chunk), STEP):
+            rest, is_full = chunk[start : start + STEP], False
+            while rest or is_full:
+                piece = member.decompress(rest, PIECE)
+                if piece:
+                    yield piece
+                is_full = len(piece) == PIECE  # zlib may hold back more
+                at_once += len(piece)
+                if at_once >= PIECE:
+                    at_once = 0
+                    await asyncio.sleep(0)
+                rest = member.unused_data or member.unconsumed_tail
+                if member.eof:
+                    member, is_full = zlib.decompressobj(_GZIP), False

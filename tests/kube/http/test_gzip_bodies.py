@@ -1,0 +1,126 @@
+"""Bodies and streams are unpacked whole up to a limit, however they are packed and cut."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import time
+import zlib
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.http import gzip_bodies
+from kube.http.gzip_bodies import IN_LOOP, PIECE, unpack, unpack_stream, unpack_up_to
+from kube.http.session import BodyTooLarge
+
+MANY = 10**9
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=5), st.integers(0, 3))
+def test_members_and_zeros_behind_them_are_one_body(parts: list[bytes], zeros: int) -> None:
+    packed = b"".join(gzip.compress(part) + bytes(zeros) for part in parts)
+    assert unpack_up_to(packed, MANY) == b"".join(parts) == gzip.decompress(packed)
+
+
+@given(st.binary(max_size=300), st.integers(0, 300))
+def test_the_limit_is_exact(body: bytes, limit: int) -> None:
+    packed = gzip.compress(body)
+    if len(body) <= limit:
+        assert unpack_up_to(packed, limit) == body
+    else:
+        with pytest.raises(BodyTooLarge):
+            unpack_up_to(packed, limit)
+
+
+@pytest.mark.parametrize(
+    ("packed", "error"),
+    [
+        (b"", EOFError),
+        (gzip.compress(b"body")[:-1], EOFError),
+        (gzip.compress(b"one") + gzip.compress(b"two")[:5], EOFError),
+        (b"no gzip", zlib.error),
+        (gzip.compress(b"one") + b"rest", zlib.error),
+    ],
+)
+async def test_what_is_no_whole_body(packed: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await unpack(packed)
+
+
+@pytest.mark.parametrize("size", [0, 10, IN_LOOP, IN_LOOP + 1, 3 * IN_LOOP])
+async def test_a_body_is_whole_whatever_unpacks_it(size: int) -> None:
+    body = os.urandom(size // 2) + bytes(size - size // 2)
+    assert await unpack(gzip.compress(body)) == body
+
+
+async def test_a_bomb_is_dropped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 MB of gzip unpacked to 4 GB once."""
+    monkeypatch.setattr(gzip_bodies, "MAX_UNPACKED", 4 * PIECE)
+    bomb = gzip.compress(bytes(64 * PIECE), 9)
+    assert len(bomb) < PIECE
+    with pytest.raises(BodyTooLarge):
+        await unpack(bomb)
+
+
+async def test_the_loop_goes_on_while_a_long_body_is_unpacked() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await unpack(gzip.compress(bytes(32 * PIECE), 9))
+    in_thread, turns = turns, 0
+    async for _ in unpack_stream(chunks_of(gzip.compress(bytes(32 * PIECE), 9))):
+        pass
+    counting.cancel()
+    assert in_thread > 1
+    assert turns >= 16
+
+
+def test_many_small_members_cost_their_bytes() -> None:
+    """zlib copies what follows each member: 1 MB of empty ones would copy 26 GB."""
+    packed = gzip.compress(b"") * 50_000
+    began = time.process_time()
+    assert unpack_up_to(packed, MANY) == b""
+    assert time.process_time() - began < 5
+
+
+async def chunks_of(packed: bytes, size: int = 1000) -> AsyncIterator[bytes]:
+    for start in range(0, len(packed), size):
+        yield packed[start : start + size]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+async def test_a_stream_gives_all_there_is_at_once(size: int) -> None:
+    """An event that zlib holds back would come with the next one only."""
+    parts = [b"one", bytes(2 * PIECE + 5), b"", os.urandom(300)]
+    packed = b"".join(gzip.compress(part) for part in parts)
+    got = [piece async for piece in unpack_stream(chunks_of(packed, size))]
+    assert b"".join(got) == b"".join(parts)
+    assert max(map(len, got)) <= PIECE
+
+
+async def test_a_flush_is_a_piece_before_the_next_chunk() -> None:
+    packer = zlib.compressobj(wbits=31)
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def come() -> AsyncIterator[bytes]:
+        while True:
+            yield await chunks.get()
+
+    stream = unpack_stream(come())
+    for event in (b"x" * 1000, b"y" * PIECE, b"z" * (PIECE + 300)):
+        chunks.put_nowait(packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH))
+        got = b""
+        while len(got) < len(event):
+            got += await asyncio.wait_for(anext(stream), 10)
+        assert got == event
+    await stream.aclose()

@@ -1,0 +1,114 @@
+"""Connections that a peer closes in order: no request is lost that the peer did not process, and none is sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kube.http.http2 import SENDS, Http2Session
+from kube.http.http2_connection import NotProcessed
+from tests.kube.support.http2_peer import Asked, Peer
+
+LATER = 10.0
+"""Seconds, more than any of these tests takes."""
+LIMIT = 2**20
+"""Bytes, more than any of these bodies has."""
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[Http2Session]:
+    made = Http2Session()
+    yield made
+    made.close()
+    await asyncio.sleep(0)  # aborted transports end with the next turn of the loop
+
+
+async def ask(
+    session: Http2Session, peer: Peer, path: str, method: str = "GET", body: bytes | None = None
+) -> bytes:
+    opened = session.open(method, peer.url + path, headers=(), body=body, timeout=LATER)
+    async with opened as response:
+        return await response.read(LIMIT)
+
+
+def answer(asked: Asked) -> None:
+    asked.head()
+    asked.data(asked.fields[":path"].encode() + asked.body, end=True)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
+async def test_a_request_beyond_the_last_stream_goes_out_again(session: Http2Session, method: str) -> None:
+    """kube-apiserver closes connections that brought it a bad token, with GOAWAY."""
+
+    def act(asked: Asked) -> None:
+        if peer.connections == 1:
+            asked.go_away(0)
+        else:
+            answer(asked)
+
+    peer = Peer(act, 100)
+    async with peer.serve():
+        assert await ask(session, peer, "/x", method, b" with body") == b"/x with body"
+        assert (peer.connections, len(peer.asked)) == (2, 2)
+        session.close()
+
+
+async def test_what_the_peer_still_answers_is_waited_for_and_sent_once(session: Http2Session) -> None:
+    def act(asked: Asked) -> None:
+        if peer.connections == 1 and len(peer.asked) == 2:
+            first, _ = peer.asked
+            first.go_away(first.stream)
+            answer(first)
+        elif peer.connections == 2:
+            answer(asked)
+
+    peer = Peer(act, 100)
+    async with peer.serve():
+        first = asyncio.create_task(ask(session, peer, "/first", "POST", b"!"))
+        await peer.was_asked(1)
+        assert await ask(session, peer, "/second") == b"/second"
+        assert await first == b"/first!"
+        assert [each.fields[":path"] for each in peer.asked] == ["/first", "/second", "/second"]
+        session.close()
+
+
+async def test_a_watch_goes_on_after_the_peer_said_that_it_closes(session: Http2Session) -> None:
+    def hold(asked: Asked) -> None:
+        asked.head()
+        asked.go_away(asked.stream)
+
+    peer = Peer(hold, 100)
+    async with peer.serve():
+        async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
+            chunks = watch.chunks()
+            peer.asked[0].data(b"late", end=True)
+            assert [chunk async for chunk in chunks] == [b"late"]
+        await peer.were_closed(1)
+
+
+async def test_a_refused_stream_goes_out_again(session: Http2Session) -> None:
+    peer = Peer(lambda asked: asked.refuse() if len(peer.asked) == 1 else answer(asked), 100)
+    async with peer.serve():
+        assert await ask(session, peer, "/x", "POST", b"!") == b"/x!"
+        session.close()
+
+
+async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(session: Http2Session) -> None:
+    peer = Peer(lambda asked: asked.go_away(0), 100)
+    async with peer.serve():
+        with pytest.raises(NotProcessed):
+            await ask(session, peer, "/x")
+        assert len(peer.asked) == SENDS
+        session.close()
+
+
+async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(session: Http2Session) -> None:
+    peer = Peer(lambda asked: asked.end_connection(), 100)
+    async with peer.serve():
+        with pytest.raises(ConnectionResetError) as raised:
+            await ask(session, peer, "/x", "POST", b"!")
+        assert not isinstance(raised.value, NotProcessed)
+        assert len(peer.asked) == 1
+        session.close()
