@@ -99,9 +99,9 @@ class Reflector:
         backoff: Backoff | None = None,
         compare_version: Callable[[int], None] | None = None,
     ) -> None:
-        """`returned` is told after an outage which version the cloud is at, before the watch goes on: a restored cloud
-        would accept a watch from a version that it has not reached, and stay silent. One reflector of a process is
-        enough to notice that, since versions are the whole cluster's."""
+        """`compare_version` gets the version that the cloud has reached after an outage, before the watch resumes: a
+        cloud that was restored from a backup would accept a watch from a version that it has not reached, and stay
+        silent."""
         self.client = client
         self._list_watch = list_watch
         self._store = store
@@ -112,7 +112,6 @@ class Reflector:
         self._must_compare_version = False
         self._compare_version = compare_version
         self._round: asyncio.Task[None] | None = None
-        self._relist_requested = False
         self.state = State.STOPPED
         self.error: StatusError | Unreachable | Malformed | None = None
         self.changed = Pulse()
@@ -159,20 +158,22 @@ class Reflector:
             self._set_state(State.STOPPED, self.error)
 
     def relist(self) -> None:
-        """List anew, whatever is being done: the versions that were resumed from mean nothing any more."""
+        """List again at once: the version that the watch was resumed from means nothing any more."""
         self._must_list = True
-        if self._round is not None and not self._round.done():
-            self._relist_requested = True
+        if self._round is not None:
             self._round.cancel()
 
     async def _run_round(self) -> None:
+        """List and watch once. `relist` ends it early; a cancellation of `run` itself always gets through."""
         self._round = asyncio.create_task(self._list_and_watch(), name=f"watch {self._list_watch.path}")
         try:
-            await self._round
+            await asyncio.wait((self._round,))
         except asyncio.CancelledError:
-            if not self._relist_requested:
-                raise
-            self._relist_requested = False
+            self._round.cancel()
+            await asyncio.gather(self._round, return_exceptions=True)
+            raise
+        if not self._round.cancelled():
+            self._round.result()
 
     async def _list_and_watch(self) -> None:
         if self._must_list:

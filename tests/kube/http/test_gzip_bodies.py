@@ -123,4 +123,3 @@ async def test_a_flush_is_a_piece_before_the_next_chunk() -> None:
         while len(got) < len(event):
             got += await asyncio.wait_for(anext(stream), 10)
         assert got == event
-    await stream.aclose()

@@ -333,8 +333,7 @@ def test_a_headers_value_goes_out_byte_for_byte_or_not_at_all(value: bytes) -> N
     headers = [("Authorization", text)]
     try:
         fields = request_fields("GET", "a:1", "/x", headers, None)
-    except StatusError as refused:
-        assert refused.code == 400
+    except StatusError:
         assert value != value.strip() or any(byte < 0x20 or byte == 0x7F for byte in value)
         return
     assert seen_by_a_server(fields)[b"authorization"] == value

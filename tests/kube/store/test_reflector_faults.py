@@ -322,3 +322,17 @@ async def test_an_object_that_is_no_list_is_malformed(
     reflector = start(store, url=await serve(handler))
     await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
     assert not store.complete
+
+
+async def test_a_reflector_that_is_told_to_list_again_can_be_stopped_in_the_same_turn() -> None:
+    """The end of a round was once taken for the list that somebody had asked for, and the reflector went on."""
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        store = Store()
+        reflector = start(store)
+        await until(reflector, store, lambda: reflector.state is State.WATCHING)
+        (running,) = [task for task in asyncio.all_tasks() if "Reflector.run" in repr(task.get_coro())]
+        reflector.relist()
+        running.cancel()
+        await asyncio.wait((running,), timeout=5)
+        assert running.cancelled()
+        assert reflector.state is State.STOPPED
