@@ -121,6 +121,11 @@ class Rules:
                 lines.append(f"{filter_.name}: switched off by the hub's options")
         return lines
 
+    @property
+    def components(self) -> frozenset[str]:
+        """Those that a rule names, built-in ones too."""
+        return (self._named | BASE_AGENTS | self.agents.added) - {ANY}
+
     def is_cached(self, component: str) -> bool:
         """Whether what this component reads is kept for when the cloud is gone."""
         return component in self.agents

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from addons.filters.chain import FILTERS, apply_chain
 from addons.filters.filter import Filter
@@ -18,6 +20,30 @@ from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
 from kube.store.store import Item
+
+COMMON_RESOURCES = frozenset(
+    (
+        *("configmaps", "endpoints", "endpointslices", "events", "namespaces", "nodes", "nodepools", "pods"),
+        *(
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "servicecidrs",
+        ),
+        *(
+            "csidrivers",
+            "csinodes",
+            "leases",
+            "runtimeclasses",
+            "deployments",
+            "daemonsets",
+            "networkpolicies",
+        ),
+    )
+)
+"""What components of a node ask for, and people ask about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +70,8 @@ class Explanation:
     outcome: str = ""
     notes: list[Note] = field(default_factory=list)
     problem: str = ""
+    hints: list[str] = field(default_factory=list)
+    """Names in the question that nothing here knows, with the nearest that something does."""
 
     @property
     def text(self) -> str:
@@ -57,6 +85,7 @@ class Explanation:
             lines.append(f"object: {self.outcome}")
         if self.problem:
             lines.append(f"note: {self.problem}")
+        lines += [f"note: {hint}" for hint in self.hints]
         return "\n".join(lines) + "\n"
 
 
@@ -78,7 +107,7 @@ def explain(
     found = _source(sources, resource)
     kind = found.list_watch.type if found is not None else _type(resource)
     path = kind.path(namespace, name if verb == "get" else "")
-    told = Explanation(component_of(component), path, verb)
+    told = Explanation(component_of(component), path, verb, hints=_hints(rules, sources, component, resource))
     target = f"{path}?watch=true&resourceVersion=0" if verb == "watch" else f"{path}?resourceVersion=0"
     try:
         info = parse_request("GET", target)
@@ -102,6 +131,24 @@ def explain(
         filters = rules.chain(told.component, kind.group, kind.resource, verb)
         _explain_object(told, found, inputs, (namespace, name), filters)
     return told
+
+
+def _hints(rules: Rules, sources: Sources, component: str, resource: str) -> list[str]:
+    """What may be misspelt. Both names may also be right: clients and CRDs are called as they like."""
+    hints = []
+    name, plural = component_of(component), resource.partition(".")[0]
+    components = rules.components | {key.component for source in sources for key in source.views}
+    if name not in components:
+        hints.append(f"no rule names the component {name!r}, and it has no view{_nearest(name, components)}")
+    resources = {source.list_watch.type.resource for source in sources} | COMMON_RESOURCES
+    if plural not in resources:
+        hints.append(f"the hub reads no resource {plural!r}{_nearest(plural, resources)}")
+    return hints
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    nearest = get_close_matches(name.lower(), sorted(known), n=1)
+    return f": is it {nearest[0]!r}?" if nearest else ""
 
 
 def _explain_object(
@@ -152,11 +199,16 @@ def _type(resource: str) -> ResourceType:
 
 
 def _source(sources: Sources, resource: str) -> Source | None:
-    """The most complete copy of a resource: one without selectors before one with."""
+    """The most complete of the hub's own copies of a resource: one without selectors before one with.
+
+    What a source of a caller's own token holds is nobody else's to know, not even that there is such an object.
+    """
     plural, _, group = resource.partition(".")
     fitting = [
         each
         for each in sources
-        if each.list_watch.type.resource == plural and (not group or each.list_watch.type.group == group)
+        if not each.identity
+        and each.list_watch.type.resource == plural
+        and (not group or each.list_watch.type.group == group)
     ]
     return max(fitting, key=lambda each: len(each.store), default=None)

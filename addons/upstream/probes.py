@@ -18,6 +18,7 @@ from addons.upstream.connect_errors import Fault, fault_of
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import Server
 from kube.concurrency.pulse import Pulse
+from kube.errors import parse_status
 from kube.http.client import Client, RawResponse, Unreachable
 
 PROBE_INTERVAL = 3.8
@@ -161,7 +162,7 @@ class Probes:
     def _answered(self, health: ServerHealth, answer: RawResponse, began: float) -> None:
         if ANSWERED_HEADER not in answer.headers:
             if not self._is_own_fault(health, began):
-                self._failed(health, f"no answer ({answer.status})")
+                self._failed(health, _reason(answer))
         elif answer.status < 500:
             self._succeeded(health)
         elif health.erred(f"it answers {answer.status}"):
@@ -179,3 +180,14 @@ class Probes:
         metrics.SERVER_UP.labels(str(health.server)).set(0)
         metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
         self._changed.notify()
+
+
+def _reason(answer: RawResponse) -> str:
+    """Why there was no answer of the server's own, from the Status that the hub made in its place."""
+    said = parse_status(answer.body, answer.status).message
+    reason = said.removeprefix("the cloud cannot be reached: ")
+    if "ertificate" in reason:
+        reason += (
+            "; is it signed by the certificate-authority of the kubeconfig, for this address, and in date?"
+        )
+    return reason

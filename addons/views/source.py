@@ -16,6 +16,7 @@ from addons.filters.filter import Filter
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.table import Rules
 from addons.telemetry import metrics
+from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, unavailable
@@ -230,6 +231,8 @@ class Source:
             if error is not None and error is not counted:
                 counters[type(error)].inc()
                 counted = error
+                if self.is_up():
+                    source_log.log_failure(self.list_watch.path, self.identity, error)
             if self.reflector.refusal is not None:
                 if self.copy is not None:
                     self.copy.refused(self.reflector.refusal)

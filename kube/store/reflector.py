@@ -195,13 +195,7 @@ class Reflector:
         refused = False
         if isinstance(error, StatusError) and error.code in REFUSALS:
             refused, self._must_list, self._refusal = True, True, error
-        logger.log(
-            logging.INFO if isinstance(error, StatusError) else logging.DEBUG,
-            "%s: %s; next try in %.1f s",
-            self._list_watch.path,
-            error,
-            delay,
-        )
+        logger.debug("%s: %s; next try in %.1f s", self._list_watch.path, error, delay)
         self._set_state(State.REFUSED if refused else State.WAITING, error)
         self._retry.clear()
         # A client may cut a delay short, but not below the first one: clients that loop must not flood the cloud.

@@ -14,6 +14,7 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
 from tests.cloud.scriptable.request_log import matching
 
@@ -137,3 +138,46 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
     assert (outcome, pending) == (Outcome.CHANGED, False)
     assert notes[-1].subject == "object"
     assert judge(item, (), sliced.inputs) == (Outcome.KEPT, [], False)
+
+
+@pytest.mark.parametrize(
+    ("component", "resource", "hints"),
+    [
+        ("kube-proxy", "endpointslices", []),
+        ("kube-prxy", "endpointslices", ["component 'kube-prxy', and it has no view: is it 'kube-proxy'?"]),
+        (
+            "kube-proxy",
+            "endpointslice",
+            ["the hub reads no resource 'endpointslice': is it 'endpointslices'?"],
+        ),
+        ("kube-proxy", "Services", ["the hub reads no resource 'Services': is it 'services'?"]),
+        ("qqqq", "zzzz", ["component 'qqqq', and it has no view", "the hub reads no resource 'zzzz'"]),
+    ],
+)
+async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
+    parts: HubParts, component: str, resource: str, hints: list[str]
+) -> None:
+    found = told(parts, component, resource)
+    assert len(found.hints) == len(hints)
+    for said, expected in zip(found.hints, hints, strict=True):
+        assert said.endswith(expected)
+        assert f"note: {said}\n" in found.text
+
+
+async def test_what_another_identity_may_see_is_told_to_nobody(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """Whether a caller's Secret exists is the caller's own affair; the admin port has no credentials."""
+    cloud.access.tokens["pod-token"] = User("pod")
+    cloud.store.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
+    )
+    secrets = ListWatch(ResourceType("", "v1", "secrets"), encoding=Encoding.JSON)
+    source = parts.sources.get("pod", secrets, "Bearer pod-token")
+    await source.ready(2)
+    assert len(source.store) == 1
+    existing, missing = (
+        told(parts, resource="secrets", namespace="default", name=name) for name in ("s", "none")
+    )
+    assert "no copy of this object" in existing.problem
+    assert existing.text == missing.text

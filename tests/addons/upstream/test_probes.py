@@ -19,9 +19,11 @@ from addons.upstream.probes import (
     PROMPT_PAUSE,
     RECOVERY_INTERVAL,
     Probes,
+    _reason,
 )
 from addons.upstream.servers import Server, parse_server
 from kube.concurrency.pulse import Pulse
+from kube.errors import unavailable
 from kube.http.client import Client, RawResponse, Unreachable
 from tests.addons.support.observed import beats_of, until, value_of
 
@@ -140,6 +142,21 @@ async def test_the_hubs_own_error_is_no_answer(server: World) -> None:
     server.answered = False
     await probed(server, [502])
     assert server.health.condition is Condition.DOWN
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("the cloud cannot be reached: [Errno 111] Connect call failed", "[Errno 111] Connect call failed"),
+        (
+            "the cloud cannot be reached: Certificate verify failed: certificate has expired",
+            "Certificate verify failed: certificate has expired; is it signed by the certificate-authority of the "
+            "kubeconfig, for this address, and in date?",
+        ),
+    ],
+)
+def test_why_there_was_no_answer_is_told_in_the_links_words(message: str, told: str) -> None:
+    assert _reason(RawResponse(503, {}, unavailable(message).to_json())) == told
 
 
 @pytest.mark.looptime

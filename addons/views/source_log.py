@@ -1,0 +1,35 @@
+"""Logs why a source cannot follow the cloud: a line when that begins, one a minute as long as it goes on.
+
+An outage of the link concerns every source alike, and `addons.ui.link_log` tells of it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from addons.telemetry.log import Pace
+from kube.errors import StatusError
+
+logger = logging.getLogger(__name__)
+
+RBAC = "controllers/manifests/hub-rbac.yaml"
+"""What the hubs of a cluster must be allowed."""
+
+_pace = Pace()
+
+
+def log_failure(path: str, identity: str, error: Exception) -> None:
+    """A source's list or watch of `path` has failed. `identity` is the empty text where it is the hub's own.
+
+    What a caller's own token may not see is the caller's affair, and told at DEBUG only.
+    """
+    code = error.code if isinstance(error, StatusError) else 0
+    if identity:
+        logger.debug("%s, for a caller: %s", path, error)
+    elif _pace.allows((path, code)):
+        if code == 403:
+            logger.warning("%s: the hub lacks a right: apply %s (%s)", path, RBAC, error)
+        elif code == 401:
+            logger.warning("%s: the cloud does not take the credentials of the kubeconfig (%s)", path, error)
+        else:
+            logger.info("%s: %s", path, error)

@@ -1,0 +1,59 @@
+"""What the log says of a source that cannot follow the cloud."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from addons.telemetry.log import Pace
+from addons.views import source_log
+from addons.views.source_log import RBAC, log_failure
+from kube.errors import forbidden, unauthorized, unavailable
+from kube.http.client import Unreachable
+
+ROOT = Path(__file__).parents[3]
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(source_log, "_pace", Pace())
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "told"),
+    [
+        (
+            forbidden('nodes is forbidden: User "system:node:a"'),
+            "WARNING",
+            f'{NODES}: the hub lacks a right: apply {RBAC} (nodes is forbidden: User "system:node:a")',
+        ),
+        (
+            unauthorized("Unauthorized"),
+            "WARNING",
+            f"{NODES}: the cloud does not take the credentials of the kubeconfig (Unauthorized)",
+        ),
+        (unavailable("etcd is slow"), "INFO", f"{NODES}: etcd is slow"),
+        (Unreachable("connection reset"), "INFO", f"{NODES}: connection reset"),
+    ],
+)
+def test_a_failure_is_told_once_with_what_to_do(
+    caplog: pytest.LogCaptureFixture, error: Exception, level: str, told: str
+) -> None:
+    for _ in range(5):
+        log_failure(NODES, "", error)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [(level, told)]
+    log_failure("/api/v1/services", "", error)
+    assert len(caplog.records) == 2
+
+
+def test_what_a_caller_may_not_see_is_the_callers_affair(caplog: pytest.LogCaptureFixture) -> None:
+    log_failure(NODES, "some-token's-digest", forbidden("no"))
+    assert not caplog.records
+
+
+def test_the_manifest_is_where_the_log_says() -> None:
+    assert (ROOT / RBAC).is_file()

@@ -1,0 +1,210 @@
+"""The program as an operator starts it: its log, its exit status, its one-line refusals, and a file that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.link import Link
+from tests.cloud.pki import Authority
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.processes import Process
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import ROOT, Hub
+
+HUB = ROOT / "scripts" / "hub"
+
+
+def refused(folder: Path, *flags: str) -> str:
+    """The last line of a hub that does not start."""
+    given = ("--state-dir", str(folder / "state"), *flags)
+    done = subprocess.run([HUB, *given], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode in (1, 2), done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("usage:", " "))]
+    told = [line for line in lines if " INFO " not in line]
+    assert len(told) == 1, done.stderr
+    return told[0]
+
+
+def ports() -> tuple[str, ...]:
+    names = ("--port", "--tls-port", "--admin-port")
+    return ("--peer-port", "0", *(part for name in names for part in (name, str(free_port()))))
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refused(tmp_path, "--server", "http://127.0.0.1:1", *ports(), "--port", str(port))
+    assert f"the hub cannot start: --port: cannot listen on 127.0.0.1:{port}: Address already in use" in line
+
+
+def test_the_hub_as_its_own_cloud(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kubelet.conf", "http://127.0.0.1:10261")
+    line = refused(tmp_path, "--kubeconfig", str(kubeconfig))
+    assert (
+        f"the server of --kubeconfig {kubeconfig} is http://127.0.0.1:10261, which is this hub itself" in line
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--tls-cert", "/none", "--tls-key", "/none"), "--tls-cert /none cannot be read: No such file"),
+        (("--disabled-filters", "mastersrvice"), "there is no filter 'mastersrvice': is it masterservice?"),
+        (("--", "--set", "hub_sever=x"), "there is no option hub_sever: is it hub_server?"),
+        (("--kubeconfig", "/none"), "/none"),
+    ],
+)
+def test_mistakes(tmp_path: Path, flags: tuple[str, ...], words: str) -> None:
+    assert words in refused(tmp_path, "--server", "http://127.0.0.1:1", *flags)
+
+
+async def test_two_hubs_on_one_state_folder(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    hub = Hub(tmp_path, cloud.url)
+    await asyncio.to_thread(hub.start)
+    try:
+        line = await asyncio.to_thread(refused, tmp_path, "--server", cloud.url, *ports())
+        assert f"--state-dir {hub.state} is in use by another hub (process {hub.process.pid})" in line
+    finally:
+        assert await asyncio.to_thread(hub.stop) == 0
+
+
+async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    host, _, port = cloud.url.removeprefix("http://").partition(":")
+    with Link(host, int(port)) as link:
+        hub = Hub(tmp_path, f"http://{link.host}:{link.port}", flags=("--pool", "harbour"))
+        await asyncio.to_thread(hub.start)
+        process = hub.process
+        link.refuse()
+        await asyncio.to_thread(process.wait_for_line, "offline since", 20)
+        link.pass_on()
+        await asyncio.to_thread(process.wait_for_line, "online again", 20)
+        assert await asyncio.to_thread(hub.stop) == 0
+    lines = [re.sub(r"^\S+ \S+ ", "", line) for line in process.lines]
+    start = (
+        rf"INFO addons\.assembly: edgehub \S+ starts: node node-1, pool harbour, ports on 127\.0\.0\.1: "
+        rf"plain {hub.port}, TLS {hub.tls_port}, admin {hub.admin_port}, cloud http://\S+, state {hub.state}"
+    )
+    expected = [
+        start,
+        r"INFO addons\.rules\.in_force: .*",
+        r"INFO addons\.assembly: ready",
+        r"WARNING addons\.upstream\.probes: http://\S+ is down .*",
+        r"WARNING addons\.ui\.link_log: offline since \S+, answering from copies \(http://\S+: .*\)",
+        r"INFO addons\.upstream\.probes: http://\S+ is up again",
+        r"INFO addons\.ui\.link_log: online again after \d+s; 0 writes replayed",
+        r"INFO addons\.assembly: the hub stops",
+    ]
+    assert len(lines) == len(expected), lines
+    for line, pattern in zip(lines, expected, strict=True):
+        assert re.fullmatch(pattern, line), (pattern, line)
+
+
+async def test_a_wrong_certificate_authority_is_one_line_that_names_the_problem(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "theirs")
+    other, _ = Authority().issue_server("y", [LOOPBACK]).write(tmp_path, "other")
+    port = free_port()
+    server = Process(
+        "server",
+        ["openssl", "s_server", "-accept", str(port), "-cert", str(certificate), "-key", str(key), "-www"],
+        tmp_path,
+    )
+    try:
+        url = f"https://{LOOPBACK}:{port}"
+        kubeconfig = write_kubeconfig(tmp_path / "hub.conf", url, authority=other)
+        hub = Hub(tmp_path, url, kubeconfig=kubeconfig)
+        await asyncio.to_thread(hub.start, ready=False)
+        process = hub.process
+        await asyncio.to_thread(process.wait_for_line, "offline since", 20)
+        await asyncio.sleep(4)  # some more probes and retries
+        await asyncio.to_thread(hub.stop)
+    finally:
+        server.stop()
+    told = [line for line in process.lines if "ertificate" in line]
+    assert len(told) == 2, process.lines
+    assert all("Certificate verify failed: " in line for line in told)
+
+
+async def test_a_right_that_is_missing_names_the_manifest(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    cloud.access.anonymous = False
+    hub = Hub(tmp_path, cloud.url)
+    await asyncio.to_thread(hub.start, ready=False)
+    try:
+        await asyncio.to_thread(hub.process.wait_for_line, "the cloud does not take the credentials", 20)
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    hub = Hub(tmp_path, cloud.url, flags=("--log-format", "json"))
+    await asyncio.to_thread(hub.start)
+    process = hub.process
+    await asyncio.to_thread(hub.stop)
+    found = [json.loads(line) for line in process.lines]
+    assert found[0]["message"].startswith("edgehub ")
+    assert found[-1]["message"] == "the hub stops"
+    quiet = Hub(tmp_path, cloud.url, flags=("--log-level", "error"))
+    await asyncio.to_thread(quiet.start)
+    process = quiet.process
+    await asyncio.to_thread(quiet.stop)
+    assert process.lines == []
+
+
+async def test_the_listed_file_may_change_under_a_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """With `mitmdump -s` mitmproxy watches the file; an upgrade in place replaces it."""
+    copied = tmp_path / "addons"
+    shutil.copytree(ROOT / "addons", copied)
+    shutil.copytree(ROOT / "kube", tmp_path / "kube")
+    admin, plain = free_port(), free_port()
+    options = {
+        "server": cloud.url,
+        "node": "n1",
+        "state_dir": str(tmp_path / "state"),
+        "admin_port": admin,
+        "port": plain,
+        "tls_port": 0,
+        "peer_port": 0,
+    }
+    settings = [part for name, value in options.items() for part in ("--set", f"hub_{name}={value}")]
+    mitmdump = Path(sys.executable).with_name("mitmdump")
+    command = [str(mitmdump), "--set", "server=false", "-s", str(copied / "hub.py"), *settings]
+    process = Process("mitmdump", command, tmp_path, {"PYTHONPATH": str(tmp_path)})
+    try:
+        await asyncio.to_thread(process.wait_for_line, "ready", 30)
+        loads = sum("Loading script" in line for line in process.lines)
+        os.utime(copied / "hub.py")
+        (copied / "hub.py").write_text("raise RuntimeError('half an upgrade')\n")
+        await asyncio.sleep(2.5)  # mitmproxy looks once a second
+        for url in (f"http://{LOOPBACK}:{admin}/healthz", f"http://{LOOPBACK}:{plain}/version"):
+            answer = await asyncio.to_thread(
+                subprocess.run, ["curl", "-sfm5", url], capture_output=True, check=False
+            )
+            assert answer.returncode == 0, url
+        assert sum("Loading script" in line for line in process.lines) == loads == 1
+        assert not any("Traceback" in line for line in process.lines)
+    finally:
+        process.stop()
+
+
+async def test_mitmdump_tells_a_mistake_in_a_line(tmp_path: Path) -> None:
+    mitmdump = Path(sys.executable).with_name("mitmdump")
+    command = [mitmdump, "-q", "--set", "server=false", "-s", ROOT / "addons" / "hub.py"]
+    given = ("--set", "hub_server=http://127.0.0.1:1", "--set", "hub_prot=1")
+    done = await asyncio.to_thread(
+        subprocess.run, [*command, *given], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+    (line,) = done.stdout.splitlines() + done.stderr.splitlines()
+    assert line.endswith("the hub cannot start: there is no option hub_prot: is it hub_port?")
