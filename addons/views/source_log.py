@@ -15,21 +15,23 @@ logger = logging.getLogger(__name__)
 RBAC = "controllers/manifests/hub-rbac.yaml"
 """What the hubs of a cluster must be allowed."""
 
+NO_CLOUD = "the cloud cannot be reached"
+"""How the hub's own answer begins where no server gave one."""
+
 _pace = Pace()
 
 
 def log_failure(path: str, identity: str, error: Exception) -> None:
     """A source's list or watch of `path` has failed. `identity` is the empty text where it is the hub's own.
 
-    What a caller's own token may not see is the caller's affair, and told at DEBUG only.
+    At DEBUG only: what a caller's own token may not see, which is the caller's affair, and a connection that broke.
     """
-    code = error.code if isinstance(error, StatusError) else 0
-    if identity:
-        logger.debug("%s, for a caller: %s", path, error)
-    elif _pace.allows((path, code)):
-        if code == 403:
+    if identity or not isinstance(error, StatusError) or error.message.startswith(NO_CLOUD):
+        logger.debug("%s: %s", path, error)
+    elif _pace.allows((path, error.code)):
+        if error.code == 403:
             logger.warning("%s: the hub lacks a right: apply %s (%s)", path, RBAC, error)
-        elif code == 401:
+        elif error.code == 401:
             logger.warning("%s: the cloud does not take the credentials of the kubeconfig (%s)", path, error)
         else:
             logger.info("%s: %s", path, error)

@@ -37,7 +37,6 @@ def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
             f"{NODES}: the cloud does not take the credentials of the kubeconfig (Unauthorized)",
         ),
         (unavailable("etcd is slow"), "INFO", f"{NODES}: etcd is slow"),
-        (Unreachable("connection reset"), "INFO", f"{NODES}: connection reset"),
     ],
 )
 def test_a_failure_is_told_once_with_what_to_do(
@@ -48,6 +47,16 @@ def test_a_failure_is_told_once_with_what_to_do(
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [(level, told)]
     log_failure("/api/v1/services", "", error)
     assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    "error", [Unreachable("reset"), unavailable("the cloud cannot be reached: no route")]
+)
+def test_an_outage_is_told_once_for_all_sources_elsewhere(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    log_failure(NODES, "", error)
+    assert not caplog.records
 
 
 def test_what_a_caller_may_not_see_is_the_callers_affair(caplog: pytest.LogCaptureFixture) -> None:
