@@ -195,7 +195,7 @@ def replaced_under_mitmdump(folder: Path, server: str) -> None:
 
 
 def test_mitmdump_tells_a_mistake_in_a_line() -> None:
-    command = [MITMDUMP, "-q", "--set", "server=false", "-s", ROOT / "addons" / "hub.py"]
+    command = [str(MITMDUMP), "-q", "--set", "server=false", "-s", str(ROOT / "addons" / "hub.py")]
     given = ("--set", "hub_server=http://127.0.0.1:1", "--set", "hub_prot=1")
     done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
