@@ -207,7 +207,7 @@ def _source(sources: Sources, resource: str) -> Source | None:
     fitting = [
         each
         for each in sources
-        if not each.identity
+        if not each.user
         and each.list_watch.type.resource == plural
         and (not group or each.list_watch.type.group == group)
     ]

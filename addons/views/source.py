@@ -232,7 +232,7 @@ class Source:
                 counters[type(error)].inc()
                 counted = error
                 if self.is_up():
-                    source_log.log_failure(self.list_watch.path, self.identity, error)
+                    source_log.log_failure(self.list_watch.path, self.user, error)
             if self.reflector.refusal is not None:
                 if self.copy is not None:
                     self.copy.refused(self.reflector.refusal)

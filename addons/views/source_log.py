@@ -21,12 +21,12 @@ NO_CLOUD = "the cloud cannot be reached"
 _pace = Pace()
 
 
-def log_failure(path: str, identity: str, error: Exception) -> None:
-    """A source's list or watch of `path` has failed. `identity` is the empty text where it is the hub's own.
+def log_failure(path: str, user: str, error: Exception) -> None:
+    """A source's list or watch of `path` has failed. `user` is the empty text for the hub itself.
 
     At DEBUG only: what a caller's own token may not see, which is the caller's affair, and a connection that broke.
     """
-    if identity or not isinstance(error, StatusError) or error.message.startswith(NO_CLOUD):
+    if user or not isinstance(error, StatusError) or error.message.startswith(NO_CLOUD):
         logger.debug("%s: %s", path, error)
     elif _pace.allows((path, error.code)):
         if error.code == 403:

@@ -6,7 +6,7 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.filters.verdict import Outcome
-from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.ui.explain import Explanation, explain, judge
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
@@ -173,7 +173,7 @@ async def test_what_another_identity_may_see_is_told_to_nobody(
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
     )
     secrets = ListWatch(ResourceType("", "v1", "secrets"), encoding=Encoding.JSON)
-    source = parts.sources.get("pod", secrets, "Bearer pod-token")
+    source = parts.sources.get(CloudIdentity("pod", "Bearer pod-token"), secrets)
     await source.ready(2)
     assert len(source.store) == 1
     existing, missing = (
