@@ -73,6 +73,12 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
     ),
     ("wait", int, 10, "Seconds a request waits for rules or a first copy before it gets a 503."),
     ("idle", int, 300, "Seconds after its last user when a source stops."),
+    (
+        "review_max_age",
+        int,
+        86400,
+        "Seconds without a cloud for which the cloud's word on a pod's token still counts.",
+    ),
     ("keep_days", int, 14, "Days after the last question when a copy goes from disk; never without a cloud."),
 )
 """Name without `hub_`, type, default, help; the command line's flags are made of the same table."""

@@ -65,7 +65,7 @@ def make_parts(
     configmap = sources.sentinel(rules_list_watch(settings))
     rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)
-    reviews = Reviews(clients.of_token)
+    reviews = Reviews(clients.of_token, settings.review_max_age)
     answerers: dict[RouteKind, Answerer] = {
         RouteKind.VIEW: Serving(sources, reviews, rules.current, settings.wait)
     }

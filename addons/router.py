@@ -26,6 +26,7 @@ from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
+from addons.telemetry.labels import resource_label, verb_label
 from addons.views.origin import Origin
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
@@ -255,7 +256,10 @@ def _count(context: RequestContext, code: int) -> None:
         return
     context.counted = True
     info = context.info
-    resource = info.type.resource if info.type is not None else ""
+    verb, resource = (
+        verb_label(info.verb),
+        resource_label(info.type.resource if info.type is not None else ""),
+    )
     metrics.REQUESTS.labels(
-        metrics.component_label(context.component), info.verb, resource, context.route.kind, code
+        metrics.component_label(context.component), verb, resource, context.route.kind, code
     ).inc()

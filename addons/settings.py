@@ -48,6 +48,7 @@ class Settings:
     local_health_interval: int
     wait: int
     idle: int
+    review_max_age: int
     keep_days: int
 
 
@@ -83,6 +84,8 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         raise ValueError("hub_tls_cert and hub_tls_key belong together")
     if values["wait"] <= 0 or values["idle"] <= 0:
         raise ValueError("hub_wait and hub_idle are seconds above 0")
+    if values["review_max_age"] <= 0:
+        raise ValueError("hub_review_max_age is seconds above 0")
     if values["keep_days"] <= 0:
         raise ValueError("hub_keep_days is days above 0")
     if values["local_health_interval"] <= 0:
@@ -108,6 +111,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         local_health_interval=values["local_health_interval"],
         wait=values["wait"],
         idle=values["idle"],
+        review_max_age=values["review_max_age"],
         keep_days=values["keep_days"],
         **ports,
     )

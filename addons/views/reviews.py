@@ -1,6 +1,7 @@
 """What the cloud says of a caller's token: whose it is, and whether it may read what the node shares.
 
-Answers are remembered for some minutes, and for as long as the cloud is away.
+The hub remembers an answer for less than a minute; while the cloud is away for longer, but never past the expiry of
+the token itself, nor past an age that the operator sets.
 """
 
 from __future__ import annotations
@@ -10,20 +11,26 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
+from addons.requests.token_expiry import expiry_of
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.client import Client, Unreachable
 
-REMEMBER = 300.0
-"""Seconds a yes holds while the cloud is up, as with kube-apiserver's own webhook authorizer."""
+REMEMBER = 40.0
+"""Seconds a yes holds while the cloud is up: with the pause between two looks at an open watch, less than a minute."""
+REMEMBER_USER = 300.0
+"""Seconds the name of a token's user holds. Nothing is read by it alone."""
 REMEMBER_NO = 30.0
 """Seconds a no holds: a right that is given later should not take minutes to be noticed."""
-MAX_ANSWERS = 4096
-"""Answers kept: a node's pods have some dozens of tokens, rotated hourly."""
+MAX_TOKENS = 1024
+"""Tokens whose answers are remembered: a node's pods have some dozens, rotated hourly."""
+MAX_ANSWERS = 128
+"""Answers of one token. The oldest goes first, and never one of another token."""
 
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -31,18 +38,36 @@ ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 USER = "whose token"
 """In place of a verb, in the question whose answer is a name."""
 
-ReviewKey = tuple[str, ...]
+type Question = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What the cloud said, and when; both times are monotonic seconds."""
+
+    answer: str
+    at: float
+    until: float
+    """The cloud is asked again after this."""
 
 
 class Reviews:
     """Asks with the caller's own token, and remembers under the token's digest: no token is kept."""
 
     def __init__(
-        self, client_of_token: Callable[[str], Client], clock: Callable[[], float] = time.monotonic
+        self,
+        client_of_token: Callable[[str], Client],
+        max_age: float,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        """`max_age` is in seconds: an older answer counts no longer, even while the cloud is away."""
         self._client_of_token = client_of_token
+        self._max_age = max_age
         self._clock = clock
-        self._answers: OrderedDict[ReviewKey, tuple[float, str]] = OrderedDict()
+        self._wall_clock = wall_clock
+        self._answers: OrderedDict[str, OrderedDict[Question, Reviewed]] = OrderedDict()
+        """By the digest of the token."""
 
     async def identity(self, caller: Caller) -> CloudIdentity:
         """Whose rights a caller has. StatusError 401 for a caller with neither the hub's nor a valid token's."""
@@ -55,36 +80,58 @@ class Reviews:
 
     async def user(self, authorization: str) -> str:
         """The user that a token stands for. StatusError 401 when it stands for none."""
-        return await self._ask((_digest(authorization), USER), lambda: self._user(authorization))
+        return await self._ask(authorization, (USER,), lambda: self._user(authorization))
 
     async def may_read(self, authorization: str, read: ObjectRead) -> None:
-        """Return when the token's user may make this list or watch itself; StatusError 401 or 403 otherwise."""
+        """Return when the token's user may make this read itself; StatusError 401 or 403 otherwise."""
         type_ = read.type
         scope = (read.verb, type_.group, type_.version, type_.resource, read.namespace, read.name)
-        reason = await self._ask((_digest(authorization), *scope), lambda: self._access(authorization, scope))
+        reason = await self._ask(authorization, scope, lambda: self._access(authorization, scope))
         if reason:
             raise forbidden(reason)
 
-    async def _ask(self, question: ReviewKey, ask: Callable[[], Any]) -> str:
-        known = self._answers.get(question)
-        if known is not None and self._clock() < known[0]:
-            return known[1]
+    async def _ask(self, authorization: str, question: Question, ask: Callable[[], Any]) -> str:
+        token = _digest(authorization)
+        known = self._answers.get(token, OrderedDict()).get(question)
+        if known is not None and self._clock() < known.until and not self._is_expired(authorization):
+            return known.answer
         try:
             answer: str = await ask()
         except (Unreachable, StatusError) as error:
-            if known is not None and (isinstance(error, Unreachable) or error.code >= 500):
-                return known[1]
+            if _is_of_the_link(error) and known is not None:
+                if self._is_expired(authorization):
+                    raise unauthorized("Unauthorized") from None
+                if self._clock() - known.at < self._max_age:
+                    return known.answer
             # The cloud's no ends what was remembered: an outage must not bring it back.
-            self._answers.pop(question, None)
+            self._forget(token, question)
             if isinstance(error, Unreachable):
                 raise unavailable(f"who asks cannot be verified: {error}") from error
             raise
-        holds = REMEMBER_NO if question[1] != USER and answer else REMEMBER
-        self._answers[question] = (self._clock() + holds, answer)
-        self._answers.move_to_end(question)
-        while len(self._answers) > MAX_ANSWERS:
-            self._answers.popitem(last=False)
+        holds = REMEMBER_USER if question == (USER,) else REMEMBER_NO if answer else REMEMBER
+        self._remember(token, question, Reviewed(answer, self._clock(), self._clock() + holds))
         return answer
+
+    def _is_expired(self, authorization: str) -> bool:
+        """Whether the token says that its time is over. While there is a cloud, the cloud decides that."""
+        expiry = expiry_of(authorization)
+        return expiry is not None and expiry <= self._wall_clock()
+
+    def _remember(self, token: str, question: Question, reviewed: Reviewed) -> None:
+        answers = self._answers.setdefault(token, OrderedDict())
+        answers[question] = reviewed
+        answers.move_to_end(question)
+        self._answers.move_to_end(token)
+        if len(answers) > MAX_ANSWERS:
+            answers.popitem(last=False)
+        if len(self._answers) > MAX_TOKENS:
+            self._answers.popitem(last=False)
+
+    def _forget(self, token: str, question: Question) -> None:
+        answers = self._answers.get(token, OrderedDict())
+        answers.pop(question, None)
+        if not answers:
+            self._answers.pop(token, None)
 
     async def _user(self, authorization: str) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -122,6 +169,11 @@ class Reviews:
         except ValueError:
             raise Unreachable(f"POST {path}: the answer is no JSON") from None
         return document if isinstance(document, dict) else {}
+
+
+def _is_of_the_link(error: Unreachable | StatusError) -> bool:
+    """Whether the cloud has not answered the question, rather than answered no."""
+    return isinstance(error, Unreachable) or error.code >= 500 or error.code == 429
 
 
 def _digest(authorization: str) -> str:

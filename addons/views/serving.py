@@ -7,10 +7,11 @@ caller's view of it, write the answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from aiohttp import web
 
-from addons.requests.caller import Lending
+from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.object_read import ObjectRead
@@ -61,19 +62,19 @@ class Serving:
             view = await source.view(key, self._wait)
             if read.verb == "list":
                 return await list_response(view.listing(at_least))
-            return await watch_response(view, read, request)
+            is_own = wanted.caller.lending is not Lending.HUB
+            check = partial(self._check_rights, wanted.caller, read) if is_own else None
+            return await watch_response(view, read, request, check)
 
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, encoding: Encoding
     ) -> tuple[Source, Scope]:
         """The source whose objects the caller may read, and which of them the caller wants."""
         caller, keep = wanted.caller, self._rules().is_cached(wanted.component)
-        if caller.lending is not Lending.HUB and not caller.authorization:
-            raise unauthorized("Unauthorized")
+        if caller.lending is not Lending.HUB:
+            await self._check_rights(caller, read)
         evaluable = SHARED.get((read.type.group, read.type.resource))
         if evaluable is not None and read.fields.fields <= evaluable:
-            if caller.lending is not Lending.HUB:
-                await self._reviews.may_read(caller.authorization, read)
             list_watch = ListWatch(read.type, encoding=encoding)
             source = self._sources.get(HUB_IDENTITY, list_watch, keep=keep)
             return source, Scope(read.namespace, read.labels, read.fields)
@@ -81,6 +82,12 @@ class Serving:
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
         return self._sources.get(identity, list_watch, keep=keep), EVERYTHING
+
+    async def _check_rights(self, caller: Caller, read: ObjectRead) -> None:
+        """Return when the cloud lets the caller read this itself; StatusError 401, 403 or 503 otherwise."""
+        if not caller.authorization:
+            raise unauthorized("Unauthorized")
+        await self._reviews.may_read(caller.authorization, read)
 
     async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope) -> int:
         """Wait until the source is as new as the client asks; return the version that a list may then carry."""

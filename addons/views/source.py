@@ -16,6 +16,7 @@ from addons.filters.filter import Filter
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.table import Rules
 from addons.telemetry import metrics
+from addons.telemetry.labels import resource_label
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse
@@ -223,7 +224,8 @@ class Source:
 
     async def _follow_errors(self) -> None:
         """What the cloud no longer lets this identity see is shown to nobody: watches end with the cloud's words."""
-        counters = {kind: metrics.SOURCE_ERRORS.labels(self._what, text) for kind, text in REASONS.items()}
+        resource = resource_label(self.list_watch.type.resource)
+        counters = {kind: metrics.SOURCE_ERRORS.labels(resource, text) for kind, text in REASONS.items()}
         counted = None
         while True:
             await self.reflector.changed.wait()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
 from addons.requests.object_read import ObjectRead
 from addons.telemetry import metrics
+from addons.telemetry.labels import resource_label
 from addons.views.responses import HEADERS
 from kube.errors import StatusError
 from kube.store.view import View, Watcher
@@ -17,12 +18,20 @@ from kube.wire.codec_base import in_pieces
 
 MIN_WATCH = 1800.0
 """Seconds (and up to twice as many) that a watch without timeoutSeconds lasts, as kube-apiserver's default."""
+CHECK_INTERVAL = (10.0, 18.0)
+"""Seconds between two looks at the rights behind an open watch, spread so that watches do not look all at once. The
+longest, with `addons.views.reviews.REMEMBER`, is less than a minute."""
 SHORTEST_WATCH = 1.0
 """Seconds. client-go takes a watch that ended earlier, without an event, for a failure and lists anew."""
 
 
-async def watch_response(view: View, read: ObjectRead, request: web.BaseRequest) -> web.StreamResponse:
-    """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent."""
+async def watch_response(
+    view: View, read: ObjectRead, request: web.BaseRequest, check: Callable[[], Awaitable[None]] | None
+) -> web.StreamResponse:
+    """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
+
+    `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
+    """
     try:
         if read.wants_state:
             watcher = view.watch_list(bookmarks=read.bookmarks)
@@ -30,11 +39,14 @@ async def watch_response(view: View, read: ObjectRead, request: web.BaseRequest)
             watcher = view.watch(read.version or None, bookmarks=read.bookmarks)
     except StatusError as error:
         return await _error_stream(view, error, request)
-    resource = read.type.group_resource
+    resource = resource_label(read.type.resource)
     response = _stream(view)
     seconds = max(read.timeout_seconds or MIN_WATCH * (1 + random.random()), SHORTEST_WATCH)
     timer = asyncio.get_running_loop().call_later(seconds, watcher.end)
     metrics.WATCHERS.labels(resource).inc()
+    checking = (
+        asyncio.create_task(_end_when_refused(watcher, check), name="rights of a watch") if check else None
+    )
     try:
         await response.prepare(request)
         await _write(response, watcher.initial_events())
@@ -43,11 +55,23 @@ async def watch_response(view: View, read: ObjectRead, request: web.BaseRequest)
         pass  # the client left while something was written to it
     finally:
         timer.cancel()
+        if checking is not None:
+            checking.cancel()
         watcher.end()
         metrics.WATCHERS.labels(resource).dec()
         if watcher.fell_behind:
             metrics.SLOW_WATCHERS.labels(resource).inc()
     return response
+
+
+async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None]]) -> None:
+    """End a watch, with the cloud's words, soon after its client has lost the right to it."""
+    while not watcher.ended:
+        await asyncio.sleep(random.uniform(*CHECK_INTERVAL))
+        try:
+            await check()
+        except StatusError as error:
+            watcher.end(error)
 
 
 async def _follow(watcher: Watcher, response: web.StreamResponse) -> None:

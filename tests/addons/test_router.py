@@ -363,3 +363,10 @@ async def test_an_object_is_filtered_by_the_rules_in_force_when_it_comes(routed:
     flow = await routed.request(target, "reader")
     routed.known.rules = parse_rules({})
     assert code_of(await routed.answer(flow, service("lb", 6, type="LoadBalancer"))) == 200
+
+
+async def test_what_a_client_invents_is_no_label(routed: Routed) -> None:
+    before = requests("other", "other", "other", "relay", 200)
+    flow = await routed.request("/apis/x.io/v1/namespaces/a/inventions/b", "other", method="BREW")
+    await routed.answer(flow, b"{}")
+    assert requests("other", "other", "other", "relay", 200) == before + 1

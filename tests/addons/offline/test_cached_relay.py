@@ -84,7 +84,7 @@ class Node:
         self.sources = Sources(
             lambda _: self.cloud, lambda *_: None, lambda: parse_rules(None), 300, self.copies
         )
-        reviews = Reviews(lambda _: self.cloud)
+        reviews = Reviews(lambda _: self.cloud, 3600)
         objects, answers, journal = (
             OfflineReads(self.sources, 1),
             CachedResponses(self.copies),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
+from typing import Any
 
 import pytest
 
-from addons.rules.events import event_of, send_event
-from addons.rules.table import Problem
+from addons.rules.events import ProblemEvents, event_of, send_event
+from addons.rules.table import MAX_PROBLEMS, Problem
+from addons.telemetry import metrics
 from kube.errors import StatusError
-from kube.http.client import Client
+from kube.http.client import ApiResponse, Client
+from tests.addons.support.observed import until, value_of
+from tests.addons.support.offline_parts import Told
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.sessions import new_session
@@ -61,3 +66,46 @@ async def test_a_cloud_that_is_away_harms_nothing(caplog: pytest.LogCaptureFixtu
         with caplog.at_level(logging.INFO):
             await send_event(client, event_of(PROBLEM, CONFIGMAP, "n1", NOW), "kube-system")
         assert "was not sent" in caplog.text
+
+
+class Counted(Told):
+    """A cloud that notes how many requests it has at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = self.most_at_once = 0
+
+    async def request(self, *args: Any, **how: Any) -> ApiResponse:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        return await super().request(*args, **how)
+
+
+async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out() -> None:
+    cloud, before = Counted(), value_of(metrics.RULE_EVENTS_DROPPED)
+    events = ProblemEvents(cloud, CONFIGMAP, "n1", pause=0)
+    for number in range(MAX_PROBLEMS + 50):
+        events.report(Problem("filter_x", f"entry {number}", "bad"))
+    sending = asyncio.create_task(events.run())
+    await until(lambda: len(cloud.heard) == MAX_PROBLEMS)
+    assert cloud.most_at_once == 1
+    assert "entry 50" in cloud.heard[0].document["message"]
+    assert value_of(metrics.RULE_EVENTS_DROPPED) == before + 50
+    events.report(PROBLEM)
+    await until(lambda: len(cloud.heard) == MAX_PROBLEMS + 1)
+    sending.cancel()
+
+
+async def test_between_two_events_there_is_a_pause() -> None:
+    cloud = Counted()
+    events = ProblemEvents(cloud, CONFIGMAP, "n1", pause=3600)
+    events.report(PROBLEM)
+    events.report(Problem("filter_x", "other", "bad"))
+    sending = asyncio.create_task(events.run())
+    await until(lambda: cloud.heard)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(cloud.heard) == 1
+    sending.cancel()

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from addons.filters.chain import FILTERS, build_filters
 from addons.filters.topology import Order
-from addons.rules.table import MAX_ENTRIES, MAX_SHOWN, MAX_VALUE_BYTES, OFF_IN_CLOUD_MODE, Rules, parse_rules
+from addons.rules.table import (
+    MAX_ENTRIES,
+    MAX_PROBLEMS,
+    MAX_SHOWN,
+    MAX_VALUE_BYTES,
+    OFF_IN_CLOUD_MODE,
+    Rules,
+    parse_rules,
+)
 
 GROUPS = {"endpointslices": "discovery.k8s.io"}
 
@@ -367,3 +375,24 @@ def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> No
     apart = parse_rules({"filter_servicetopology": "reader/endpointslices#watch"})
     assert {same.verb_of_view(*slices, verb) for verb in ("list", "watch")} == {"watch"}
     assert [apart.verb_of_view(*slices, verb) for verb in ("list", "watch")] == ["list", "watch"]
+
+
+def test_ten_thousand_bad_entries_are_a_hundred_problems_and_a_number() -> None:
+    bad = ",".join(f"not a component {number}" for number in range(MAX_ENTRIES))
+    began = time.process_time()
+    rules = parse_rules({"filter_masterservice": bad, "filter_endpoints": "envoy/endpoints"})
+    assert time.process_time() - began < 1.0
+    assert (len(rules.problems), rules.unnamed_problems) == (MAX_PROBLEMS, MAX_ENTRIES - MAX_PROBLEMS)
+
+
+def test_time_grows_with_the_number_of_bad_entries_and_no_faster() -> None:
+    def seconds(count: int) -> float:
+        bad = ",".join(f"x y{number}" for number in range(count))
+        best = float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            parse_rules({"filter_masterservice": bad})
+            best = min(best, time.process_time() - began)
+        return best
+
+    assert seconds(8000) < 20 * seconds(1000)

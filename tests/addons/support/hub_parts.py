@@ -60,7 +60,7 @@ class HubParts:
             idle,
         )
         self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
-        self.serving = Serving(self.sources, Reviews(self._client_of), lambda: self.rules, WAIT)
+        self.serving = Serving(self.sources, Reviews(self._client_of, 3600), lambda: self.rules, WAIT)
         self.origin = Origin()
 
     async def __aenter__(self) -> Self:

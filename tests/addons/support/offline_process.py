@@ -40,7 +40,7 @@ class Process:
             lambda _: self.own, lambda *_: None, lambda: parse_rules(None), 300, self.offline.copies
         )
         cloud = Cloud([self.health], "priority")
-        reviews = Reviews(lambda _: self.own)
+        reviews = Reviews(lambda _: self.own, 3600)
         clients = ToldClients(self.own, self.relaying)
         self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources)
         try:

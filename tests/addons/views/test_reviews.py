@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable
@@ -10,13 +11,24 @@ from typing import Any, cast
 import pytest
 
 from addons.requests.object_read import ObjectRead
-from addons.views.reviews import ACCESS_PATH, MAX_ANSWERS, REMEMBER, USER_PATH, Reviews
+from addons.views.reviews import (
+    ACCESS_PATH,
+    MAX_ANSWERS,
+    MAX_TOKENS,
+    REMEMBER,
+    REMEMBER_USER,
+    USER_PATH,
+    Reviews,
+)
+from addons.views.watch_response import CHECK_INTERVAL
 from kube.errors import StatusError, unauthorized
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from tests.addons.requests.test_token_expiry import jwt
 from tests.addons.support.samples import read_of
 
 TOKEN = "Bearer secret-token"
+MAX_AGE = 86400
 LIST = read_of("/api/v1/namespaces/shop/services?resourceVersion=0")
 WATCH = read_of("/api/v1/namespaces/shop/services?watch=true")
 ALL_SLICES = read_of("/apis/discovery.k8s.io/v1/endpointslices")
@@ -79,7 +91,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def reviews(cloud: Cloud, clock: Clock) -> Reviews:
-    return Reviews(cloud.client_of, clock)
+    return Reviews(cloud.client_of, MAX_AGE, clock, lambda: clock.now)
 
 
 async def code_of(ask: Callable[[], Any]) -> int:
@@ -167,7 +179,7 @@ async def test_what_is_known_holds_as_long_as_the_cloud_is_away(
     known = await reviews.user(TOKEN)
     await reviews.may_read(TOKEN, LIST)
     cloud.error = error
-    clock.now += 100 * REMEMBER
+    clock.now += MAX_AGE - 1
     assert await reviews.user(TOKEN) == known
     await reviews.may_read(TOKEN, LIST)
 
@@ -176,7 +188,7 @@ async def test_a_no_holds_while_the_cloud_is_away_too(reviews: Reviews, cloud: C
     cloud.allowed = False
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
     cloud.error = Unreachable("no route")
-    clock.now += 100 * REMEMBER
+    clock.now += MAX_AGE - 1
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
 
 
@@ -215,15 +227,78 @@ async def test_an_answer_that_is_none_lets_nobody_in(
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == code
 
 
-async def test_answers_are_bounded_and_the_oldest_goes_first(reviews: Reviews, cloud: Cloud) -> None:
-    for number in range(MAX_ANSWERS + 1):
+async def test_tokens_are_bounded_and_the_oldest_goes_first(reviews: Reviews, cloud: Cloud) -> None:
+    for number in range(MAX_TOKENS + 1):
         await reviews.user(f"Bearer {number}")
-    assert len(reviews._answers) == MAX_ANSWERS
+    assert len(reviews._answers) == MAX_TOKENS
     asked = len(cloud.asked)
-    await reviews.user(f"Bearer {MAX_ANSWERS}")
+    await reviews.user(f"Bearer {MAX_TOKENS}")
     assert len(cloud.asked) == asked, "the newest is still known"
     await reviews.user("Bearer 0")
     assert len(cloud.asked) == asked + 1
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_one_token_pushes_out_no_answer_of_another(
+    reviews: Reviews, cloud: Cloud, allowed: bool
+) -> None:
+    await reviews.may_read("Bearer other", LIST)
+    cloud.allowed = allowed
+    for number in range(MAX_ANSWERS + 10):
+        with contextlib.suppress(StatusError):
+            await reviews.may_read(TOKEN, read_of(f"/api/v1/namespaces/n{number}/services"))
+    assert [len(answers) for answers in reviews._answers.values()] == [1, MAX_ANSWERS]
+    cloud.error = Unreachable("no route")
+    await reviews.may_read("Bearer other", LIST)
+
+
+async def test_while_the_cloud_is_away_an_answer_has_a_longest_age(
+    reviews: Reviews, cloud: Cloud, clock: Clock
+) -> None:
+    await reviews.user(TOKEN)
+    await reviews.may_read(TOKEN, LIST)
+    cloud.error = Unreachable("no route")
+    clock.now += MAX_AGE
+    assert await code_of(lambda: reviews.user(TOKEN)) == 503
+    assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
+
+
+async def test_while_the_cloud_is_away_an_expired_token_is_refused(
+    reviews: Reviews, cloud: Cloud, clock: Clock
+) -> None:
+    token = jwt({"exp": clock.now + 100})
+    await reviews.user(token)
+    await reviews.may_read(token, LIST)
+    cloud.error = Unreachable("no route")
+    clock.now += 99
+    await reviews.may_read(token, LIST)
+    clock.now += 1
+    assert await code_of(lambda: reviews.may_read(token, LIST)) == 401
+    assert await code_of(lambda: reviews.user(token)) == 401
+
+
+async def test_what_is_remembered_of_an_expired_token_does_not_count(
+    reviews: Reviews, cloud: Cloud, clock: Clock
+) -> None:
+    """The node's clock may be wrong: while there is a cloud, the cloud decides."""
+    token = jwt({"exp": clock.now + 5})
+    await reviews.may_read(token, LIST)
+    clock.now += 5
+    await reviews.may_read(token, LIST)
+    assert len(cloud.asked) == 2
+    cloud.error = unauthorized("Unauthorized")
+    assert await code_of(lambda: reviews.may_read(token, LIST)) == 401
+
+
+def test_a_right_that_is_taken_away_is_noticed_within_a_minute() -> None:
+    assert REMEMBER + max(CHECK_INTERVAL) < 60
+
+
+async def test_a_users_name_is_asked_again_too(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
+    await reviews.user(TOKEN)
+    clock.now += REMEMBER_USER
+    cloud.error = unauthorized("Unauthorized")
+    assert await code_of(lambda: reviews.user(TOKEN)) == 401
 
 
 async def test_no_token_is_kept(reviews: Reviews) -> None:

@@ -7,10 +7,12 @@ import json
 import pytest
 
 from addons.telemetry import metrics
+from addons.views import reviews, watch_response
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
-from tests.addons.support.samples import SERVICES, SLICES, endpoint_slice, service
+from tests.addons.support.samples import POD, SERVICES, SLICES, endpoint_slice, service
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching
 
@@ -164,3 +166,35 @@ async def test_what_was_never_read_is_a_503(
     cloud.faults.add(Silence(), times=None)
     assert (await parts.ask(ZERO))[0] == 503
     cloud.faults.clear()
+
+
+@pytest.mark.parametrize("target", [SERVICES, "/api/v1/namespaces/default/secrets"])
+@pytest.mark.parametrize(("why", "code"), [("right", 403), ("account", 401)])
+async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, target: str, why: str, code: int
+) -> None:
+    monkeypatch.setattr(watch_response, "CHECK_INTERVAL", (0.01, 0.02))
+    monkeypatch.setattr(reviews, "REMEMBER", 0.0)
+    cloud.access.tokens["pod"] = User("pod")
+    async with parts.watch(f"{target}?watch=true&resourceVersion=0", caller=POD) as watch:
+        if why == "right":
+            cloud.access.allowed["pod"] = lambda _: False
+        else:
+            del cloud.access.tokens["pod"]
+        last = await watch.next()
+        assert last.status is not None
+        assert last.status.code == code
+        with pytest.raises(EOFError):
+            await watch.next()
+
+
+async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the hub has a copy of its own for this identity, which the cloud goes on filling."""
+    monkeypatch.setattr(reviews, "REMEMBER", 0.0)
+    secrets = "/api/v1/namespaces/default/secrets?resourceVersion=0"
+    cloud.access.tokens["pod"] = User("pod")
+    assert (await parts.ask(secrets, caller=POD))[0] == 200
+    cloud.access.allowed["pod"] = lambda info: info.verb == "watch"
+    assert (await parts.ask(secrets, caller=POD))[0] == 403

@@ -1,0 +1,78 @@
+"""Metric labels from known names alone: whatever else a client sends counts as `other`.
+
+Prometheus keeps each combination of labels for good, so a label that a client can invent is memory that it can fill.
+"""
+
+from __future__ import annotations
+
+OTHER = "other"
+VERBS = frozenset(
+    {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"}
+    | {"post", "put", "head", "options"}
+)
+"""Those of RBAC, and the methods (in lower case) of requests that name no resource."""
+RESOURCES = frozenset(
+    {
+        *(
+            "bindings",
+            "componentstatuses",
+            "configmaps",
+            "endpoints",
+            "events",
+            "limitranges",
+            "namespaces",
+            "nodes",
+        ),
+        *("persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "replicationcontrollers"),
+        *("resourcequotas", "secrets", "serviceaccounts", "services", "apiservices", "controllerrevisions"),
+        *(
+            "daemonsets",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "horizontalpodautoscalers",
+            "cronjobs",
+            "jobs",
+        ),
+        *(
+            "certificatesigningrequests",
+            "clustertrustbundles",
+            "podcertificaterequests",
+            "leases",
+            "endpointslices",
+        ),
+        *(
+            "flowschemas",
+            "prioritylevelconfigurations",
+            "ingressclasses",
+            "ingresses",
+            "ipaddresses",
+            "servicecidrs",
+        ),
+        *(
+            "networkpolicies",
+            "poddisruptionbudgets",
+            "clusterrolebindings",
+            "clusterroles",
+            "rolebindings",
+            "roles",
+        ),
+        *("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices", "priorityclasses"),
+        *("csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments"),
+        *("volumeattributesclasses", "runtimeclasses", "customresourcedefinitions", "tokenreviews"),
+        *("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies"),
+        *("validatingadmissionpolicybindings", "localsubjectaccessreviews", "selfsubjectaccessreviews"),
+        *("selfsubjectrulesreviews", "selfsubjectreviews", "subjectaccessreviews"),
+        *("nodepools", "yurtappconfigbindings", "servicegrids"),
+    }
+)
+"""Kubernetes' own resources, and those of the edge that the hub or its manager reads."""
+
+
+def verb_label(verb: str) -> str:
+    return verb if verb in VERBS else OTHER
+
+
+def resource_label(resource: str) -> str:
+    """The plural of a resource, without its group; "" for a request that names none."""
+    return resource if not resource or resource in RESOURCES else OTHER
