@@ -173,7 +173,9 @@ class Assembly:
         # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
         self._session = Http2Session()
         clients = Clients(self._session, self._internal, self._resolve.secret)
-        parts = self._parts = make_parts(settings, clients, cloud, self._egress.changed, self._offline)
+        parts = self._parts = make_parts(
+            settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline
+        )
         parts.rules.listen(self._router.rules_changed)
         backed = self._offline.backed if self._offline is not None else None
         self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, backed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -47,9 +47,17 @@ class Parts:
 
 
 def make_parts(
-    settings: Settings, clients: Clients, cloud: Cloud, cloud_changed: Pulse, offline: Offline | None
+    settings: Settings,
+    clients: Clients,
+    cloud: Cloud,
+    cloud_changed: Pulse,
+    confirm_up: Callable[[], Awaitable[bool]],
+    offline: Offline | None,
 ) -> Parts:
-    """All parts, each with those that it needs. `cloud_changed` is notified when a server comes up or goes down."""
+    """All parts, each with those that it needs.
+
+    `cloud_changed` is notified when a server comes up or goes down; `confirm_up` probes the servers now.
+    """
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
@@ -67,12 +75,19 @@ def make_parts(
     rules.follow(configmap.store, configmap.why_empty)
     reviews = Reviews(clients.of_token, settings.review_max_age)
     answerers: dict[RouteKind, Answerer] = {
-        RouteKind.VIEW: Serving(sources, reviews, rules.current, settings.wait)
+        RouteKind.VIEW: Serving(
+            sources, reviews, rules.current, settings.wait, confirm_up if offline is not None else _always_up
+        )
     }
     if offline is not None:
         offline.build(settings, clients, cloud, cloud_changed, reviews, sources)
         answerers |= offline.answerers
     return Parts(rules, events, inputs, sources, Origin(), answerers)
+
+
+async def _always_up() -> bool:
+    """A hub that keeps nothing has nothing to answer from while the cloud is away."""
+    return True
 
 
 def hub_address(settings: Settings) -> HubAddress:

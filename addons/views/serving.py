@@ -6,7 +6,7 @@ caller's view of it, write the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from aiohttp import web
@@ -43,7 +43,16 @@ EVERYTHING = Scope("", LabelSelector(), FieldSelector())
 class Serving:
     """Answers the lists and watches that the router sends to views."""
 
-    def __init__(self, sources: Sources, reviews: Reviews, rules: Callable[[], Rules], wait: float) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        reviews: Reviews,
+        rules: Callable[[], Rules],
+        wait: float,
+        confirm_up: Callable[[], Awaitable[bool]],
+    ) -> None:
+        """`confirm_up` probes the cloud now, and says whether it is up."""
+        self._confirm_up = confirm_up
         self._sources = sources
         self._reviews = reviews
         self._rules = rules
@@ -113,8 +122,8 @@ class Serving:
         try:
             return await wait_until_current(source, source.client, read, scope, self._wait)
         except StatusError as error:
-            # 502: the hub's own word for a server that died under the request.
-            if error.code not in (502, 503) or source.is_up():
+            # The hub itself answers 502 for a server that died under the request, perhaps before a probe noticed.
+            if error.code not in (502, 503) or await self._confirm_up():
                 raise
             return 0
 

@@ -37,6 +37,8 @@ class Mode(StrEnum):
     BLACK_HOLE = "black hole"
     """Open connections stay open, new ones are accepted, and nothing moves, not even the end of a connection.
     What was under way arrives when the link passes again, as with TCP's retransmissions."""
+    HANG_UP = "hang up"
+    """Open connections are reset, new ones accepted and closed: a load balancer whose servers are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,10 @@ class Link:
         """BLACK_HOLE."""
         self._do(self._set(Mode.BLACK_HOLE))
 
+    def hang_up(self) -> None:
+        """HANG_UP."""
+        self._do(self._set(Mode.HANG_UP))
+
     def cut(self) -> None:
         """Resets the connections that are open now, in any mode; new ones are as the mode says."""
         self._do(self._cut())
@@ -164,9 +170,10 @@ class Link:
             self._passing.set()
         else:
             self._passing.clear()
+        if mode in (Mode.REFUSE, Mode.HANG_UP):
+            await self._cut()
         if mode is Mode.REFUSE:
             self._stop_listening()
-            await self._cut()
         elif self._listener is None:
             self._listener = self._reserved.listener()
             self._listener.setblocking(False)
@@ -211,6 +218,8 @@ class Link:
 
     async def _serve(self, connection: _Connection) -> bool:
         """Carries a connection to its end; true when both sides ended it in order."""
+        if self._mode is Mode.HANG_UP:
+            return True
         await self._passing.wait()
         in_order = await self._exchange(connection)
         # When one side was reset, the other learns it no sooner than bytes may pass.

@@ -280,3 +280,16 @@ async def test_it_serves_an_asynchronous_test(wire: Link, server: socket.socket)
         with pytest.raises(ConnectionResetError):
             await reader.read(1)
     writer.close()
+
+
+def test_a_link_that_hangs_up_accepts_and_closes(server: socket.socket, wire: Link) -> None:
+    with connected(wire, server) as (client, _):
+        wire.hang_up()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
+        assert client.recv(1) == b""
+    wire.carry()
+    with connected(wire, server) as (client, accepted):
+        client.sendall(b"x")
+        assert receive(accepted, 1) == b"x"

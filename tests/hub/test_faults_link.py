@@ -35,6 +35,27 @@ def state(events: Events) -> set[str]:
     return have
 
 
+@pytest.mark.parametrize("component", ["kubelet", "kube-proxy"])
+async def test_readers_of_a_link_that_accepts_and_hangs_up_get_the_copy(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, component: str
+) -> None:
+    """A load balancer without servers: consistent lists were 502 until the next probe, 3 s later."""
+    hub, link = linked
+    path = f"/api/v1/namespaces/{namespace}/services"
+    body = {"metadata": {"name": "first"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
+    await asyncio.to_thread(real_cloud.admin.post, path, body)
+    await asyncio.to_thread(hub.start)
+    async with watching(hub.url, path, component=component) as events:
+        await events.first("ADDED", "first")
+        for _ in range(3):
+            await asyncio.to_thread(link.hang_up)
+            for _ in range(3):
+                assert list(await listed(hub.url, path, component=component)) == ["first"]
+            await asyncio.to_thread(link.carry)
+            await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 20)
+        assert not events.ended
+
+
 @pytest.mark.timeout(240)
 async def test_a_link_that_flaps_some_forty_times(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str

@@ -49,6 +49,8 @@ class HubParts:
     def __init__(self, cloud: ScriptableCloud, idle: float = 300.0) -> None:
         self.cloud = cloud
         self.session = aiohttp.ClientSession(auto_decompress=False)
+        self.is_up = True
+        """What a probe says, for those who ask for one."""
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
@@ -60,8 +62,13 @@ class HubParts:
             idle,
         )
         self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
-        self.serving = Serving(self.sources, Reviews(self._client_of, 3600), lambda: self.rules, WAIT)
+        self.serving = Serving(
+            self.sources, Reviews(self._client_of, 3600), lambda: self.rules, WAIT, self._confirm_up
+        )
         self.origin = Origin()
+
+    async def _confirm_up(self) -> bool:
+        return self.is_up
 
     async def __aenter__(self) -> Self:
         self._before = asyncio.all_tasks()
