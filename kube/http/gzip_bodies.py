@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from kube.http.session import BodyTooLarge
 
@@ -54,7 +54,7 @@ def unpack_up_to(packed: bytes, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """An unpacked watch, in pieces of PIECE bytes at most. Since Kubernetes 1.37 each flush is a gzip member."""
     member, at_once = zlib.decompressobj(_GZIP), 0
     async for chunk in chunks:

@@ -7,7 +7,8 @@ import gzip
 import os
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import pytest
 from hypothesis import given
@@ -112,14 +113,15 @@ async def test_a_flush_is_a_piece_before_the_next_chunk() -> None:
     packer = zlib.compressobj(wbits=31)
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def come() -> AsyncIterator[bytes]:
+    async def come() -> AsyncGenerator[bytes]:
         while True:
             yield await chunks.get()
 
-    stream = unpack_stream(come())
-    for event in (b"x" * 1000, b"y" * PIECE, b"z" * (PIECE + 300)):
-        chunks.put_nowait(packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH))
-        got = b""
-        while len(got) < len(event):
-            got += await asyncio.wait_for(anext(stream), 10)
-        assert got == event
+    coming = come()
+    async with aclosing(coming), aclosing(unpack_stream(coming)) as stream:
+        for event in (b"x" * 1000, b"y" * PIECE, b"z" * (PIECE + 300)):
+            chunks.put_nowait(packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH))
+            got = b""
+            while len(got) < len(event):
+                got += await asyncio.wait_for(anext(stream), 10)
+            assert got == event
