@@ -65,15 +65,15 @@ class Serving:
         assert form is not None
         source, scope = await self._source(wanted, read, form.encoding)
         with source.in_use():
-            at_least = await self._fresh_enough(source, read, scope)
+            confirmed = await self._fresh_enough(source, read, scope)
             _check_encoding(source, read, form.encoding)
             key = ViewKey(wanted.component, read.verb, scope, metadata_only=form.kind == METADATA_KIND)
             view = await source.view(key, self._wait)
             if read.verb == "list":
-                return await list_response(view.listing(at_least))
+                return await list_response(view.listing(confirmed))
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
-            return await watch_response(view, read, request, check)
+            return await watch_response(view, read, request, check, confirmed)
 
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, encoding: Encoding
@@ -99,21 +99,35 @@ class Serving:
         await self._reviews.may_read(caller.authorization, read)
 
     async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope) -> int:
-        """Wait until the source is as new as the client asks; return the version that a list may then carry."""
+        """Wait until the source is as new as the client asks; the version that the cloud confirmed, 0 for none."""
         await source.ready(self._wait)
         if read.is_consistent:
             return await self._as_new_as_the_cloud(source, read, scope)
         if read.verb == "watch" and not read.wants_state:
             return 0
-        try:
-            await source.ready(FUTURE_WAIT, read.version)
-        except StatusError as error:
-            if error.code != 503 or not source.store.complete:
-                raise
-            raise too_large_version(read.version, source.store.version) from None
-        if read.is_exact and source.store.version != read.version:
+        confirmed = await self._reach(source, read, scope)
+        if read.is_exact and max(source.store.version, confirmed) != read.version:
             raise expired(f"The resourceVersion for the provided list is too old: {read.version}")
-        return 0
+        return confirmed
+
+    async def _reach(self, source: Source, read: ObjectRead, scope: Scope) -> int:
+        """Wait for the version that the client names. The hub may have given it before any event of the source had it.
+
+        StatusError 504 for a version that neither the hub nor the cloud knows.
+        """
+        was_given = read.version <= source.store.given_version
+        if not was_given:
+            try:
+                await source.ready(FUTURE_WAIT, read.version)
+            except StatusError as error:
+                if error.code != 503 or not source.store.complete:
+                    raise
+        if read.version <= source.store.version:
+            return 0
+        confirmed = await self._as_new_as_the_cloud(source, read, scope)
+        if confirmed < read.version and not was_given:
+            raise too_large_version(read.version, source.store.version)
+        return max(confirmed, read.version)
 
     async def _as_new_as_the_cloud(self, source: Source, read: ObjectRead, scope: Scope) -> int:
         """As new as the cloud is now; while the cloud is away, as new as the copy."""

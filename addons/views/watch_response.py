@@ -26,15 +26,20 @@ SHORTEST_WATCH = 1.0
 
 
 async def watch_response(
-    view: View, read: ObjectRead, request: web.BaseRequest, check: Callable[[], Awaitable[None]] | None
+    view: View,
+    read: ObjectRead,
+    request: web.BaseRequest,
+    check: Callable[[], Awaitable[None]] | None,
+    confirmed: int = 0,
 ) -> web.StreamResponse:
     """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
 
     `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
+    `confirmed` is a version at which the cloud has the view's state, 0 for none.
     """
     try:
         if read.wants_state:
-            watcher = view.watch_list(bookmarks=read.bookmarks)
+            watcher = view.watch_list(confirmed, bookmarks=read.bookmarks)
         else:
             watcher = view.watch(read.version or None, bookmarks=read.bookmarks)
     except StatusError as error:
