@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 class Assembly:
     """Builds sources, origin and admin server from the settings, and starts the addons with them."""
 
-    name = "edgehub-lifecycle"
+    name = "edgehub-assembly"
     _masters: ClassVar[WeakSet[Master]] = WeakSet()
     """Those that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 

@@ -1,7 +1,7 @@
-"""What mitmproxy's own interfaces show of Kubernetes: bodies decoded, and the way that each request went.
+"""Shows Kubernetes in mitmproxy's interfaces: bodies as YAML, and at each flow its route.
 
-Without an interface nothing here runs: only interfaces ask content views, and the marks join the chain beside one.
-No body is kept for a person's sake: a streamed one has passed, unless mitmproxy's store_streamed_bodies is set.
+Without an interface nothing here runs: interfaces alone use content views, and the marks join the addons only beside
+one. The hub keeps no body for a person: a streamed body is gone, unless mitmproxy's store_streamed_bodies is set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEVER = -1.0
 STREAMED = "the body was streamed and not kept (see store_streamed_bodies)"
 
 _TYPED = re.compile(rb'\s*\{[^{}\[]{0,200}"apiVersion"\s*:')
-"""How an object or a list begins. Where another field comes first, mitmproxy's own view of JSON shows it."""
+"""The beginning of an object or a list. Where another field comes first, mitmproxy's own JSON view shows the body."""
 _EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)"')
 
 
@@ -54,7 +54,7 @@ class ObjectView(Contentview):
 
 
 class WatchView(Contentview):
-    """Watches, an event after the other."""
+    """Watches, one event after the other."""
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class WatchView(Contentview):
 
 
 class Marks:
-    """Says at each flow which way it went, and why its body is not there."""
+    """Marks each flow by its route, and comments why it has no body."""
 
     name = "edgehub-marks"
 
@@ -121,7 +121,7 @@ def _add(flow: http.HTTPFlow, remark: str) -> None:
 
 
 class Console:
-    """Brings the content views, and beside an interface the marks; takes them away again."""
+    """Adds the content views and, beside an interface, the marks; removes them at the end."""
 
     name = "edgehub-console"
 
@@ -132,13 +132,13 @@ class Console:
     def load(self, loader: Loader) -> None:
         for view in self._views:
             contentviews.add(view)
-        # Both interfaces, and nothing else, bring mitmproxy's list of flows.
+        # Only the interfaces have mitmproxy's list of flows.
         if ctx.master.addons.get("view") is not None:
             ctx.master.addons.add(self._marks)
 
     def done(self) -> None:
         for view in self._views:
-            # mitmproxy has no way to take a view back.
+            # mitmproxy has no call to remove a content view.
             contentviews.registry._by_name.pop(view.name.lower(), None)
         if ctx.master.addons.get(self._marks.name) is not None:
             ctx.master.addons.remove(self._marks)

@@ -1,4 +1,4 @@
-"""The list of the hub's addons, in order: each with what it stands behind and the reason for its place."""
+"""The list of the hub's addons in the order in which mitmproxy calls them, each with the reason for its place."""
 
 from addons.assembly import Assembly
 from addons.connections import Connections
@@ -23,26 +23,26 @@ places = (
     (
         Console(),
         (),
-        "no request passes through it: its marks join behind all others, and only beside an interface",
+        "has no hook of a request: its marks join behind all others, and only beside an interface",
     ),
     (_connections, (), "acts on a connection before its first request: it makes room for many watches"),
-    (_resolve, (), "makes the exchange that the others need, and refuses what cannot be read"),
-    (_identity, (_resolve,), "lends by the listener, which resolve has noted"),
-    (_router, (_resolve, _identity), "decides by what is asked, and by who asks"),
+    (_resolve, (), "begins the request context that the others need, and refuses what cannot be read"),
+    (_identity, (_resolve,), "decides by the listener, which resolve has noted"),
+    (_router, (_resolve, _identity), "decides by what the request asks for, and by who sends it"),
     (
         _egress,
         (_resolve, _router),
-        "sends what is routed to the cloud; what failed before it has no server to go to",
+        "names the server of a routed request; a request that failed before has no server to go to",
     ),
     (
         Memory(),
         (),
-        "no request passes through it, and nothing is served before it: lifecycle opens the listeners",
+        "has no hook of a request; the assembly behind it opens the listeners",
     ),
     (
         Assembly(_options, _resolve, _identity, _router, _egress),
         (_options,),
-        "hands on the settings that options has just read, and starts the parts when all are loaded",
+        "hands on the settings that options has just read, and starts the parts when all addons are loaded",
     ),
 )
 

@@ -21,7 +21,7 @@ ALPN = (b"h2", b"http/1.1")
 
 
 class Identity:
-    """Ends TLS for pods, and fills in the caller of each exchange."""
+    """Terminates TLS for pods, and adds the caller to each request context."""
 
     name = "edgehub-identity"
 

@@ -1,4 +1,4 @@
-"""Memory on a small node: the collector passes over what never is garbage, and what is free goes back to the system."""
+"""Keeps the hub small: the garbage collector skips what lives for good, and free memory goes back to the system."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import gc
 from collections.abc import Callable
 
 TRIM_INTERVAL = 10.0
-"""Seconds between returns of free memory: five milliseconds of a thread's time after a burst, else half of one."""
+"""Seconds between returns of free memory. One costs a thread 5 ms after a burst of lists, else half a millisecond."""
 
 
 class Memory:
-    """Modules, classes and addons are a hundred thousand objects: 50 to 90 ms of every full collection, for nothing.
+    """Freezes the objects of the start, and calls malloc_trim now and then.
 
-    And what a burst of lists took glibc keeps for the next one: up to 12 MB of 130, of which a pod could live.
+    Modules, classes and addons are a hundred thousand objects, which would cost every full collection 50 to 90 ms.
+    glibc keeps the memory of a burst of lists for the next one: up to 12 MB, a tenth of the hub's memory.
     """
 
-    name = "edgehub-heap"
+    name = "edgehub-memory"
 
     def __init__(self, trim: Callable[[int], object] | None = None) -> None:
         """`trim` is malloc_trim of the C library; musl has none, and returns memory by itself."""
@@ -25,7 +26,7 @@ class Memory:
         self._trimming: asyncio.Task[None] | None = None
 
     def load(self, _loader: object) -> None:
-        """The list of addons has imported everything, and no request was served yet."""
+        """Freeze now: the list of addons has imported every module, and no request was served yet."""
         gc.collect()
         gc.freeze()
 

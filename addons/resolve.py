@@ -27,13 +27,13 @@ class Resolve:
         self._listeners: dict[str, Listener] = {}
 
     def listen(self, modes: dict[str, str]) -> None:
-        """Learn which of mitmproxy's mode specifications is which listener."""
+        """Take the listener of each of mitmproxy's mode specifications."""
         self._listeners = {spec: Listener(name) for spec, name in modes.items()}
 
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
         if self._listeners.get(client.proxy_mode.full_spec) is Listener.INTERNAL:
-            # The hub's own session speaks nothing else, and without TLS nobody negotiates it.
+            # The hub's own session speaks HTTP/2 alone, and without TLS there is no negotiation.
             client.alpn = b"h2"
 
     @guarded
@@ -61,7 +61,7 @@ class Resolve:
 
 
 def _target(request: http.Request) -> str:
-    """The request's target as it was on the wire; 400 where its bytes are no text."""
+    """The request's target as it was on the wire; 400 where it has bytes that are not ASCII."""
     try:
         return request.data.path.decode("ascii")
     except UnicodeDecodeError:

@@ -46,7 +46,7 @@ class Answerer(Protocol):
 class Router:
     """Applies the decision of `addons.requests.route_decision`."""
 
-    name = "edgehub-route"
+    name = "edgehub-router"
 
     def __init__(self, options: Options, connections: Connections) -> None:
         self._options = options

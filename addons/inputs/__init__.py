@@ -1,3 +1,1 @@
-"""What filters may ask about the cluster: its sources, a record of who asked what, and a chain of filters with its
-inputs.
-"""
+"""Gives filters their inputs: sources of Services, nodes and pools, the record of what was asked, and local health."""

@@ -1,4 +1,4 @@
-"""A chain of filters as a projection wants it: decoded, applied, encoded, counted."""
+"""Applies a chain of filters to the items of a projection: decodes the object, filters, encodes and counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class FilterChain:
-    """Filters with the inputs they ask. An object that cannot be judged is hidden: never shown unfiltered."""
+    """Filters with their inputs. An object for which a filter fails is hidden, never shown unfiltered."""
 
     def __init__(self, filters: tuple[Filter, ...], inputs: FilterInputs, resource: str) -> None:
         self._filters = filters

@@ -1,6 +1,7 @@
-"""What filters may ask about the cluster, answered from the hub's own sources, each started when first asked for.
+"""Answers what filters ask about the cluster, from the hub's own sources. A source starts when a filter first needs it.
 
-Each question is recorded, so that a change of its answer re-evaluates the objects it was asked for and no others.
+The hub records each question by its `InputKey`. When an answer changes, the hub filters those objects again for which a
+filter asked that question, and no others.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from kube.store.store import Change, Item, Key
 
 
 class FilterInputs:
-    """Opens sources and keeps what answers need beyond their stores. `ask` gives a recorder for one object."""
+    """Opens the sources and keeps indexes of their objects. `ask` gives a recorder for the filtering of one object."""
 
     def __init__(self, node: str, pool: str, hub: HubAddress) -> None:
         self.node_name = node
         self.pool = pool
         self.hub = hub
         self.unhealthy: frozenset[str] = frozenset()
-        """Names of the nodes that the local health source calls so."""
+        """Names of the nodes that the local health source calls unhealthy."""
         self.learned = Pulse()
-        """Beats when an answer changed, or is known at last."""
+        """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
         self._facts: dict[Key, tuple[Item, ServiceFacts]] = {}
         self._members: dict[str, tuple[Item, frozenset[str]]] = {}
@@ -42,7 +43,7 @@ class FilterInputs:
         self._addresses: dict[str, frozenset[str]] = {}
 
     def start(self, open_source: Callable[[ListWatch], Source], changed: Changed) -> None:
-        """Take what makes a source, and whom to tell of inputs that changed. Filters may ask from now on."""
+        """Take what makes a source, and what to call with the keys of changed inputs. Filters may ask from now on."""
         self._open, self._tell = open_source, changed
 
     def close(self) -> None:
@@ -99,19 +100,19 @@ class FilterInputs:
     def local_health(self, unhealthy: frozenset[str]) -> None:
         """Take what the local health source calls unhealthy: names or IP addresses of nodes.
 
-        A node whose addresses are not known yet is taken for healthy.
+        A node counts as healthy as long as the hub does not know its addresses.
         """
         self._sick = unhealthy
         if any(map(_is_address, unhealthy)):
-            # Status with the addresses is asked of the cloud by those only who need it.
+            # Addresses are in the status of whole Node objects. Only a hub that needs them asks the cloud for those.
             self.input(InputKind.ADDRESS)
         behind = {name for name, addresses in self._addresses.items() if addresses & unhealthy}
         was, self.unhealthy = self.unhealthy, unhealthy | behind
         if was != self.unhealthy:
             self._changed({(InputKind.HEALTH, node) for node in was ^ self.unhealthy})
 
-    def _changed(self, list_watches: Collection[InputKey]) -> None:
-        self._tell(list_watches)
+    def _changed(self, touched: Collection[InputKey]) -> None:
+        self._tell(touched)
         self.learned.notify()
 
     def _follower(self, kind: InputKind) -> tuple[Callable[[Change], set[InputKey]], Callable[[], None]]:
@@ -141,28 +142,28 @@ class FilterInputs:
         return {(InputKind.SERVICE, change.key)}
 
     def _of_own_node(self, change: Change) -> set[InputKey]:
-        list_watches = self._of_relabelling(change)
+        touched = self._of_relabelling(change)
         if pool_of(change.old) != pool_of(change.new):
-            list_watches.add((InputKind.OWN_NODE,))
-        return list_watches
+            touched.add((InputKind.OWN_NODE,))
+        return touched
 
     def _of_node(self, change: Change) -> set[InputKey]:
-        # This node has a source of its own. Two that told the same would be two events where one is due.
+        # This node has a source of its own. If both reported its change, clients would get two events.
         return set() if change.key[1] == self.node_name else self._of_relabelling(change)
 
     def _of_relabelling(self, change: Change) -> set[InputKey]:
-        name, list_watches = change.key[1], _of_labels(change)
+        name, touched = change.key[1], _of_labels(change)
         was, now = pool_of(change.old), pool_of(change.new)
         if was != now:
             self._labelled[was].discard(name)
             by_label = InputKind.POOL in self._inputs and self._inputs[InputKind.POOL].is_missing
             pools = [pool for pool in (was, now) if pool and by_label]
-            # The first node makes the pool, and the last one takes it away.
-            list_watches |= {(InputKind.POOL, pool) for pool in pools if not self._labelled[pool]}
-            list_watches |= {(InputKind.POOL, pool, node) for pool in pools for node in (name, None)}
+            # A pool by label exists as long as it has a node.
+            touched |= {(InputKind.POOL, pool) for pool in pools if not self._labelled[pool]}
+            touched |= {(InputKind.POOL, pool, node) for pool in pools for node in (name, None)}
         if now:
             self._labelled[now].add(name)
-        return list_watches
+        return touched
 
     def _forget_labels(self, *, own: bool) -> None:
         for names in self._labelled.values():
@@ -211,7 +212,7 @@ class FilterInputs:
 
 
 def _is_address(text: str) -> bool:
-    """Whether the local health source means a node by its IP address."""
+    """Whether the local health source names a node by its IP address."""
     try:
         ip_address(text)
     except ValueError:
@@ -220,16 +221,16 @@ def _is_address(text: str) -> bool:
 
 
 def _of_labels(change: Change) -> set[InputKey]:
-    """Each label of a node that is another one now; and the node, when it came or went."""
+    """The keys of the labels that changed, and the node's own key when the node came or went."""
     name = change.key[1]
     before, after = labels_of(change.old), labels_of(change.new)
     keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    list_watches: set[InputKey] = {(InputKind.NODE, name, key) for key in keys}
+    touched: set[InputKey] = {(InputKind.NODE, name, key) for key in keys}
     if keys:
-        list_watches.add((InputKind.NODE, name, None))
+        touched.add((InputKind.NODE, name, None))
     if change.old is None or change.new is None:
-        list_watches.add((InputKind.NODE, name))
-    return list_watches
+        touched.add((InputKind.NODE, name))
+    return touched
 
 
 def _service_of(item: Item | None) -> Key | None:

@@ -1,4 +1,7 @@
-"""The sources that filters' answers come from, each telling which questions a change of it touches."""
+"""The sources from which filters get their answers. Each reports which questions a change of its objects touches.
+
+An `InputKey` names a question: ("services", ("default", "web")), or ("nodes", "n3", "zone") for one label of a node.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _NODES = ResourceType("", "v1", "nodes")
 
 
 class InputKind(StrEnum):
-    """What questions are about. All but the last are the objects of a source."""
+    """What a filter asks about. All kinds but the last are the objects of a source."""
 
     SERVICE = "services"
     OWN_NODE = "this node"
@@ -32,7 +35,7 @@ class InputKind(StrEnum):
 
 
 def list_watch_of(kind: InputKind, node: str) -> ListWatch:
-    """What to ask the cloud for a kind of input; `node` is this node's name."""
+    """The list and watch of the cloud that a kind of input needs; `node` is this node's name."""
     match kind:
         case InputKind.SERVICE:
             return ListWatch(ResourceType("", "v1", "services"))
@@ -52,12 +55,12 @@ def list_watch_of(kind: InputKind, node: str) -> ListWatch:
 
 
 def unknown(kind: InputKind) -> InputKey:
-    """Read by whatever asked a kind at all: it touches everything when the source gets or loses its answers."""
+    """The key that every question about a kind reads too: it changes when the source gets or loses its first list."""
     return ("state of", kind)
 
 
 def labels_of(item: Item | None) -> Mapping[str, str]:
-    """The labels of a node, none of one that is not there."""
+    """The labels of a node; none where there is no such node."""
     return item.labels if item is not None else {}
 
 
@@ -67,21 +70,21 @@ def pool_of(item: Item | None) -> str:
 
 
 class Input:
-    """One source of answers."""
+    """One source, followed: `changed` gets the keys of all questions that a change touches."""
 
     def __init__(
         self,
         kind: InputKind,
         source: Source,
         changed: Changed,
-        questions_of: Callable[[Change], set[InputKey]],
+        keys_of: Callable[[Change], set[InputKey]],
         forget: Callable[[], None],
     ) -> None:
-        """`questions_of` also keeps the indexes that answers need; `forget` empties those."""
+        """`keys_of` gives the keys that a change touches and updates the indexes; `forget` empties the indexes."""
         self.source = source
         self._kind = kind
         self._changed = changed
-        self._questions_of = questions_of
+        self._keys_of = keys_of
         self._forget = forget
         self._was = (False, False)
         source.users += 1
@@ -89,7 +92,7 @@ class Input:
         self._task = asyncio.create_task(self._follow(), name=f"input {kind}")
 
     def start(self) -> None:
-        """Take what the source has already; nobody has asked for it yet, so nobody is told."""
+        """Index what the source has already. No filter has asked yet, so nothing is reported."""
         self._was = (self.is_known, self.is_missing)
         self._index()
 
@@ -107,9 +110,9 @@ class Input:
         return self.is_missing or (self.source.store.complete and self.source.reflector.refusal is None)
 
     def changed(self, change: Change) -> None:
-        list_watches = self._questions_of(change)
-        if list_watches:
-            self._changed(list_watches)
+        touched = self._keys_of(change)
+        if touched:
+            self._changed(touched)
 
     def advanced(self) -> None:
         self._check()
@@ -132,7 +135,7 @@ class Input:
         self._changed({unknown(self._kind)})
 
     def _index(self) -> None:
-        """A first list is told to nobody as changes."""
+        """Index the whole store anew, without a report for each object."""
         self._forget()
         for item in self.source.store:
-            self._questions_of(Change(item.version, item.key, None, item))
+            self._keys_of(Change(item.version, item.key, None, item))

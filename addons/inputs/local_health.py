@@ -1,7 +1,7 @@
-"""The local health source: which nodes a health service on this site calls unhealthy (SuperEdge's edge-health).
+"""The local health source: asks a health service on this site which nodes are unhealthy (SuperEdge's edge-health).
 
-It answers a GET with a JSON object, node name or IP address to {"normal": bool, ...}. This node asks it directly,
-not through the cloud's link: it must work when the cloud is away.
+The service answers a GET with a JSON object, node name or IP address to {"normal": bool, ...}. The hub asks it
+directly, not through the link to the cloud, so that it works while the cloud is away.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from addons.telemetry import metrics
 TIMEOUT = 5.0
 """Seconds for one answer, as in SuperEdge."""
 ROUNDS_KEPT = 3
-"""Intervals after which the last word of a source that has failed since no longer counts. SuperEdge forgets at the
-first failure, so that one lost answer brings every dead endpoint back."""
+"""Intervals for which the last answer counts while the service fails. SuperEdge forgets it at the first failure, so
+that one lost answer brings every dead endpoint back."""
 MAX_BYTES = 4 * 1024 * 1024
-"""Of an answer: 10,000 nodes at 400 bytes, several times what edge-health writes for one."""
+"""The longest answer: 10,000 nodes at 400 bytes, several times what edge-health writes for a node."""
 
 logger = logging.getLogger(__name__)
 
 
 class LocalHealthSource:
-    """Asks every `interval` seconds; `tell` is called with the unhealthy names and addresses when they changed."""
+    """Asks every `interval` seconds, and calls `tell` with the unhealthy names and addresses when they change."""
 
     def __init__(self, url: str, interval: float, tell: Callable[[frozenset[str]], None]) -> None:
         self._url = url
@@ -40,7 +40,7 @@ class LocalHealthSource:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        # No proxy of the environment: the source is on this node or near it.
+        # The service is on this node or near it, whatever proxy the environment names.
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
             while True:
@@ -75,7 +75,7 @@ class LocalHealthSource:
 
 
 def parse_health(body: bytes) -> frozenset[str]:
-    """The names and addresses that are not normal; ValueError when this is no such answer."""
+    """The names and addresses that are not normal; ValueError when the body is no such answer."""
     nodes = orjson.loads(body)
     if not isinstance(nodes, dict):
         raise ValueError("not a JSON object")

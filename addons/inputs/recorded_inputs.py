@@ -1,7 +1,7 @@
-"""The inputs as the filters of one object ask for them, each question recorded.
+"""Records what the filters of one object ask, while it answers them.
 
-Questions are as small as filters ask them: one label of a node, one node of a pool. So an input's change reaches
-the objects for which it decided something, and no others.
+Questions are as small as filters ask them: one label of a node, one node of a pool. So a changed input costs only the
+objects for which it decided something.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HUB_QUESTION: InputKey = ("address of the hub",)
 
 
 class Inputs(Protocol):
-    """The inputs of all objects, unrecorded: `addons.inputs.filter_inputs`."""
+    """Where the answers come from: `addons.inputs.filter_inputs.FilterInputs`."""
 
     @property
     def node_name(self) -> str: ...
@@ -37,7 +37,7 @@ class Inputs(Protocol):
 
 
 class RecordedInputs:
-    """Answers for one object. `pending` when an answer was not to be had yet."""
+    """The answers for one object. `reads` has the keys of all questions; `pending` says that an answer is not known."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
@@ -103,7 +103,7 @@ class RecordedInputs:
 
 
 class RecordedLabels(Mapping[str, str]):
-    """The labels of a node: who looks at one reads that one, who goes through them reads them all."""
+    """The labels of a node. A lookup records that label; an iteration records all labels."""
 
     __slots__ = ("_labels", "_node", "_reads")
 
@@ -134,7 +134,7 @@ class RecordedLabels(Mapping[str, str]):
 
 
 class RecordedMembers(Set[str]):
-    """The nodes of a pool: who asks for a node reads whether that one is in it, who goes through them reads all."""
+    """The nodes of a pool. A test for one node records that node; an iteration records all nodes."""
 
     __slots__ = ("_members", "_pool", "_reads")
 

@@ -1,7 +1,7 @@
-"""Annotations that exist to make other hubs look again (OpenYurt): here they are no news by themselves.
+"""Recognises writes that change nothing but a trigger annotation, so that filtered views do not send them.
 
-A controller in the cloud writes them to every slice whose filtering might have changed. This hub re-evaluates by
-itself what an input touches, so that a client of a filtered view is told only of what really differs.
+OpenYurt's controller writes the annotation to every slice whose filtering might have changed, so that hubs filter the
+slice again. This hub filters again by itself, so a client of a filtered view gets an event only for a real difference.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from kube.store.store import Item
 
 TRIGGERS = ("openyurt.io/updateTrigger", "openyurt.io/update-trigger")
-"""For Endpoints and slices, as older and newer controllers of OpenYurt spell it."""
+"""On Endpoints and EndpointSlices, as older and newer controllers of OpenYurt spell it."""
 
 _NAMES = tuple(name.encode() for name in TRIGGERS)
 
@@ -19,7 +19,7 @@ def is_only_triggered(before: Item, after: Item) -> bool:
 
     Bookkeeping is metadata.resourceVersion and metadata.managedFields. ValueError when one is malformed.
     """
-    # Both encodings write the names as they are: most events end here, unparsed.
+    # Both encodings hold the names as text, so most events need no parsing.
     if not any(name in item.raw for item in (before, after) for name in _NAMES):
         return False
     return _annotations(before) != _annotations(after) and _essence(before) == _essence(after)

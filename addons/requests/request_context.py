@@ -1,7 +1,7 @@
 """What the hub knows of one request, from its first addon to its last.
 
-It is kept beside the flow, not in it: mitmproxy writes flows to files and to its web interface, and a caller's token
-must be in neither.
+The hub keeps it beside the flow, not in it: mitmproxy writes flows to files and to its web interface, and a caller's
+token must be in neither.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class RequestContext:
         return ClientRequest(self.info, self.component, self.caller, self.route, was_sent=self.was_sent)
 
 
-_exchanges: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()
+_contexts: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()
 
 
 def begin(flow: http.HTTPFlow, context: RequestContext) -> None:
-    """Let the addons behind find the exchange of a flow."""
-    _exchanges[flow] = context
+    """Let the addons behind find the context of a flow."""
+    _contexts[flow] = context
 
 
 def context_of(flow: http.HTTPFlow) -> RequestContext | None:
-    """The exchange of a flow; None when the request never got as far as being read."""
-    return _exchanges.get(flow)
+    """The context of a flow; None when the request was never read."""
+    return _contexts.get(flow)

@@ -47,7 +47,7 @@ WIRING = {
     Resolve: {"listen"},
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
-    Egress: {"start"},
+    Egress: {"start", "confirm"},
     Memory: set(),
     Assembly: set[str](),
 }

@@ -23,9 +23,9 @@ ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
 EVERY_REQUEST = {
     "edgehub-resolve.requestheaders",
     "edgehub-identity.requestheaders",
-    "edgehub-route.requestheaders",
-    "edgehub-route.responseheaders",
-    "edgehub-route.response",
+    "edgehub-router.requestheaders",
+    "edgehub-router.responseheaders",
+    "edgehub-router.response",
     "edgehub-egress.requestheaders",
 }
 """Hooks without which a relayed request cannot be answered well. `response` comes too late for a streamed one."""
@@ -114,7 +114,7 @@ async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_pa
     assert came <= {"pod"}, "a caller with a token of its own was given another identity"
     if not hook:
         assert [code for code, _ in (*answers, own)] == [200, 200, 200]
-    if hook in EVERY_REQUEST - {"edgehub-route.response"}:
+    if hook in EVERY_REQUEST - {"edgehub-router.response"}:
         assert own[0] >= 500
     if hook in EVERY_REQUEST:
         assert counted >= 1

@@ -45,8 +45,8 @@ class Cluster:
         self.list_watches[name] = list_watch
         return cast(Source, self.sources.setdefault(name, HandSource()))
 
-    def _changed(self, list_watches: Collection[InputKey]) -> None:
-        self.told.append(set(list_watches))
+    def _changed(self, touched: Collection[InputKey]) -> None:
+        self.told.append(set(touched))
 
     def source(self, name: str) -> HandSource:
         return self.sources.setdefault(name, HandSource())
@@ -82,7 +82,7 @@ def service_facts(asked: RecordedInputs) -> dict[str, str] | None:
 
 
 @pytest.mark.parametrize(
-    ("list_watch", "source", "kind"),
+    ("ask", "source", "kind"),
     [
         (lambda asked: asked.service(*WEB), "services", InputKind.SERVICE),
         (lambda asked: asked.node_labels(NODE), "own node", InputKind.OWN_NODE),
@@ -93,17 +93,17 @@ def service_facts(asked: RecordedInputs) -> dict[str, str] | None:
     ],
 )
 async def test_an_answer_is_pending_until_its_source_is_complete(
-    cluster: Cluster, list_watch: Callable[[RecordedInputs], object], source: str, kind: InputKind
+    cluster: Cluster, ask: Callable[[RecordedInputs], object], source: str, kind: InputKind
 ) -> None:
     asked = cluster.inputs.ask()
-    assert list_watch(asked) is None
+    assert ask(asked) is None
     assert asked.pending
     assert unknown(kind) in asked.reads, "so that it is asked again when the source is there"
     assert list(cluster.list_watches) == [source], "only this source was started"
     cluster.fill(source)
     assert {unknown(kind)} <= set().union(*cluster.told)
     asked = cluster.inputs.ask()
-    assert list_watch(asked) is None
+    assert ask(asked) is None
     assert not asked.pending, "known to be absent"
 
 
@@ -194,7 +194,7 @@ async def test_a_pools_nodes_are_its_status(cluster: Cluster) -> None:
 async def test_where_the_kind_is_not_installed_node_labels_say_who_is_in_a_pool(
     cluster: Cluster, order: str
 ) -> None:
-    """In either order: the first list of a source comes before or after the first list_watch."""
+    """In either order: the first list of a source comes before or after the first question."""
     cluster.missing()
     if order == "asked first":
         asked = cluster.inputs.ask()
