@@ -109,9 +109,10 @@ class Egress:
             self._lanes.answered(context.caller.authorization, flow.response.status_code)
         if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
-        if context.route.filtered_by or (
-            context.rescue is not None and not is_too_large(flow.response.headers)
-        ):
+        if context.route.filtered_by:
+            return
+        if context.rescue is not None and not is_too_large(flow.response.headers):
+            context.stream_too_large = self._counted_down(host.server)
             return
         context.rescue = None
         flow.response.stream = self._counted_down(host.server)

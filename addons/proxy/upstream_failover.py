@@ -2,6 +2,9 @@
 
 mitmproxy has no hook for that, so the hub extends the stream of a flow at the point where mitmproxy gives up. This
 works for a request that mitmproxy holds whole, as long as the client has received nothing of an answer.
+
+mitmproxy holds the answer too, for as long as the request could still be turned. An answer of more than MAX_BODY bytes
+is handed on as it comes instead: kube-apiserver announces no length for what is larger than some kilobytes.
 """
 
 from __future__ import annotations
@@ -9,15 +12,18 @@ from __future__ import annotations
 import logging
 
 from mitmproxy.connection import ConnectionState
-from mitmproxy.proxy import layer
+from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import HttpStream
+from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
     RequestEndOfMessage,
     RequestProtocolError,
+    ResponseData,
     ResponseProtocolError,
 )
 
+from addons.offline.cached_response import MAX_BODY
 from addons.proxy.patches import Patch
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
@@ -44,6 +50,28 @@ class FailoverStream(HttpStream):
             yield from self.client_state(RequestEndOfMessage(self.stream_id))
         else:
             yield from super().handle_protocol_error(event)
+
+    def state_consume_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super().state_consume_response_body(event)
+        if self.server_state == self.state_consume_response_body and len(self.response_body_buf) > MAX_BODY:
+            yield from self._hold_no_longer()
+
+    def _hold_no_longer(self) -> layer.CommandGenerator[None]:
+        """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
+        context = context_of(self.flow)
+        if context is None or context.stream_too_large is None:
+            message = f"the response has more than {MAX_BODY} bytes"
+            code = ErrorCode.GENERIC_SERVER_ERROR
+            yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
+            yield from super().handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
+            return
+        assert self.flow.response is not None
+        context.rescue = None
+        self.flow.response.stream = context.stream_too_large
+        held = bytes(self.response_body_buf)
+        self.response_body_buf.clear()
+        yield from self.start_response_stream()
+        yield from self.handle_event(ResponseData(self.stream_id, held))
 
     @property
     def _is_late(self) -> bool:

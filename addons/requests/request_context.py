@@ -33,6 +33,8 @@ class RequestContext:
     """Of a request that goes to the origin; without one it goes to the cloud."""
     rescue: Callable[[http.HTTPFlow], None] | None = None
     """Turns the request to the origin when its server fails; None where only the cloud can answer."""
+    stream_too_large: Callable[[bytes], bytes] | None = None
+    """Handles the pieces of an answer that is too large to hold. None where the hub must hold the answer whole."""
     was_sent: bool = False
     """A server may have had the request before it was turned to the origin."""
     counted: bool = False

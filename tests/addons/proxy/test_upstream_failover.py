@@ -12,11 +12,12 @@ from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.test import taddons
 
+from addons.offline.cached_response import MAX_BODY
 from addons.proxy.patches import install
 from addons.proxy.upstream_failover import PATCHES
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
-from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw
 from tests.hub.support.http2 import Streams
 
 GET = b"GET http://hub/api/v1/nodes HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
@@ -153,3 +154,39 @@ async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
         writer.close()
         await writer.wait_closed()
     assert (proxy.server.got, proxy.node.got) == ([], [])
+
+
+# -- answers without an end ----------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy: Proxy[Raw]) -> None:
+    """An endless answer to a GET that the node could answer once filled the memory."""
+    proxy.server = server = Endless()
+    handled: list[int] = []
+
+    def count(chunk: bytes) -> bytes:
+        handled.append(len(chunk))
+        return chunk
+
+    proxy.stream_too_large = count
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(GET)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await reader.readexactly(3 * MAX_BODY)
+        assert MAX_BODY < handled[0] < MAX_BODY + 2**20
+        assert server.sent < 3 * MAX_BODY + 8 * 2**20, "it is not read faster than the client takes it"
+        writer.close()
+        await server.ended.wait()
+    assert not proxy.node.got
+
+
+async def test_an_answer_that_must_be_held_whole_ends_when_it_is_too_large(proxy: Proxy[Raw]) -> None:
+    """A filter must see the whole object: the client gets an error, and never a part that no filter saw."""
+    proxy.server = server = Endless()
+    async with proxy.serve(), asyncio.timeout(20):
+        assert parts(await proxy.ask(GET))[0] == 502
+        await server.ended.wait()
+    assert server.sent < MAX_BODY + 8 * 2**20
+    assert not proxy.node.got
+    assert proxy.hooks.count("error") == 1

@@ -71,6 +71,26 @@ class Raw(Listening):
         await writer.drain()
 
 
+class Endless(Raw):
+    """A server whose answers have no end."""
+
+    def __init__(self) -> None:
+        super().__init__(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self.sent = 0
+        self.ended = asyncio.Event()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await super()._answer(reader, writer)
+        chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+        try:
+            while True:
+                writer.write(chunk)
+                await writer.drain()
+                self.sent += len(chunk)
+        except ConnectionError:
+            self.ended.set()
+
+
 class Http2Server(Listening):
     """A server of HTTP/2 that takes `limit` streams of a connection; it ends an answer unless it is asked to watch."""
 
@@ -146,6 +166,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.hooks: list[str] = []
         """The names of the flow's hooks, in their order."""
         self.rescue: Callable[[http.HTTPFlow], None] | None = self.turn
+        self.stream_too_large: Callable[[bytes], bytes] | None = None
         self.is_streamed = False
         self.port = 0
         self.options = options
@@ -163,7 +184,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.hooks.append(hook.name)
         if hook.name == "requestheaders":
             made = request_context(found.request.path, method=found.request.method)
-            made.rescue = self.rescue
+            made.rescue, made.stream_too_large = self.rescue, self.stream_too_large
             begin(found, made)
             found.request.scheme = "http"
             found.request.host, found.request.port = "127.0.0.1", self.server.port
