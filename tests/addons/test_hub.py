@@ -53,7 +53,7 @@ WIRING = {
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
-NOT_HOOKS = {"as_typed", "cut", "listen", "serve_with", "start", "rules_changed"}
+NOT_HOOKS = {"as_typed", "confirm", "cut", "listen", "serve_with", "start", "rules_changed"}
 
 
 def public_methods(addon: object) -> set[str]:
