@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.repository.support.pages import DOCS, Table, tables
+from tests.repository.support.tree import label, parse, room_modules
 
 BOUND = re.compile(
     r"(?P<number>\d[\d,]*(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)[^()`\d]*\(`(?P<module>[\w.]+)\.(?P<name>[A-Z][A-Z_0-9]*)`\)"
@@ -62,6 +64,38 @@ def test_a_bound_is_the_codes(what: str, bound: str) -> None:
     for each in found:
         constant = getattr(importlib.import_module(each.module), each.name)
         assert each.is_of(constant), f"{each.module}.{each.name} is {constant}, and the page says {bound}"
+
+
+NO_BOUNDS = {
+    "addons.offline.writes.replay.MAX_CONFLICTS": "tries of one write, which then waits",
+}
+"""Constants named as bounds that bound nothing that others can make grow: why. The table can only shrink."""
+
+
+def constants() -> set[str]:
+    """The constants of the product that are named as bounds."""
+    return {
+        f"{label(path).removesuffix('.py').replace('/', '.')}.{name}"
+        for path in room_modules()
+        for node in parse(path).body
+        for name in assigned(node)
+        if name.startswith("MAX_")
+    }
+
+
+def assigned(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case _:
+            return []
+
+
+def test_each_bound_of_the_code_is_on_the_page() -> None:
+    told = {f"{each.module}.{each.name}" for _, cell in rows() for each in bounds(cell)}
+    missing = constants() - told - set(NO_BOUNDS)
+    assert not missing, "docs/security.md has no row for " + ", ".join(sorted(missing))
+    assert set(NO_BOUNDS) <= constants() - told
 
 
 def test_there_are_tables_of_bounds() -> None:
