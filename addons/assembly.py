@@ -177,8 +177,8 @@ class Assembly:
             settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline
         )
         parts.rules.listen(self._router.rules_changed)
-        backed = self._offline.backed if self._offline is not None else None
-        self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, backed)
+        cached_relay = self._offline.cached_relay if self._offline is not None else None
+        self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, cached_relay)
         self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
         self._run("origin", parts.origin.start())
         self._run("events about bad rules", parts.events.run())

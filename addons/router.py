@@ -56,7 +56,7 @@ class Router:
         self._rules: RulesInForce | None = None
         self._inputs: FilterInputs | None = None
         self._answerers: Mapping[RouteKind, Answerer] = {}
-        self._backed: CachedRelay | None = None
+        self._cached_relay: CachedRelay | None = None
 
     def start(
         self,
@@ -64,10 +64,10 @@ class Router:
         answerers: Mapping[RouteKind, Answerer],
         rules: RulesInForce,
         inputs: FilterInputs,
-        backed: CachedRelay | None = None,
+        cached_relay: CachedRelay | None = None,
     ) -> None:
-        """Take what a decision needs; requests that come earlier are refused. Without `backed` nothing is kept."""
-        self._origin, self._rules, self._inputs, self._backed = origin, rules, inputs, backed
+        """Take what a decision needs; requests that come earlier are refused. `cached_relay` is None where nothing is kept."""
+        self._origin, self._rules, self._inputs, self._cached_relay = origin, rules, inputs, cached_relay
         self._answerers = answerers
 
     def rules_changed(self) -> None:
@@ -96,7 +96,7 @@ class Router:
             context.accept,
             self._rules.rules,
             is_upgrade="upgrade" in flow.request.headers,
-            offline_policy=self._backed.offline_policy if self._backed is not None else None,
+            offline_policy=self._cached_relay.offline_policy if self._cached_relay is not None else None,
         )
         flow.comment = f"{context.component}: {context.route.kind}, {context.route.reason}"
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
@@ -104,8 +104,8 @@ class Router:
         if context.route.kind in (RouteKind.VIEW, RouteKind.LOCAL):
             self._redirect(flow, context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
-            assert self._backed is not None
-            if self._backed.is_sent(context.info):
+            assert self._cached_relay is not None
+            if self._cached_relay.goes_to_cloud(context.info):
                 context.rescue = self._rescue
             else:
                 self._redirect(flow, context)
@@ -134,8 +134,8 @@ class Router:
         context = context_of(flow)
         if context is None or flow.response is None:
             return
-        if context.rescue is not None and self._backed is not None:
-            self._copy(self._backed, context, flow.request, flow.response)
+        if context.rescue is not None and self._cached_relay is not None:
+            self._copy(self._cached_relay, context, flow.request, flow.response)
         try:
             if _is_to_be_filtered(flow, context):
                 await self._filter(flow.response, context)
@@ -177,7 +177,11 @@ class Router:
         flow.request.headers[TICKET_HEADER] = context.ticket
 
     def _copy(
-        self, backed: CachedRelay, context: RequestContext, request: http.Request, response: http.Response
+        self,
+        cached_relay: CachedRelay,
+        context: RequestContext,
+        request: http.Request,
+        response: http.Response,
     ) -> None:
         """Hand over what the cloud answered to a client."""
         if response.raw_content is None:
@@ -185,7 +189,7 @@ class Router:
         target, body = request.data.path.decode(), request.raw_content or b""
         asked = OfflineRequest.of(context.info, target, request.headers, body)
         answer = RawResponse(response.status_code, response.headers, response.raw_content)
-        backed.passed(context.caller, asked, answer)
+        cached_relay.keep_response(context.caller, asked, answer)
 
     def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
         """The filters that the rules in force bind to a read of a client."""

@@ -1,8 +1,8 @@
-"""Requests of cached components that go to the cloud as long as there is one, and are answered by the node otherwise.
+"""Relays requests that the hub can answer itself while the cloud is away, and keeps the cloud's answers for that time.
 
-They are relayed like others, and their answers copied as they pass. The origin has those that have no server to go to,
-and those whose server died under them, whose answer mitmproxy itself could not replace (see
-`addons.proxy.upstream_failover`).
+While the cloud is up, mitmproxy relays such a request like any other, and `keep_response` keeps the answer. The origin
+calls `answer` for requests that have no server to go to, and for those whose server failed under them: mitmproxy has
+no way to replace their answer (see `addons.proxy.upstream_failover`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import RequestInfo
 
 TRIES = 3
-"""Times a read is sent before the node answers: another server may be up."""
-NOT_PASSED_ON = frozenset(
+"""Times that a read is sent before the hub answers it: another server may be up."""
+HOP_BY_HOP = frozenset(
     {
         "connection",
         "keep-alive",
@@ -49,7 +49,7 @@ NOT_PASSED_ON = frozenset(
 
 
 class CachedRelay:
-    """What becomes of such a request: on its way to the cloud, and at the origin."""
+    """Handles such a request on its way to the cloud, and at the origin."""
 
     def __init__(
         self,
@@ -74,85 +74,88 @@ class CachedRelay:
     def offline_policy(self) -> OfflinePolicy:
         return OfflinePolicy(self._node, self._cloud.is_up)
 
-    def is_sent(self, info: RequestInfo) -> bool:
-        """Whether a request goes to the cloud: there is one, and it has all that the node took in its place."""
+    def goes_to_cloud(self, info: RequestInfo) -> bool:
+        """Whether a request goes to the cloud: it is up, and has every write that the hub accepted in its place."""
         return self._cloud.is_up and not self._writes.is_pending(info)
 
-    def passed(self, caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
-        """Copy what the cloud answered to a client."""
+    def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
+        """Keep the cloud's answer to a caller, where a later request can be answered from it."""
         if is_too_large(answer.headers):
             return
         if caller.lending is Lending.HUB:
-            self._keep("", asked, answer)
+            self._keep("", request, answer)
         else:
-            task = asyncio.create_task(self._keep_own(caller, asked, answer), name="copy of an answer")
+            task = asyncio.create_task(self._keep_own(caller, request, answer), name="copy of an answer")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
-        """The cloud's answer; without a cloud the node's own, or a StatusError."""
-        body = await request.content.read()
-        asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, body)
+    async def answer(self, wanted: ClientRequest, http_request: web.BaseRequest) -> web.StreamResponse:
+        """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError."""
+        body = await http_request.content.read()
+        request = OfflineRequest.of(wanted.info, http_request.raw_path, http_request.headers, body)
         for _ in range(await self._tries(wanted)):
             if not self._cloud.is_up:
                 break
-            answer = await self._ask(wanted.caller, request, asked.body)
+            answer = await self._relay(wanted.caller, http_request, body)
             if answer is not None:
                 identity = await self._reviews.identity(wanted.caller)
-                self._keep(identity.user, asked, answer)
+                self._keep(identity.user, request, answer)
                 return web.Response(
-                    status=answer.status, headers=_passed_on(answer.headers), body=answer.body
+                    status=answer.status, headers=_end_to_end(answer.headers), body=answer.body
                 )
-        return await self._from_node(await self._reviews.identity(wanted.caller), wanted, asked)
+        return await self._from_node(await self._reviews.identity(wanted.caller), wanted, request)
 
     async def _tries(self, wanted: ClientRequest) -> int:
-        """How often a server is asked: reads may be sent twice, writes not, and not past one that waits."""
+        """How often to send the request: a read again, a write once, and none before a pending write of its object."""
         if wanted.info.method == "GET":
             return TRIES
         return 1 if not wanted.was_sent and await self._writes.flush(wanted.info) else 0
 
-    def _keep(self, identity: str, asked: OfflineRequest, answer: RawResponse) -> None:
-        options = asked.info.options
+    def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
+        options = request.info.options
         if answer.status == 201:
-            self._writes.keep(identity, asked, answer.headers, answer.body)
+            self._writes.keep(identity, request, answer.headers, answer.body)
             return
-        if asked.info.method != "GET" or answer.status != 200 or options.continue_token:
+        if request.info.method != "GET" or answer.status != 200 or options.continue_token:
             return
-        # The first page is the list where it is the last one, too; kubectl always asks for a page.
+        # A first page is the whole list where no other follows. kubectl always asks for pages.
         if not options.limit or CachedResponse(answer.headers, answer.body).is_whole():
-            self._answers.keep(asked.key(identity), answer.headers, answer.body)
+            self._answers.keep(request.key(identity), answer.headers, answer.body)
 
-    async def _keep_own(self, caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
+    async def _keep_own(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
         with contextlib.suppress(StatusError):
             identity = await self._reviews.identity(caller)
-            self._keep(identity.user, asked, answer)
+            self._keep(identity.user, request, answer)
 
-    async def _ask(self, caller: Caller, request: web.BaseRequest, body: bytes) -> RawResponse | None:
-        """What a server says; None when none said anything."""
+    async def _relay(self, caller: Caller, request: web.BaseRequest, body: bytes) -> RawResponse | None:
+        """A server's answer; None where there was none."""
         try:
             client = self._clients.relaying(caller)
             answer = await client.relay(
-                request.method, request.raw_path, headers=_passed_on(request.headers), body=body
+                request.method, request.raw_path, headers=_end_to_end(request.headers), body=body
             )
         except Unreachable:
             return None
         return answer if ANSWERED_HEADER in answer.headers else None
 
     async def _from_node(
-        self, identity: CloudIdentity, wanted: ClientRequest, asked: OfflineRequest
+        self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
     ) -> web.StreamResponse:
-        if asked.info.method != "GET":
-            return await self._writes.answer(wanted.caller, identity, asked)
+        if request.info.method != "GET":
+            return await self._writes.answer(wanted.caller, identity, request)
+        kept = await self._answers.get(request.key(identity.user))
         if wanted.route.read is not None:
-            response = await self._objects.answer(wanted.route.read, identity)
+            # The client has seen what is kept. A watch may have been behind that when the cloud went.
+            seen = kept.version() if kept is not None and request.info.verb == "get" else 0
+            response = await self._objects.answer(wanted.route.read, identity, seen)
             if response is not None:
                 return response
-        kept = await self._answers.get(asked.key(identity.user))
         if kept is not None:
             return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body)
-        what = asked.info.type.group_resource if asked.info.type is not None else asked.info.path
-        raise unavailable(f"the cloud cannot be reached, and the node has no copy of {what}")
+        what = request.info.type.group_resource if request.info.type is not None else request.info.path
+        raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
 
 
-def _passed_on(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, value in headers.items() if name.lower() not in NOT_PASSED_ON]
+def _end_to_end(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers that concern the client and the server, and not a connection between."""
+    return [(name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP]

@@ -61,6 +61,13 @@ class CachedResponse:
         """The object in the body; ValueError where there is none, or it is over MAX_UNPACKED."""
         return Encoded.read(codec_for(self._encoding), self._unpacked())
 
+    def version(self) -> int:
+        """The resourceVersion of the object in the body; 0 where there is none."""
+        try:
+            return self.single().decode().version
+        except (ValueError, LookupError):
+            return 0
+
     def is_whole(self) -> bool:
         """Whether the body is a list, or a Table, that no further page follows."""
         try:

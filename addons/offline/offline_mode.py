@@ -60,7 +60,9 @@ class Offline:
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
-        self.backed = CachedRelay(settings.node, clients, cloud, reviews, objects, self._answers, writes)
+        self.cached_relay = CachedRelay(
+            settings.node, clients, cloud, reviews, objects, self._answers, writes
+        )
         self._lease = NodeLease(settings.node, own, self._answers, lambda: cloud.is_up, changed)
         garbage = Garbage(
             self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
@@ -73,7 +75,7 @@ class Offline:
 
     @property
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:
-        return {RouteKind.CACHED_RELAY: self.backed, RouteKind.LOCAL: self._lease}
+        return {RouteKind.CACHED_RELAY: self.cached_relay, RouteKind.LOCAL: self._lease}
 
     def waiting(self) -> int:
         """How many writes wait for the cloud."""

@@ -35,8 +35,11 @@ class OfflineReads:
         self._sources = sources
         self._wait = wait
 
-    async def answer(self, read: ObjectRead, identity: CloudIdentity) -> web.Response | None:
-        """The answer to a GET or list; None when no source has it. StatusError 404 where it is known to be absent."""
+    async def answer(self, read: ObjectRead, identity: CloudIdentity, seen: int = 0) -> web.Response | None:
+        """The answer to a GET or list; None when no source has it. StatusError 404 where it is known to be absent.
+
+        `seen` is a version of the object that the client was given: no source that is older answers a GET.
+        """
         forms = {each.encoding: each.kind for each in reversed(read.accepted)}
         absent = False
         for list_watch in self._sources.list_watches(identity, read.type):
@@ -53,9 +56,9 @@ class OfflineReads:
                 assert scope is not None
                 return await _list(source, form, scope)
             item = source.store.get(_key(read.type, read.namespace, read.name))
-            if item is not None:
+            if item is not None and item.version >= seen:
                 return _object(source, form, item)
-            absent = absent or _covers(list_watch, read)
+            absent = absent or (item is None and source.store.version >= seen and _covers(list_watch, read))
         if absent:
             raise not_found(read.type.group_resource, read.name)
         return None

@@ -40,10 +40,10 @@ class Standing:
     def offline_policy(self) -> OfflinePolicy:
         return OfflinePolicy("n1", self.is_up)
 
-    def is_sent(self, info: RequestInfo) -> bool:
+    def goes_to_cloud(self, info: RequestInfo) -> bool:
         return self.is_up and info.path != self.owed
 
-    def passed(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
+    def keep_response(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
         self.copied.append((asked.info.path, answer.status, answer.body))
 
 

@@ -158,6 +158,6 @@ async def test_kubectl_gets_what_it_got_before(
         assert [(await kubectl(*args)).stdout for args in asked] == before
         refused = await kubectl("get", "pods", check=False)
         assert refused.returncode == 1
-        assert "the node has no copy" in refused.stderr
+        assert "the hub has no copy" in refused.stderr
         gone = await kubectl("delete", "configmap", "known", "--wait=false", check=False)
         assert "nothing is deleted" in gone.stderr

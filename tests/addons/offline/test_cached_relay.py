@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller
 from addons.requests.client_request import ClientRequest
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
 from addons.rules.table import parse_rules
@@ -39,10 +41,13 @@ from kube.disk.writer import DiskWriter
 from kube.errors import StatusError
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.session import Session
-from kube.requests.request_info import parse_request
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType, parse_request
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
-from tests.addons.support.samples import HUB, POD, raw
+from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
@@ -95,7 +100,7 @@ class Node:
         self.journal, self.replayed = journal, Told()
         replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
-        self.backed = CachedRelay(
+        self.cached_relay = CachedRelay(
             "n1", ToldClients(self.cloud, self.cloud), servers, reviews, objects, answers, writes
         )
         self.origin = Origin()
@@ -108,7 +113,12 @@ class Node:
     ) -> tuple[int, bytes, str]:
         route = Route(RouteKind.CACHED_RELAY, "test")
         wanted = ClientRequest(parse_request(method, target), "kubelet", caller, route, was_sent)
-        ticket = self.origin.ticket(partial(self.backed.answer, wanted))
+        return await self.send_as(wanted, method, target, body)
+
+    async def send_as(
+        self, wanted: ClientRequest, method: str, target: str, body: bytes = b""
+    ) -> tuple[int, bytes, str]:
+        ticket = self.origin.ticket(partial(self.cached_relay.answer, wanted))
         headers = {TICKET_HEADER: ticket, **ASKS}
         host, port = self.origin.address
         url = f"http://{host}:{port}{target}"
@@ -120,7 +130,7 @@ class Node:
         sent, headers = how.get("sent", b""), how.get("headers", {})
         asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
         answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
-        self.backed.passed(how.get("caller", HUB), asked, answer)
+        self.cached_relay.keep_response(how.get("caller", HUB), asked, answer)
 
     def hold_node(self) -> None:
         """A GET of the node passed before."""
@@ -235,7 +245,7 @@ async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
     stranger = Caller(POD.lending, "Bearer stranger")
     node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
-    await until(lambda: not node.backed._tasks)
+    await until(lambda: not node.cached_relay._tasks)
     node.health.failed("gone")
     assert (await node.get())[0] == 503
     assert (await node.get(caller=stranger))[0] == 401
@@ -267,19 +277,19 @@ async def test_a_read_that_a_server_may_have_had_is_sent_again(node: Node) -> No
 async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
     node.hold_node()
     info = parse_request("PATCH", f"{NODE}/status")
-    assert node.backed.is_sent(info)
+    assert node.cached_relay.goes_to_cloud(info)
     node.health.failed("gone")
-    assert not node.backed.is_sent(info)
+    assert not node.cached_relay.goes_to_cloud(info)
     assert (await node.send("PATCH", f"{NODE}/status", REPORT))[0] == 200
     while not node.health.succeeded():
         pass
-    assert not node.backed.is_sent(info), "its object is owed"
-    assert node.backed.is_sent(parse_request("GET", NODE))
-    assert node.backed.is_sent(parse_request("PATCH", "/api/v1/nodes/other/status"))
+    assert not node.cached_relay.goes_to_cloud(info), "its object is owed"
+    assert node.cached_relay.goes_to_cloud(parse_request("GET", NODE))
+    assert node.cached_relay.goes_to_cloud(parse_request("PATCH", "/api/v1/nodes/other/status"))
     node.cloud.says = [(200, b"later")]
     assert (await node.send("PATCH", f"{NODE}/status", REPORT))[1] == b"later"
     assert node.replayed.lines == [("PATCH", f"{NODE}/status")]
-    assert node.backed.is_sent(info)
+    assert node.cached_relay.goes_to_cloud(info)
 
 
 async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Node) -> None:
@@ -292,3 +302,42 @@ async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Nod
     assert (await node.send("PATCH", f"{NODE}/status", b'{"status":{"phase":"Later"}}'))[0] == 200
     assert node.cloud.asked == 0, "it did not overtake"
     assert node.journal.statuses[NODE].after["status"]["phase"] == "Later"
+
+
+# -- an answer that is newer than the copy -------------------------------------------------------------------------
+
+PODS = ResourceType("", "v1", "pods")
+POD_PATH = "/api/v1/namespaces/a/pods/p"
+
+
+def pod_at(version: int) -> Json:
+    metadata = {"namespace": "a", "name": "p", "resourceVersion": str(version)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    ("copy", "at", "seen", "shown"),
+    [
+        ([], 5, 6, 6),
+        ([pod_at(4)], 5, 6, 6),
+        ([pod_at(7)], 7, 6, 7),
+        ([pod_at(6)], 9, 6, 6),
+        ([], 9, 6, 404),
+        ([], 5, 0, 404),
+        ([pod_at(4)], 5, 0, 4),
+    ],
+)
+async def test_no_client_sees_an_object_older_than_it_has_seen(
+    node: Node, copy: list[Json], at: int, seen: int, shown: int
+) -> None:
+    """An object that was read just before an outage was 404: its event had not reached the node's copy yet."""
+    store = node.sources.get(HUB_IDENTITY, ListWatch(PODS, encoding=Encoding.JSON)).store
+    fill(store, copy, at, kind="Pod")
+    if seen:
+        node.passed("GET", POD_PATH, 200, raw(pod_at(seen)), headers=TYPED)
+    node.health.failed("gone")
+    info = parse_request("GET", POD_PATH)
+    route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(POD_PATH))
+    code, body, _ = await node.send_as(ClientRequest(info, "kubelet", HUB, route), "GET", POD_PATH)
+    found = 404 if code == 404 else int(json.loads(body)["metadata"]["resourceVersion"])
+    assert found == shown
