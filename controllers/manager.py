@@ -56,18 +56,25 @@ class Manager:
             metrics.OBJECTS.labels(informer.resource.type.group_resource).set_function(informer.__len__)
 
     def readiness_error(self) -> str:
-        """Which informers have not synced and why, "" when all have."""
+        """Which informers have not synced and why, and which controllers cannot serve; "" when all is well."""
         missing = [
             f"{informer.resource.type.group_resource}: {informer.sync_error}"
             for informer in self._informers
             if not informer.has_synced
         ]
+        missing += [error for each in self._controllers if (error := each.readiness_error())]
         return "; ".join(missing)
+
+    async def serve(self) -> None:
+        """Run what the controllers serve in every replica, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for controller in self._controllers:
+                tasks.create_task(controller.serve(), name=f"serve {controller.name}")
 
     async def run_informers(self) -> None:
         """List and watch everything that the controllers read, until cancelled.
 
-        The initial lists run one after the other: twelve long lists at once would double the process's memory for good.
+        The initial lists run one after the other: fourteen at once would double the process's memory for good.
         """
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
@@ -113,6 +120,7 @@ async def serve(settings: Settings, credentials: Credentials) -> None:
                     asyncio.TaskGroup() as tasks,
                 ):
                     tasks.create_task(manager.run_informers(), name="informers")
+                    tasks.create_task(manager.serve(), name="serve")
                     work = elector.run(manager.lead) if settings.leader_elect else manager.lead()
                     tasks.create_task(work, name="lead")
             finally:

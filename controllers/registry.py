@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controllers.bindings.config_binding_controller import ConfigBindingController
+from controllers.bindings.webhook_controller import WebhookController
 from controllers.grids.service_grid_controller import ServiceGridController
 from controllers.leaders.hub_leader_config_controller import HubLeaderConfigController
 from controllers.leaders.hub_leader_controller import HubLeaderController
@@ -25,6 +26,7 @@ CONTROLLERS: dict[str, Make] = {
     HubLeaderRbacController.name: HubLeaderRbacController,
     ServiceGridController.name: ServiceGridController,
     ConfigBindingController.name: ConfigBindingController,
+    WebhookController.name: WebhookController,
     EndpointsTriggerController.name: EndpointsTriggerController,
     EndpointSlicesTriggerController.name: EndpointSlicesTriggerController,
 }

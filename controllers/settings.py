@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-WEBHOOK_PORT = 9443
-"""Kept for webhooks to come."""
+WEBHOOK_CONTROLLER = "configbindingwebhook"
+"""The controller that `--webhook-port 0` takes away."""
 DESCRIPTION = (
     "The cloud-side controllers of Edgehub. `manager render --help` tells of the preview of bindings."
 )
@@ -25,6 +25,7 @@ class Settings:
     controllers: frozenset[str] = frozenset()
     listen: str = "0.0.0.0"  # noqa: S104  # kubelet's probes and Prometheus come from other hosts
     admin_port: int = 10258
+    webhook_port: int = 9443
     leader_elect: bool = True
     trigger_annotation: str = UPDATE_TRIGGER
     verbose: bool = False
@@ -47,21 +48,18 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         help=f"which run, separated by commas; * is all, -name takes one away: --controllers=*,-{controllers[-1]}. "
         f"Known: {', '.join(controllers)}",
     )
-    parser.add_argument("--listen", default=defaults.listen, help="address of the admin port (%(default)s)")
+    parser.add_argument("--listen", default=defaults.listen, help="address of both ports (%(default)s)")
     parser.add_argument(
         "--admin-port",
         type=int,
         default=defaults.admin_port,
         help="port of /healthz, /readyz and /metrics, 0 for none (%(default)s)",
     )
-    # Nothing needs one: the kinds' schemas and an admission policy of the server itself check what is written, also
-    # while no manager runs.
     parser.add_argument(
         "--webhook-port",
         type=int,
-        choices=(0, WEBHOOK_PORT),
-        default=WEBHOOK_PORT,
-        help="accepted and not opened: this version registers no webhooks (0 or %(default)s)",
+        default=defaults.webhook_port,
+        help=f"port of the webhook for bindings, 0 for none and no {WEBHOOK_CONTROLLER} (%(default)s)",
     )
     parser.add_argument(
         "--no-leader-elect", action="store_true", help="write without a Lease: for a single manager only"
@@ -78,12 +76,15 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         chosen = parse_controllers(given.controllers, controllers)
     except ValueError as error:
         parser.error(f"--controllers: {error}")
+    if not given.webhook_port:
+        chosen -= {WEBHOOK_CONTROLLER}
     return Settings(
         kubeconfig=given.kubeconfig,
         namespace=given.namespace,
         controllers=chosen,
         listen=given.listen,
         admin_port=given.admin_port,
+        webhook_port=given.webhook_port,
         leader_elect=not given.no_leader_elect,
         trigger_annotation=given.trigger_annotation,
         verbose=given.verbose,

@@ -13,11 +13,11 @@ from controllers.bindings.binding import (
     BINDINGS,
     PLAIN_KINDS,
     Binding,
-    items_for,
 )
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
-from controllers.bindings.injection import Rendering, Target, read_record, render
+from controllers.bindings.injection import Rendering
 from controllers.bindings.patches import merge_patch
+from controllers.bindings.renderer import Renderer
 from controllers.bindings.workloads import (
     AUTOSCALERS,
     DEPLOYMENTS,
@@ -26,7 +26,6 @@ from controllers.bindings.workloads import (
     Autoscaler,
     Workload,
     subject_key,
-    subjects_of,
 )
 from controllers.runtime import metrics
 from controllers.runtime.controller import REFUSED, Context, Controller
@@ -80,7 +79,8 @@ class ConfigBindingController(Controller):
             "Deployment": self.watch(DEPLOYMENTS, self._of_workload),
             "StatefulSet": self.watch(STATEFUL_SETS, self._of_workload),
         }
-        self._autoscalers = self.watch(AUTOSCALERS, self._of_autoscaler)
+        autoscalers = self.watch(AUTOSCALERS, self._of_autoscaler)
+        self._renderer = Renderer(self._bindings, autoscalers)
 
     async def reconcile(self, key: Key) -> None:
         kind, _, name = key[1].partition("/")
@@ -89,29 +89,13 @@ class ConfigBindingController(Controller):
         else:
             await self._inject(key, kind, name)
 
-    def matching(self, workload: Workload) -> list[Binding]:
-        """The bindings whose items are for a workload."""
-        found = [
-            binding
-            for subject in subjects_of(workload)
-            for _, binding in self._bindings.by_index("subject", subject)
-        ]
-        return [each for each in found if not each.deleting and each.matches(workload)]
-
-    def rendering(self, workload: Workload, obj: Json, record_of: Json) -> Rendering:
-        """A workload as its bindings want it, by the record of a stored object."""
-        target = subject_key(workload.namespace, workload.kind, workload.name)
-        autoscaled = bool(self._autoscalers.by_index("target", target))
-        items = items_for(workload, self.matching(workload))
-        return render(obj, read_record(record_of), items, Target(workload.pool, autoscaled))
-
     async def _inject(self, key: Key, kind: str, name: str) -> None:
         informer = self._workloads[kind]
         workload, live = informer.get((key[0], name)), informer.object((key[0], name))
         if workload is None or live is None or not workload.concerned:
             self._efforts.pop(key, None)
             return
-        rendering = self.rendering(workload, live, live)
+        rendering = self._renderer.render(workload, live, live)
         patch = merge_patch(live, rendering.workload)
         if not patch:
             self._caused_by_bindings.discard(key)
@@ -119,7 +103,7 @@ class ConfigBindingController(Controller):
             await asyncio.sleep(self._pace.reserve())
             patch.setdefault("metadata", {})["resourceVersion"] = workload.version
             await self._write(key, workload, rendering, patch)
-        for binding in self.matching(workload):
+        for binding in self._renderer.matching(workload):
             self._report_soon(binding)
 
     def _held_back(self, key: Key, rendering: Rendering) -> bool:
@@ -137,7 +121,7 @@ class ConfigBindingController(Controller):
     async def _write(self, key: Key, workload: Workload, rendering: Rendering, patch: Json) -> None:
         effort, loop = self._efforts[key], asyncio.get_running_loop()
         resource = WORKLOAD_TYPES[workload.kind]
-        bindings = self.matching(workload)
+        bindings = self._renderer.matching(workload)
         try:
             written = await self._context.api.merge_patch(resource, workload.namespace, workload.name, patch)
         except StatusError as error:
@@ -182,7 +166,7 @@ class ConfigBindingController(Controller):
 
     def _outcome(self, workload: Workload) -> WorkloadOutcome:
         live = self._workloads[workload.kind].object((workload.namespace, workload.name)) or {}
-        rendering = self.rendering(workload, live, live)
+        rendering = self._renderer.render(workload, live, live)
         effort = self._efforts.get(workload_key(workload))
         now = asyncio.get_running_loop().time()
         held_back = effort is not None and effort.record == rendering.record and effort.again_at > now
@@ -228,7 +212,7 @@ class ConfigBindingController(Controller):
             self._caused_by_bindings.add(workload_key(new))
         for workload in (old, new):
             if workload is not None and workload.concerned:
-                for binding in self.matching(workload):
+                for binding in self._renderer.matching(workload):
                     self._report_soon(binding)
         current = new or old
         if current is not None and any(each is not None and each.concerned for each in (old, new)):

@@ -49,7 +49,7 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
             context.verify_mode = ssl.CERT_NONE
         certificate, key = credentials.certificate.read(), credentials.key.read()
         if certificate:
-            _load_pair(context, certificate, key)
+            load_pair(context, certificate, key)
     except (ssl.SSLError, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"the certificates cannot be used: {error}") from error
     return context
@@ -98,8 +98,8 @@ def connect(session: aiohttp.ClientSession, credentials: Credentials, identity: 
     return Client(Http1Session(session), credentials.server, {"User-Agent": f"{USER_AGENT} ({identity})"})
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a client certificate through a private temporary file: OpenSSL reads certificates from files only."""
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a certificate through a private temporary file: OpenSSL reads certificates from files only."""
     with tempfile.TemporaryDirectory() as folder:
         pair = Path(folder) / "pair.pem"
         pair.touch(mode=0o600)

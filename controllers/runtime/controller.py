@@ -90,6 +90,14 @@ class Controller(ABC):
     def has_synced(self) -> bool:
         return all(informer.has_synced for informer in self.informers)
 
+    async def serve(self) -> None:
+        """What every replica does for this controller, leading or not; cancelled at the end. Nothing by default."""
+        return
+
+    def readiness_error(self) -> str:
+        """Why `serve` is not ready, "" when it is."""
+        return ""
+
     def busy(self) -> bool:
         """Whether a key waits, is being reconciled or will be retried."""
         return not self.queue.idle

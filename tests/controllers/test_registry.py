@@ -24,7 +24,7 @@ async def test_each_follows_something_and_shares_its_copy() -> None:
     assert [each.name for each in made] == list(CONTROLLERS)
     assert all(each.informers for each in made)
     resources = [each.resource.type.group_resource for each in informers]
-    assert len(resources) == len(set(resources)) == 12
+    assert len(resources) == len(set(resources)) == 14
 
 
 def test_each_controller_is_in_the_list() -> None:

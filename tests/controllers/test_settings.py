@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.settings import Settings, parse_controllers, parse_settings
+from controllers.settings import WEBHOOK_CONTROLLER, Settings, parse_controllers, parse_settings
 
 KNOWN = ["a", "b", "c"]
 
@@ -53,22 +53,11 @@ def test_every_option() -> None:
     )
 
 
-@pytest.mark.parametrize("port", ["0", "9443"])
-def test_the_webhook_port_is_accepted_and_changes_nothing(port: str) -> None:
-    assert parse_settings(["--webhook-port", port], KNOWN) == parse_settings([], KNOWN)
-
-
-def test_a_webhook_port_of_one_s_own_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse_settings(["--webhook-port", "8443"], KNOWN)
-    assert ended.value.code == 2
-    assert "--webhook-port" in capsys.readouterr().err
-
-
-def test_the_help_says_that_there_are_no_webhooks(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse_settings(["--help"], KNOWN)
-    assert "registers no webhooks" in " ".join(capsys.readouterr().out.split())
+@pytest.mark.parametrize(("port", "chosen"), [("8443", {"a", WEBHOOK_CONTROLLER}), ("0", {"a"})])
+def test_without_a_port_there_is_no_webhook(port: str, chosen: set[str]) -> None:
+    settings = parse_settings(["--webhook-port", port], ["a", WEBHOOK_CONTROLLER])
+    assert settings.webhook_port == int(port)
+    assert settings.controllers == frozenset(chosen)
 
 
 def test_a_wrong_option_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:

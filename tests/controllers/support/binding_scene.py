@@ -62,12 +62,12 @@ class BindingScene:
     def deployment(self, pool: str = "hangzhou", *, owner: str = "", name: str = "") -> str:
         """A Deployment of a pool, as its owner (a YurtAppSet, which is never made) would make it."""
         name = name or self.scene.name("web")
-        self.scene.admin.post(self.deployments, self._workload(DEPLOYMENT, name, pool, owner))
+        self.scene.admin.post(self.deployments, self.workload(DEPLOYMENT, name, pool, owner))
         return name
 
     def stateful_set(self, pool: str = "hangzhou") -> str:
         name = self.scene.name("db")
-        self.scene.admin.post(self.stateful_sets, self._workload(stateful_set(), name, pool, ""))
+        self.scene.admin.post(self.stateful_sets, self.workload(stateful_set(), name, pool, ""))
         return name
 
     def spec(self, name: str) -> Json:
@@ -98,7 +98,7 @@ class BindingScene:
         sets = self.scene.admin.get(self.replica_sets)["items"]
         return sum(each["metadata"]["ownerReferences"][0]["name"] == name for each in sets)
 
-    def _workload(self, template: Json, name: str, pool: str, owner: str) -> Json:
+    def workload(self, template: Json, name: str, pool: str, owner: str) -> Json:
         workload = copy.deepcopy(template)
         workload["metadata"] = {"name": name, "labels": {POOL_NAME: pool} if pool else {}}
         if owner:

@@ -28,7 +28,7 @@ class ManagerProcess:
         self._port = free_port()
         self._command = [
             *(sys.executable, "-m", "controllers.manager", "--kubeconfig", str(kubeconfig)),
-            *("--listen", LOOPBACK, "--admin-port", str(self._port), *flags),
+            *("--listen", LOOPBACK, "--admin-port", str(self._port), "--webhook-port", "0", *flags),
         ]
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
         self.process = self._start()

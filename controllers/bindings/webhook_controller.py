@@ -1,0 +1,195 @@
+"""The webhook that injects bindings as workloads are written. All managers serve it, the leader makes its certificate.
+
+The webhook is a convenience: what it misses, the controller `configbinding` repairs. So the API server ignores its
+failures, and a cluster without a manager takes every workload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import logging
+import ssl
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from controllers.bindings.admission import review_response
+from controllers.bindings.binding import BINDINGS
+from controllers.bindings.renderer import Renderer
+from controllers.bindings.webhook_certificate import AUTHORITY, CERTIFICATE, KEY, renewed
+from controllers.bindings.workloads import AUTOSCALERS
+from controllers.runtime.connection import load_pair
+from controllers.runtime.controller import Context, Controller
+from controllers.runtime.informer import WatchedResource, without_managed_fields
+from controllers.runtime.unstructured import mapping, metadata, objects, text
+from controllers.settings import WEBHOOK_CONTROLLER
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+from kube.store.store import Key
+
+CONFIGURATION = "edgehub-configbinding"
+"""The name of the MutatingWebhookConfiguration."""
+SECRET = "edgehub-manager-webhook"  # noqa: S105  # the name of one
+PATH = "/mutate-workload"
+LARGEST_REVIEW = 8 * 1024 * 1024
+"""Bytes: the API server takes objects of 3 MiB, and a review has two."""
+CHECK_INTERVAL = 3600.0
+"""Seconds between two looks at the certificate's age."""
+SHUTDOWN = 2.0
+"""Seconds that reviews may still take when the process ends; the API server waits 3 s."""
+CONFIGURATIONS = ResourceType("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+SECRETS = ResourceType("", "v1", "secrets")
+
+logger = logging.getLogger(__name__)
+
+
+class WebhookController(Controller):
+    """Key: the MutatingWebhookConfiguration. Without it the webhook is not served."""
+
+    name = WEBHOOK_CONTROLLER
+    workers = 1
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._settings = context.settings
+        self._secret_key = (context.settings.namespace, SECRET)
+        self._key = ("", CONFIGURATION)
+        self._configurations = self.watch(_one(CONFIGURATIONS, "", CONFIGURATION), self._of_any)
+        self._secrets = self.watch(_one(SECRETS, *self._secret_key), self._of_any)
+        self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS))
+        self._changed = asyncio.Event()
+        self._serving = False
+
+    async def reconcile(self, key: Key) -> None:
+        """Keep the Secret, and the CA in the configuration."""
+        configuration = self._configurations.get(key)
+        if configuration is None:
+            return
+        data = secret_data(self._secrets.get(self._secret_key))
+        wanted = renewed(data, hosts_of(configuration), datetime.datetime.now(datetime.UTC))
+        # First the trust, then the certificate: no replica serves one that the API server does not know.
+        if patch := trust_patch(configuration, wanted[AUTHORITY]):
+            written = await self._context.api.merge_patch(CONFIGURATIONS, *key, patch)
+            await self._configurations.wait_until_observed(written)
+        if wanted != data:
+            written = await self._context.api.apply(SECRETS, secret(*self._secret_key, wanted))
+            await self._secrets.wait_until_observed(written)
+            logger.info("the webhook's certificate was made")
+        self.queue.add_after(key, CHECK_INTERVAL)
+
+    async def serve(self) -> None:
+        """Serve the webhook from when there is a certificate on, and take each new one."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        await self._load(context)
+        app = web.Application(client_max_size=LARGEST_REVIEW)
+        app.add_routes([web.post(PATH, self._review)])
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN)
+        await runner.setup()
+        try:
+            await web.TCPSite(
+                runner, self._settings.listen, self._settings.webhook_port, ssl_context=context
+            ).start()
+            self._serving = True
+            while True:
+                await self._load(context)
+        finally:
+            self._serving = False
+            await runner.cleanup()
+
+    def readiness_error(self) -> str:
+        if (
+            self._serving
+            or not self._configurations.has_synced
+            or self._configurations.get(self._key) is None
+        ):
+            return ""
+        return "the webhook has no certificate yet"
+
+    async def _load(self, context: ssl.SSLContext) -> None:
+        """Return when the context has the next certificate of the Secret. Open connections keep theirs."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            data = secret_data(self._secrets.get(self._secret_key))
+            if not data.get(CERTIFICATE) or not data.get(KEY):
+                continue
+            try:
+                await asyncio.to_thread(load_pair, context, data[CERTIFICATE], data[KEY])
+                return
+            except ssl.SSLError as error:
+                logger.warning("Secret %s has no certificate with its key: %s", SECRET, error)
+
+    async def _review(self, request: web.Request) -> web.Response:
+        if not self._renderer.has_synced:
+            return web.Response(status=503, text="the manager has not read the bindings yet\n")
+        try:
+            review = mapping(orjson.loads(await request.read()))
+            answer = review_response(review, self._renderer.render)
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+
+    def _of_any(self, _key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
+        if old != new:
+            self._changed.set()
+            return [self._key]
+        return []
+
+
+def hosts_of(configuration: Json) -> frozenset[str]:
+    """The names by which the API server calls the webhooks of a configuration, by Service or by URL."""
+    hosts: set[str] = set()
+    for webhook in objects(configuration.get("webhooks")):
+        client = mapping(webhook.get("clientConfig"))
+        service = mapping(client.get("service"))
+        if service:
+            hosts.add(f"{text(service.get('name'))}.{text(service.get('namespace'))}.svc")
+        elif host := urlsplit(text(client.get("url"))).hostname:
+            hosts.add(host)
+    return frozenset(hosts)
+
+
+def trust_patch(configuration: Json, authority: bytes) -> Json:
+    """The merge patch that makes the API server trust a CA for all webhooks of a configuration; {} if it does."""
+    bundle = base64.b64encode(authority).decode()
+    webhooks = objects(configuration.get("webhooks"))
+    trusting = [
+        {**each, "clientConfig": {**mapping(each.get("clientConfig")), "caBundle": bundle}}
+        for each in webhooks
+    ]
+    if trusting == webhooks:
+        return {}
+    version = metadata(configuration).get("resourceVersion")
+    return {"metadata": {"resourceVersion": version}, "webhooks": trusting}
+
+
+def secret(namespace: str, name: str, data: dict[str, bytes]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"namespace": namespace, "name": name},
+        "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+    }
+
+
+def secret_data(obj: Json | None) -> dict[str, bytes]:
+    """The data of a Secret; what is no base64 is absent."""
+    data: dict[str, bytes] = {}
+    for key, value in mapping((obj or {}).get("data")).items():
+        try:
+            data[key] = base64.b64decode(text(value), validate=True)
+        except ValueError:
+            continue
+    return data
+
+
+def _one(resource: ResourceType, namespace: str, name: str) -> WatchedResource[Json]:
+    """One object, selected by its name: RBAC can then limit the manager's list and watch to this object."""
+    return WatchedResource(
+        resource, without_managed_fields, namespace=namespace, field_selector=f"metadata.name={name}"
+    )

@@ -1,0 +1,98 @@
+"""Reviews and their responses."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import Any
+
+import orjson
+import pytest
+
+from controllers.bindings.admission import review_response
+from controllers.bindings.injection import RECORD, Rendering, read_record, render
+from controllers.bindings.workloads import Workload
+from kube.json_type import Json
+from tests.controllers.support.workloads import DEPLOYMENT, POOL, env, image, items
+
+ITEMS = items(image("injected"))
+
+
+def review(obj: Json, old: Json | None = None, **changes: Any) -> Json:
+    request = {
+        "uid": "u",
+        "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+        "namespace": "ns",
+        "object": obj,
+        "oldObject": old,
+    }
+    return {"kind": "AdmissionReview", "request": {**request, **changes}}
+
+
+def rendering(_: Workload, obj: Json, stored: Json) -> Rendering:
+    return render(obj, read_record(stored), ITEMS, POOL)
+
+
+def operations(response: Json) -> list[Json]:
+    found: list[Json] = orjson.loads(base64.b64decode(response["response"]["patch"]))
+    return found
+
+
+def test_a_new_workload_is_patched() -> None:
+    answer = review_response(review(DEPLOYMENT), rendering)
+    assert answer["response"].keys() == {"uid", "allowed", "patchType", "patch"}
+    assert (answer["response"]["uid"], answer["response"]["allowed"]) == ("u", True)
+    paths = {each["path"]: each["op"] for each in operations(answer)}
+    assert paths == {"/metadata/annotations": "add", "/spec/template/spec/containers/0/image": "replace"}
+
+
+def test_one_that_is_right_is_let_alone() -> None:
+    right = render(DEPLOYMENT, {}, ITEMS, POOL).workload
+    assert review_response(review(right, right), rendering)["response"] == {"uid": "u", "allowed": True}
+
+
+def test_the_record_is_the_stored_objects() -> None:
+    stored = render(DEPLOYMENT, {}, ITEMS, POOL).workload
+    forged = copy.deepcopy(stored)
+    forged["metadata"]["annotations"][RECORD] = '{"image/app":{"was":"evil","set":"injected"}}'
+    [operation] = operations(review_response(review(forged, stored), rendering))
+    assert orjson.loads(operation["value"]) == {"image/app": {"was": "app:1", "set": "injected"}}
+
+
+def test_facts_take_the_namespace_of_the_request() -> None:
+    seen: list[Workload] = []
+
+    def note(workload: Workload, obj: Json, _: Json) -> Rendering:
+        seen.append(workload)
+        return Rendering(obj, {})
+
+    obj = {key: value for key, value in DEPLOYMENT.items() if key != "kind"}
+    review_response(review({**obj, "metadata": {}}), note)
+    assert (seen[0].namespace, seen[0].kind) == ("ns", "Deployment")
+
+
+def test_warnings_are_few_and_short() -> None:
+    skipped = items(*(env("x" * 63, **{f"V{number}": "y"}) for number in range(9)), binding="b" * 60)
+
+    def skipping(_: Workload, obj: Json, stored: Json) -> Rendering:
+        return render(obj, {}, skipped, POOL)
+
+    warnings = review_response(review(DEPLOYMENT), skipping)["response"]["warnings"]
+    assert len(warnings) == 5
+    assert max(map(len, warnings)) == 120
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"request": None},
+        review({}),
+        review(DEPLOYMENT, uid=""),
+        review(DEPLOYMENT, kind={"kind": "Pod"}),
+        {**review(DEPLOYMENT), "request": []},
+    ],
+)
+def test_other_reviews_are_refused(given: Json) -> None:
+    with pytest.raises(ValueError, match="no request"):
+        review_response(given, rendering)
