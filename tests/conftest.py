@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what needs the real control plane")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names bytes by their number: what a compressor makes of a text holds the time, and a test's name may not."""
+    return f"{argname} of {len(val)}" if isinstance(val, bytes) and len(val) > 8 else None
+
+
 def pytest_configure() -> None:
     blocking.install()
     # looptime asks for the current loop in synchronous tests too; unless told that there is none, asyncio

@@ -33,13 +33,23 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Builds before the processes begin that share the tests: what they print nobody sees."""
+    option = session.config.option
+    if getattr(option, "numprocesses", None) and not (option.quick or option.collectonly):
+        _build(session.config)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds before the first test, where the minutes count against no test and progress shows."""
-    if session.config.option.collectonly or not any(
+    if not session.config.option.collectonly and any(
         item.get_closest_marker("real") for item in session.items
     ):
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
+        _build(session.config)
+
+
+def _build(config: pytest.Config) -> None:
+    capture = config.pluginmanager.getplugin("capturemanager")
     with ExitStack() as stack:
         if capture:
             stack.enter_context(capture.global_and_fixture_disabled())
