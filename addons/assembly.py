@@ -101,7 +101,7 @@ class Assembly:
         await asyncio.to_thread(self._claim_folder, settings)
         logger.info("%s", start_line(settings, servers))
         modes = listener_modes(settings)
-        self._resolve.listen(modes)
+        self._resolve.listen(modes, settings.allowed_hosts)
         # The hub's own requests need its own listener; no other listener may open before the hub is assembled.
         (internal,) = (spec for spec, name in modes.items() if name == "internal")
         await open_listeners([internal])

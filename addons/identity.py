@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+from pathlib import Path
 
 from cryptography.x509.oid import NameOID
 from mitmproxy import connection, http, tls
@@ -13,8 +15,9 @@ from addons.options import Options
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER
+from addons.requests.peer_user import table_of, user_of
 from addons.requests.request_context import context_of
-from kube.errors import internal
+from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
 
 ALPN = (b"h2", b"http/1.1")
@@ -30,6 +33,8 @@ class Identity:
         self._credentials: Credentials | None = None
         self._certificate: ServingCertificate | None = None
         self._verified: set[str] = set()
+        self._users: dict[str, int | None] = {}
+        """The user at the other end of a connection of the plain port, by the connection's id."""
 
     def serve_with(self, credentials: Credentials, certificate: ServingCertificate) -> None:
         """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
@@ -47,12 +52,15 @@ class Identity:
     @guarded_connection
     def client_disconnected(self, client: connection.Client) -> None:
         self._verified.discard(client.id)
+        self._users.pop(client.id, None)
 
     @guarded
-    def requestheaders(self, flow: http.HTTPFlow) -> None:
+    async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None:
             raise internal("the request was not resolved")
+        if context.listener is Listener.PLAIN:
+            await self._check_user(flow.client_conn)
         peer = Peer(
             listener=context.listener,
             is_loopback=ipaddress.ip_address(flow.client_conn.peername[0].partition("%")[0]).is_loopback,
@@ -60,6 +68,17 @@ class Identity:
         )
         context.caller = caller_of(peer, flow.request.headers.items(multi=True))
         flow.request.headers.pop(LENDING_HEADER, None)
+
+    async def _check_user(self, client: connection.Client) -> None:
+        """StatusError 403 where `hub_plain_users` names the plain port's users, and the caller is none of them."""
+        users = self._options.settings.plain_users
+        if not users:
+            return
+        if client.id not in self._users:
+            table = await asyncio.to_thread(Path(table_of(client.peername[0])).read_text)
+            self._users[client.id] = user_of(table, client.peername[:2], client.sockname[:2])
+        if self._users[client.id] not in users:
+            raise forbidden("this port is not for your user of this node")
 
     def _server_side(self) -> SSL.Connection:
         if self._certificate is None or self._credentials is None:
@@ -85,8 +104,11 @@ class Identity:
         certificate = ssl_conn.get_peer_certificate()
         if certificate is None or ssl_conn.get_app_data()["refused"]:
             return False
-        names = certificate.to_cryptography().subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        return [name.value for name in names] == [f"system:node:{self._options.settings.node}"]
+        subject = certificate.to_cryptography().subject
+        names = [each.value for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        groups = [each.value for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        # As the cloud's node authorizer: by name and by group.
+        return names == [f"system:node:{self._options.settings.node}"] and "system:nodes" in groups
 
 
 def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _depth: int, ok: int) -> bool:

@@ -45,6 +45,20 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "IP address (or two, one per family) that filters write for pods. Default: hub_listen.",
     ),
     (
+        "plain_users",
+        str,
+        "",
+        "Users of this node, by name or id and separated by commas, who may use the plain port. Default: every one, "
+        "and each can do there what this node can.",
+    ),
+    (
+        "allowed_hosts",
+        str,
+        "",
+        "Names, separated by commas, by which clients may call the plain port and the admin port besides localhost "
+        "and IP addresses. All others are refused, so that no web page can use them (DNS rebinding).",
+    ),
+    (
         "tls_cert",
         str,
         "",

@@ -7,6 +7,7 @@ import secrets
 from mitmproxy import connection, http
 
 from addons.proxy.fail_closed import guarded, guarded_connection
+from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.request_context import RequestContext, begin
@@ -25,10 +26,12 @@ class Resolve:
     def __init__(self) -> None:
         self.secret = secrets.token_urlsafe(32)
         self._listeners: dict[str, Listener] = {}
+        self._names: frozenset[str] = frozenset()
 
-    def listen(self, modes: dict[str, str]) -> None:
-        """Take the listener of each of mitmproxy's mode specifications."""
+    def listen(self, modes: dict[str, str], names: frozenset[str] = frozenset()) -> None:
+        """Take the listener of each of mitmproxy's mode specifications, and further names of the plain one."""
         self._listeners = {spec: Listener(name) for spec, name in modes.items()}
+        self._names = names
 
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
@@ -45,17 +48,21 @@ class Resolve:
             raise forbidden("the hub does not serve this listener")
         if listener is Listener.TLS and not flow.client_conn.tls_established:
             raise bad_request("Client sent an HTTP request to an HTTPS server.")
+        if listener is Listener.PLAIN:
+            host, port = flow.client_conn.sockname[:2]
+            own = OwnAddress(host, port, self._names)
+            refuse_web_pages(own, flow.request.authority, flow.request.headers.items(multi=True))
         shown = flow.request.headers.pop(INTERNAL_HEADER, "").encode(errors="surrogateescape")
         if listener is Listener.INTERNAL and not secrets.compare_digest(shown, self.secret.encode()):
             raise forbidden("this listener is the hub's own")
-        own = listener is Listener.INTERNAL
+        is_internal = listener is Listener.INTERNAL
         server = flow.request.headers.pop(SERVER_HEADER, "")
         context = RequestContext(
             info=parse_request(flow.request.method, _target(flow.request)),
-            component=HUB_COMPONENT if own else component_of(flow.request.headers.get("user-agent")),
+            component=HUB_COMPONENT if is_internal else component_of(flow.request.headers.get("user-agent")),
             listener=listener,
             accept=flow.request.headers.get("accept"),
-            server=server if own else "",
+            server=server if is_internal else "",
         )
         begin(flow, context)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+import pwd
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import metadata
@@ -36,6 +37,9 @@ class Settings:
     peer_port: int
     admin_port: int
     pod_addresses: tuple[str, ...]
+    allowed_hosts: frozenset[str]
+    plain_users: frozenset[int]
+    """User ids; all of this node where it is empty."""
     tls_cert: Path | None
     tls_key: Path | None
     namespace: str
@@ -99,6 +103,8 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         mode=_choice(values, "mode", "edge", "cloud"),
         listen=_address(values["listen"]),
         pod_addresses=_addresses(values["pod_address"] or values["listen"]),
+        allowed_hosts=frozenset(_words(values["allowed_hosts"].lower())),
+        plain_users=_users(values["plain_users"]),
         tls_cert=tls_cert,
         tls_key=tls_key,
         namespace=values["namespace"],
@@ -155,13 +161,28 @@ def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:
 
 
 def _disabled_filters(text: str) -> frozenset[str]:
-    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    names = frozenset(_words(text))
     known = [each.name for each in build_filters(health=True)]
     for name in sorted(names.difference(known)):
         nearest = get_close_matches(name, known, n=1)
         hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
         raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")
     return names
+
+
+def _users(text: str) -> frozenset[int]:
+    try:
+        return frozenset(
+            int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in _words(text)
+        )
+    except KeyError as error:
+        raise ValueError(
+            f"hub_plain_users: this node has no user {error.args[0].rpartition(' ')[2]}"
+        ) from None
+
+
+def _words(text: str) -> Iterator[str]:
+    return (word.strip() for word in text.split(",") if word.strip())
 
 
 def _health_url(text: str) -> str:

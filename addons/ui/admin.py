@@ -8,9 +8,11 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.offline_mode import Offline
+from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry import metrics
@@ -18,6 +20,7 @@ from addons.ui.explain import explain
 from addons.upstream.health import Cloud
 from addons.views.source import Source
 from addons.views.sources import Sources
+from kube.errors import StatusError
 
 Page = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -54,7 +57,7 @@ class Admin:
             raise OSError(error.errno, error.strerror, f"{settings.listen}:{settings.admin_port}") from error
 
     async def start(self) -> None:
-        app = web.Application()
+        app = web.Application(middlewares=[_refusing_web_pages(self._settings.allowed_hosts)])
         app.add_routes(
             [
                 web.get("/healthz", self._healthz),
@@ -152,6 +155,21 @@ class Admin:
             "digest": rules.digest,
             "problems": [{"key": each.key, "text": each.text, "why": each.why} for each in rules.problems],
         }
+
+
+def _refusing_web_pages(names: frozenset[str]) -> Middleware:
+    """The pages tell what is on the node; a web page in a browser there must not read them."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        host, port = request.transport.get_extra_info("sockname")[:2] if request.transport else ("", 0)
+        try:
+            refuse_web_pages(OwnAddress(host, port, names), "", request.headers.items())
+        except StatusError as error:
+            return web.Response(body=error.to_json(), status=error.code, content_type="application/json")
+        return await handler(request)
+
+    return check
 
 
 def _source(source: Source) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import ssl
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import cast
 
@@ -31,6 +34,13 @@ class Settings:
 
     class settings:  # noqa: N801 - stands for the attribute of that name
         node = NODE
+        plain_users = frozenset[int]()
+
+
+def at_once(hook: Coroutine[None, None, None]) -> None:
+    """Run a hook that has nothing to wait for."""
+    with pytest.raises(StopIteration):
+        hook.send(None)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +83,7 @@ class Connection:
         for name, value in headers.items():
             flow.request.headers[name.replace("_", "-")] = value
         begin(flow, request_context("/api/v1/pods", listener=listener))
-        self.identity.requestheaders(flow)
+        at_once(self.identity.requestheaders(flow))
         found = context_of(flow)
         assert found is not None
         assert flow.response is None
@@ -111,7 +121,7 @@ def client_of(case: str, authority: Authority) -> Credential | None:
     ("case", "lending"),
     [
         ("this node", Lending.HUB),
-        ("this node without its group", Lending.HUB),
+        ("this node without its group", Lending.NONE),
         ("another node", Lending.NONE),
         ("another node with a longer name", Lending.NONE),
         ("an admin", Lending.NONE),
@@ -241,6 +251,45 @@ def test_callers_without_a_handshake(
 
 def test_a_request_that_was_not_resolved_is_refused(identity: Identity) -> None:
     flow = tflow.tflow()
-    identity.requestheaders(flow)
+    at_once(identity.requestheaders(flow))
     assert flow.response is not None
     assert flow.response.status_code == 500
+
+
+@pytest.mark.parametrize(("users", "code"), [({os.geteuid()}, 0), ({os.geteuid() + 1}, 403), ((), 0)])
+async def test_the_plain_port_may_be_for_some_users_alone(
+    identity: Identity, monkeypatch: pytest.MonkeyPatch, users: set[int], code: int
+) -> None:
+    monkeypatch.setattr(Settings.settings, "plain_users", frozenset(users))
+    flow = tflow.tflow()
+    begin(flow, request_context("/api/v1/pods", listener=Listener.PLAIN))
+    accepted = asyncio.Event()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        flow.client_conn.peername = writer.get_extra_info("peername")
+        flow.client_conn.sockname = writer.get_extra_info("sockname")
+        accepted.set()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+    await accepted.wait()
+    for _ in range(2):
+        await identity.requestheaders(flow)
+        assert (flow.response.status_code if flow.response else 0) == code
+    writer.close()
+    await writer.wait_closed()
+    server.close()
+
+
+async def test_whose_connection_it_is_cannot_be_seen_is_refused(
+    identity: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer is on another machine, or has closed its socket, whose user the kernel then calls 0."""
+    monkeypatch.setattr(Settings.settings, "plain_users", frozenset({0}))
+    flow = tflow.tflow()
+    begin(flow, request_context("/api/v1/pods", listener=Listener.PLAIN))
+    flow.client_conn.peername, flow.client_conn.sockname = ("127.0.0.1", 1), ("127.0.0.1", 2)
+    await identity.requestheaders(flow)
+    assert flow.response is not None
+    assert flow.response.status_code == 403

@@ -126,7 +126,7 @@ def test_an_unknown_listener_is_refused(resolve: Resolve) -> None:
 
 
 def test_no_listener_is_known_before_the_hub_has_started() -> None:
-    assert refused(Resolve(), flow_of()) == 403
+    assert refused(Resolve(), flow_of()) == 503
 
 
 def test_the_tls_port_speaks_no_plain_http(resolve: Resolve) -> None:
@@ -173,3 +173,23 @@ def test_elsewhere_the_secret_and_the_servers_name_mean_nothing_and_leave_nothin
 
 def test_each_process_has_its_own_secret() -> None:
     assert Resolve().secret != Resolve().secret
+
+
+@pytest.mark.parametrize(("listener", "code"), [("plain", 403), ("tls", 0)])
+@pytest.mark.parametrize(
+    "header",
+    [(b"Host", b"evil.example"), (b"Origin", b"https://evil.example"), (b"Sec-Fetch-Site", b"cross-site")],
+)
+def test_what_a_web_page_sends_is_refused_where_no_credential_is_needed(
+    resolve: Resolve, listener: str, code: int, header: tuple[bytes, bytes]
+) -> None:
+    flow = flow_of(listener=listener, headers=[header])
+    if code:
+        assert refused(resolve, flow) == code
+    else:
+        resolved(resolve, flow)
+
+
+def test_the_option_names_the_plain_port(resolve: Resolve) -> None:
+    resolve.listen({SPECS["plain"]: "plain"}, frozenset({"hub.example"}))
+    resolved(resolve, flow_of(headers=[(b"Host", b"hub.example:10261")]))

@@ -67,3 +67,20 @@ def test_the_local_endpoint_has_an_address_per_family_and_the_tls_port_by_defaul
     assert made.local_endpoint == HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
     made = parse_settings(values(local_endpoint="169.254.2.1", local_port=51003))
     assert made.local_endpoint == HubAddress(("169.254.2.1",), 51003)
+
+
+def test_users_are_named_or_numbered() -> None:
+    assert parse_settings(values(plain_users="root, 1234")).plain_users == {0, 1234}
+    assert parse_settings(values()).plain_users == frozenset()
+    with pytest.raises(ValueError, match="hub_plain_users: this node has no user 'nobody-there'"):
+        parse_settings(values(plain_users="nobody-there"))
+
+
+def test_hosts_are_compared_in_lower_case() -> None:
+    assert parse_settings(values(allowed_hosts="Hub.Example, b")).allowed_hosts == {"hub.example", "b"}
+
+
+def test_a_filter_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"there is no filter 'mastersevice': is it masterservice\?"):
+        parse_settings(values(disabled_filters="endpoints,mastersevice"))
+    assert parse_settings(values(disabled_filters="localhealth")).disabled_filters == {"localhealth"}

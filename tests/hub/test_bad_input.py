@@ -38,7 +38,7 @@ def _length(head: bytes) -> int:
 def request(target: str | bytes, *headers: str | bytes, method: str = "GET") -> bytes:
     lines: list[bytes] = [
         b" ".join([method.encode(), target if isinstance(target, bytes) else target.encode(), b"HTTP/1.1"]),
-        b"Host: hub",
+        b"Host: localhost",
         b"Connection: close",
         *(each if isinstance(each, bytes) else each.encode() for each in headers),
     ]

@@ -79,7 +79,7 @@ async def test_spdy_passes_in_both_directions(spdy_cloud: str, tmp_path: Path) -
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.write(
-            f"POST {EXEC} HTTP/1.1\r\nHost: hub\r\nContent-Length: 0\r\nConnection: Upgrade\r\n"
+            f"POST {EXEC} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: Upgrade\r\n"
             "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n".encode()
         )
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)

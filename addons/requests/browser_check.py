@@ -1,0 +1,68 @@
+"""Refuses what a web page makes a browser on this node send to a port where this node's callers need no credential.
+
+A page of any site can open a WebSocket to 127.0.0.1 (the browser adds the page's `Origin`), send simple requests (it
+adds `Sec-Fetch-Site`), and have its own name resolve to 127.0.0.1 (DNS rebinding: the name stays in `Host`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from kube.errors import forbidden
+
+OWN_SITE = frozenset({"same-origin", "none"})
+"""What a browser says in `Sec-Fetch-Site` of a request that no page of another origin caused."""
+_AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[0-9a-z_.-]+))(?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAddress:
+    """The address by which a request reached the hub, and the names by which it may be called as well."""
+
+    host: str
+    port: int
+    names: frozenset[str] = frozenset()
+    """In lower case."""
+
+    def is_named(self, host: str) -> bool:
+        """Whether a client may call the hub so: by a loopback address, by the one it reached, or by a name."""
+        if host == "localhost" or host in self.names:
+            return True
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return False
+        return address.is_loopback or str(address) == self.host
+
+
+def refuse_web_pages(own: OwnAddress, authority: str, headers: Iterable[tuple[str, str]]) -> None:
+    """StatusError 403 where a browser sent the request for a page of another origin, or may have.
+
+    `authority` is that of an absolute target or of HTTP/2, and may be empty. A request without any `Host` passes: no
+    browser sends one.
+    """
+    fields = [(name.lower(), value) for name, value in headers]
+    hosts = [value for name, value in fields if name == "host"]
+    for named in [authority, *hosts] if authority else hosts:
+        if not own.is_named(_host_of(named)):
+            raise forbidden(f"the hub is not called {named!r}; its option --allowed-hosts can say otherwise")
+    for name, value in fields:
+        if name == "origin" and not _is_own_origin(own, value):
+            raise forbidden(f"the hub answers no web page of {value!r}")
+        if name == "sec-fetch-site" and value not in OWN_SITE:
+            raise forbidden("the hub answers no web page of another site")
+
+
+def _is_own_origin(own: OwnAddress, origin: str) -> bool:
+    scheme, _, authority = origin.partition("://")
+    port = authority.rpartition(":")[2]
+    return scheme in ("http", "https") and port == str(own.port) and own.is_named(_host_of(authority))
+
+
+def _host_of(authority: str) -> str:
+    """The host in lower case, without brackets and port; "" where it is none that a client of the API sends."""
+    found = _AUTHORITY.fullmatch(authority.lower())
+    return (found["address"] or found["name"]) if found else ""

@@ -1,0 +1,71 @@
+"""A web page in a browser on the node: it reads nothing through the ports that want no credential."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.hub.support.process import Hub
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+EVIL = "https://evil.example"
+BY_A_PAGE = (
+    {
+        "Origin": EVIL,
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    },
+    {"Host": "evil.example:10261"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    {"Origin": "null"},
+)
+
+
+@pytest.fixture
+async def hub(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Hub]:
+    """A hub whose identity may read a Secret."""
+    cloud.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "s", "namespace": "default"},
+            "data": {"k": "djE="},
+        }
+    )
+    cloud.access.tokens["hub-token"] = User("system:node:node-1", ("system:nodes",))
+    cloud.access.anonymous = False
+    kubeconfig = await asyncio.to_thread(
+        write_kubeconfig, tmp_path / "hub.kubeconfig", cloud.url, token="hub-token"
+    )
+    made = Hub(tmp_path, cloud.url, kubeconfig=kubeconfig, flags=("--allowed-hosts", "hub.example"))
+    await asyncio.to_thread(made.start)
+    yield made
+    await asyncio.to_thread(made.stop)
+
+
+async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
+    async with aiohttp.ClientSession() as session:
+
+        async def get(url: str, headers: dict[str, str]) -> tuple[int, str]:
+            async with session.get(url, headers=headers) as answer:
+                return answer.status, await answer.text()
+
+        code, body = await get(hub.url + SECRETS, {})
+        assert code == 200
+        assert "djE=" in body, "components of the node may"
+        assert (await get(hub.url + SECRETS, {"Host": "hub.example"}))[0] == 200
+        cloud.requests.clear()
+        for headers in BY_A_PAGE:
+            code, body = await get(hub.url + SECRETS, headers)
+            assert (code, '"kind":"Status"' in body) == (403, True), headers
+            for page in ("/metrics", "/debug/sources", "/healthz"):
+                assert (await get(hub.admin_url + page, headers))[0] == 403, (page, headers)
+        assert [each.path for each in cloud.requests if each.path == SECRETS] == []
