@@ -76,7 +76,12 @@ def make_parts(
     reviews = Reviews(clients.of_token, settings.review_max_age)
     answerers: dict[RouteKind, Answerer] = {
         RouteKind.VIEW: Serving(
-            sources, reviews, rules.current, settings.wait, confirm_up if offline is not None else _always_up
+            sources,
+            reviews,
+            rules.current,
+            clients.of,
+            settings.wait,
+            confirm_up if offline is not None else _always_up,
         )
     }
     if offline is not None:

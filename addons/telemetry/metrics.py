@@ -37,6 +37,12 @@ FILTER_ERRORS = Counter(
     registry=REGISTRY,
 )
 RULE_ERRORS = Counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.", registry=REGISTRY)
+BEYOND_QUOTA = Counter(
+    "edgehub_beyond_quota",
+    "Lists and watches that the hub relayed or refused because their user's quota was reached.",
+    ["quota"],
+    registry=REGISTRY,
+)
 RULE_EVENTS_DROPPED = Counter(
     "edgehub_rule_events_dropped",
     "Events about bad rules that were left out because too many waited.",

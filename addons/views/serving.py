@@ -13,21 +13,32 @@ from aiohttp import web
 
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
-from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.rules.table import Rules
+from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
 from addons.views.list_response import list_response
+from addons.views.quotas import BeyondQuota
+from addons.views.relayed_read import relayed_read
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
 from addons.views.watch_response import watch_response
-from kube.errors import StatusError, expired, not_acceptable, too_large_version, unauthorized
+from kube.errors import (
+    StatusError,
+    expired,
+    not_acceptable,
+    too_large_version,
+    too_many_requests,
+    unauthorized,
+)
+from kube.http.client import Client
 from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND
+from kube.wire.negotiation import METADATA_KIND, Representation
 
 SHARED = {
     ("", "services"): frozenset({"metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"}),
@@ -48,6 +59,7 @@ class Serving:
         sources: Sources,
         reviews: Reviews,
         rules: Callable[[], Rules],
+        client_of: Callable[[CloudIdentity], Client],
         wait: float,
         confirm_up: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -56,6 +68,7 @@ class Serving:
         self._sources = sources
         self._reviews = reviews
         self._rules = rules
+        self._client_of = client_of
         self._wait = wait
 
     async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
@@ -63,17 +76,40 @@ class Serving:
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
         assert form is not None
+        try:
+            return await self._from_view(wanted, read, form, request)
+        except BeyondQuota as beyond:
+            metrics.BEYOND_QUOTA.labels(beyond.what).inc()
+            return await self._past_views(wanted, read, request)
+
+    async def _from_view(
+        self, wanted: ClientRequest, read: ObjectRead, form: Representation, request: web.BaseRequest
+    ) -> web.StreamResponse:
+        """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
         source, scope = await self._source(wanted, read, form.encoding)
         with source.in_use():
             confirmed = await self._fresh_enough(source, read, scope)
             _check_encoding(source, read, form.encoding)
+            self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             key = ViewKey(wanted.component, read.verb, scope, metadata_only=form.kind == METADATA_KIND)
-            view = await source.view(key, self._wait)
+            user = (await self._reviews.identity(wanted.caller)).user
+            self._sources.check_view(source, key, user)
+            view = await source.view(key, self._wait, user)
             if read.verb == "list":
                 return await list_response(view.listing(confirmed))
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             return await watch_response(view, read, request, check, confirmed)
+
+    async def _past_views(
+        self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest
+    ) -> web.StreamResponse:
+        """The cloud's own answer. StatusError 429 where the rules filter it: only a view can do that."""
+        type_ = read.type
+        if self._rules().chain(wanted.component, type_.group, type_.resource, read.verb):
+            raise too_many_requests("too many different lists and watches of this user", retry_after=60)
+        client = self._client_of(await self._reviews.identity(wanted.caller))
+        return await relayed_read(client, read, request)
 
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, encoding: Encoding
@@ -85,12 +121,12 @@ class Serving:
         evaluable = SHARED.get((read.type.group, read.type.resource))
         if evaluable is not None and read.fields.fields <= evaluable:
             list_watch = ListWatch(read.type, encoding=encoding)
-            source = self._sources.get(HUB_IDENTITY, list_watch, keep=keep)
+            source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep)
             return source, Scope(read.namespace, read.labels, read.fields)
         identity = await self._reviews.identity(caller)
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
-        return self._sources.get(identity, list_watch, keep=keep), EVERYTHING
+        return self._sources.admit(identity, list_watch, keep=keep), EVERYTHING
 
     async def _check_rights(self, caller: Caller, read: ObjectRead) -> None:
         """Return when the cloud lets the caller read this itself; StatusError 401, 403 or 503 otherwise."""

@@ -54,6 +54,8 @@ class OpenView:
 
     view: View
     filters: tuple[Filter, ...]
+    user: str
+    """Who opened it; "" for the node."""
     used: float
     """When a client last asked for the view, or still watched it; monotonic seconds."""
     next: Projection | None = None
@@ -84,6 +86,8 @@ class Source:
         self.users = 0
         self.used = time.monotonic()
         self.copy: SourceCopy | None = None
+        self.is_measured = False
+        """The first list was held to the quotas."""
         self._restoring: StartFromCopy | None = None
         self._chain_of = chain_of
         self._rules = rules
@@ -149,16 +153,21 @@ class Source:
                 raise self.reflector.refusal from None
             raise unavailable(f"{self._what}: {self.why_empty()}", retry_after=1) from None
 
-    async def view(self, wanted: ViewKey, wait: float) -> View:
+    def has_view(self, wanted: ViewKey) -> bool:
+        """Whether the view for a client is open; `wanted` has the verb of the request."""
+        return self._key(wanted) in self.views
+
+    async def view(self, wanted: ViewKey, wait: float, user: str = "") -> View:
         """The view for a client, evaluated in full by the rules in force when it is returned.
 
-        The store must be complete. `wanted` has the verb of the request; lists and watches may share a view.
+        The store must be complete. `wanted` has the verb of the request; lists and watches may share a view. `user` is
+        the client's, "" for the node's.
         StatusError 503 when an input of the filters is not known within `wait` seconds.
         """
         try:
             async with asyncio.timeout(wait):
                 while True:
-                    opened = self._open(wanted)
+                    opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:
                         return opened.view
                     self._settle()
@@ -241,16 +250,20 @@ class Source:
                 for opened in self.views.values():
                     opened.view.end_watches(self.reflector.refusal)
 
-    def _open(self, wanted: ViewKey) -> OpenView:
-        """The view for a client by the rules in force, made where there is none."""
+    def _key(self, wanted: ViewKey) -> ViewKey:
+        """The view's key by the rules in force."""
         group, resource = self.list_watch.type.group, self.list_watch.type.resource
         verb = self._rules().verb_of_view(wanted.component, group, resource, wanted.verb)
-        key = replace(wanted, verb=verb)
+        return replace(wanted, verb=verb)
+
+    def _open(self, wanted: ViewKey, user: str) -> OpenView:
+        """The view for a client by the rules in force, made where there is none."""
+        key = self._key(wanted)
         opened = self.views.get(key)
         if opened is None:
             filters = self._filters(key)
             view = View(self._projection(filters), key.scope, Form(metadata_only=key.metadata_only))
-            opened = self.views[key] = OpenView(view, filters, 0.0)
+            opened = self.views[key] = OpenView(view, filters, user, 0.0)
         opened.used = time.monotonic()
         return opened
 

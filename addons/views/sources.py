@@ -12,7 +12,16 @@ from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.persistence import SourceCopies
-from addons.views.source import ChainOf, Source
+from addons.views.quotas import (
+    MAX_COPIES,
+    MAX_COPY_BYTES,
+    BeyondQuota,
+    check_new_source,
+    check_new_view,
+    size_of,
+    too_large,
+)
+from addons.views.source import ChainOf, Source, ViewKey
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
@@ -64,6 +73,9 @@ class Sources:
         """The source of a list-watch as an identity may see it, started where it does not run; `keep` it on disk."""
         copies = self._copies if keep else None
         source = self._sources.get((identity.user, list_watch))
+        if not identity.is_hub and (source is None or source.copy is None):
+            # What a token asks for is kept once its first list is known: see `measure`.
+            copies = copies if copies and list_watch in copies.list_watches(identity.user) else None
         if source is None:
             source = self._make(identity, list_watch)
             self._sources[identity.user, list_watch] = source.start(copies, self._trusts)
@@ -75,6 +87,34 @@ class Sources:
             # Tokens rotate: the user's newest one is the one that lives.
             source.reflector.client = source.client = self._client_of(identity)
         return source
+
+    def admit(self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True) -> Source:
+        """As `get`, for a client's request: BeyondQuota where the identity may have no further source."""
+        if (identity.user, list_watch) not in self._sources:
+            check_new_source(self, identity.user)
+        return self.get(identity, list_watch, keep=keep)
+
+    def measure(self, source: Source, *, keep: bool) -> None:
+        """Hold a token's source to the quotas once it has its first list, and `keep` it on disk where it is small.
+
+        BeyondQuota where all sources of tokens are too large with this one, which is closed then.
+        """
+        if not source.user or source.is_measured:
+            return
+        source.is_measured = True
+        if source in too_large(self):
+            self._drop(source)
+            raise BeyondQuota("bytes")
+        copies = self._copies if keep else None
+        if copies is None or size_of(source) > MAX_COPY_BYTES:
+            return
+        kept = {each.list_watch for each in self if each.user == source.user and each.copy is not None}
+        if len(kept.union(copies.list_watches(source.user))) < MAX_COPIES:
+            source.keep(copies)
+
+    def check_view(self, source: Source, key: ViewKey, user: str) -> None:
+        """BeyondQuota where a user would open a view and may have no further one."""
+        check_new_view(self, source, key, user)
 
     def sentinel(self, list_watch: ListWatch) -> Source:
         """A source of the hub's own that never stops, and that notices a restored cloud for all sources."""
@@ -130,10 +170,16 @@ class Sources:
                 source.reflector.relist()
 
     def _sweep(self) -> None:
-        for key, source in list(self._sources.items()):
-            if source.sweep(self._idle):
-                del self._sources[key]
-                source.close()
+        for source in self:
+            is_refused = source.reflector.refusal is not None and bool(source.user) and not source.users
+            if source.sweep(self._idle) or is_refused:
+                self._drop(source)
+        for source in too_large(self):
+            self._drop(source)
+
+    def _drop(self, source: Source) -> None:
+        del self._sources[source.user, source.list_watch]
+        source.close()
         metrics.SOURCES.set(len(self._sources))
 
     def _remind(self) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Self
 
 import aiohttp
+from yarl import URL
 
 from addons.filters.chain import FILTERS
 from addons.filters.inputs import HubAddress
@@ -63,7 +64,12 @@ class HubParts:
         )
         self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
         self.serving = Serving(
-            self.sources, Reviews(self._client_of, 3600), lambda: self.rules, WAIT, self._confirm_up
+            self.sources,
+            Reviews(self._client_of, 3600),
+            lambda: self.rules,
+            lambda identity: self._client_of(identity.authorization),
+            WAIT,
+            self._confirm_up,
         )
         self.origin = Origin()
 
@@ -100,15 +106,17 @@ class HubParts:
         return made
 
     @asynccontextmanager
-    async def open(self, context: RequestContext) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def open(self, context: RequestContext, target: str = "/") -> AsyncIterator[aiohttp.ClientResponse]:
         headers = {TICKET_HEADER: self.origin.ticket(partial(self.serving.answer, context.client_request()))}
         host, port = self.origin.address
-        async with self.session.get(f"http://{host}:{port}/", headers=headers) as response:
+        async with self.session.get(
+            URL(f"http://{host}:{port}{target}", encoded=True), headers=headers
+        ) as response:
             yield response
 
     async def ask(self, target: str, component: str = "cached", **how: Any) -> tuple[int, Json]:
         """The code and the JSON document of an answer."""
-        async with self.open(self.context(target, component, **how)) as response:
+        async with self.open(self.context(target, component, **how), target) as response:
             return response.status, json.loads(await response.read())
 
     async def names(self, target: str, component: str = "cached", **how: Any) -> list[str]:
@@ -118,7 +126,7 @@ class HubParts:
 
     @asynccontextmanager
     async def watch(self, target: str, component: str = "cached", **how: Any) -> AsyncIterator[Watching]:
-        async with self.open(self.context(target, component, **how)) as response:
+        async with self.open(self.context(target, component, **how), target) as response:
             assert response.status == 200, await response.read()
             yield Watching(response)
 

@@ -1,0 +1,69 @@
+"""How many sources and views one identity may have, and how many bytes all tokens together.
+
+Whoever holds a token could otherwise make the hub keep what it likes: each list-watch that a client invents is a
+source, and each selector a view. Beyond a quota the hub relays the client's request and keeps nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from addons.views.source import Source, ViewKey
+
+MAX_SOURCES = 64
+"""Of one user with a token: a controller in a pod reads some ten to twenty kinds."""
+MAX_VIEWS = 64
+"""That one user with a token has opened."""
+MAX_HUB_SOURCES = 4096
+"""Of the node: kubelet has one for each Secret and ConfigMap that a pod mounts."""
+MAX_HUB_VIEWS = 4096
+"""That the node's components have opened."""
+MAX_FILLING = 4
+"""Sources of one user with a token that wait for their first list, which is of unknown size."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Of the objects in all sources of users with tokens, as they came."""
+MAX_COPIES = 16
+"""Sources of one user with a token that are kept on disk."""
+MAX_COPY_BYTES = 4 * 1024 * 1024
+"""Of such a source when it is first kept."""
+
+
+class BeyondQuota(Exception):
+    """The hub keeps nothing more for this identity; `what` names the quota, as a metric's label."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+
+def check_new_source(sources: Iterable[Source], user: str) -> None:
+    """Raise BeyondQuota where a user ("" is the hub) may have no further source."""
+    own = [each for each in sources if each.user == user]
+    if len(own) >= (MAX_SOURCES if user else MAX_HUB_SOURCES):
+        raise BeyondQuota("sources")
+    if user and sum(not each.store.complete for each in own) >= MAX_FILLING:
+        raise BeyondQuota("first lists")
+
+
+def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user: str) -> None:
+    """Raise BeyondQuota where a user would open a view and may have no further one."""
+    if source.has_view(key):
+        return
+    opened = sum(view.user == user for each in sources for view in each.views.values())
+    if opened >= (MAX_VIEWS if user else MAX_HUB_VIEWS):
+        raise BeyondQuota("views")
+
+
+def too_large(sources: Iterable[Source]) -> Iterator[Source]:
+    """The sources of tokens to close, the largest first, so that all of them hold no more than MAX_BYTES."""
+    sized = sorted(((size_of(each), each) for each in sources if each.user), key=lambda pair: pair[0])
+    total = sum(size for size, _ in sized)
+    while total > MAX_BYTES:
+        size, source = sized.pop()
+        total -= size
+        yield source
+
+
+def size_of(source: Source) -> int:
+    """Bytes of a source's objects, as they came."""
+    return sum(len(item.raw) for item in source.store)

@@ -1,0 +1,188 @@
+"""What one token can make the hub keep: a bounded number of sources, views, bytes and copies; the rest is relayed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.offline.copies import DiskCopies
+from addons.telemetry import metrics
+from addons.views import quotas
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.observed import until, value_of
+from tests.addons.support.samples import POD, SERVICES, service
+from tests.addons.support.source_parts import cut_watches
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.faults import Silence
+from tests.cloud.scriptable.request_log import matching
+
+SECRETS = "/api/v1/namespaces/{}/secrets?resourceVersion=0"
+
+
+@pytest.fixture(autouse=True)
+def pod(cloud: ScriptableCloud) -> None:
+    cloud.access.tokens["pod"] = User("pod")
+
+
+def secret(namespace: str, name: str = "s", size: int = 0) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"namespace": namespace, "name": name},
+        "data": {"key": "eA==" * (size // 4)},
+    }
+
+
+def beyond(quota: str) -> float:
+    return value_of(metrics.BEYOND_QUOTA.labels(quota))
+
+
+def of_tokens(parts: HubParts) -> int:
+    return sum(bool(source.user) for source in parts.sources)
+
+
+async def test_invented_namespaces_are_relayed_beyond_a_number_of_sources(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """300 namespaces were 299 watches of the cloud."""
+    before = beyond("sources")
+    for number in range(quotas.MAX_SOURCES + 20):
+        cloud.store.create(secret(f"n{number}"))
+        assert await parts.names(SECRETS.format(f"n{number}"), caller=POD) == ["s"]
+    assert of_tokens(parts) == quotas.MAX_SOURCES
+    assert beyond("sources") == before + 20
+    assert (await parts.ask(SECRETS.format("n0")))[0] == 200, "the node has a quota of its own"
+
+
+async def test_a_watch_beyond_the_quota_is_the_clouds(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
+    target = "/api/v1/namespaces/a/secrets?watch=true&resourceVersion=0"
+    cloud.store.create(secret("a"))
+    async with parts.watch(target, caller=POD) as watch:
+        assert await watch.event() == ("ADDED", "s")
+        cloud.store.create(secret("a", "later"))
+        assert await watch.event() == ("ADDED", "later")
+    assert of_tokens(parts) == 0
+
+
+async def test_forms_are_asked_of_the_cloud_as_the_client_asked(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
+    cloud.store.create(secret("a"))
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    code, found = await parts.ask(SECRETS.format("a"), caller=POD, accept=accept)
+    assert (code, found["kind"], "data" in found["items"][0]) == (200, "PartialObjectMetadataList", False)
+
+
+async def test_selectors_are_relayed_beyond_a_number_of_views(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.store.create(service("web"))
+    before = beyond("views")
+    for number in range(quotas.MAX_VIEWS + 5):
+        target = f"{SERVICES}?resourceVersion=0&labelSelector=!x{number}"
+        assert await parts.names(target, caller=POD) == ["web"]
+    assert sum(view.user == "" for source in parts.sources for view in source.views.values()) == 0
+    assert sum(len(source.views) for source in parts.sources) == quotas.MAX_VIEWS
+    assert beyond("views") == before + 5
+
+
+async def test_what_the_rules_filter_is_never_relayed(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.store.create(service("web"))
+    parts.set_rules({"filter_discardcloudservice": "reader/services"})
+    monkeypatch.setattr(quotas, "MAX_VIEWS", 0)
+    assert (await parts.ask(f"{SERVICES}?resourceVersion=0", "reader", caller=POD))[0] == 429
+    assert (await parts.ask(f"{SERVICES}?resourceVersion=0", "reader"))[0] == 200
+
+
+async def test_first_lists_at_once_are_bounded(parts: HubParts, cloud: ScriptableCloud) -> None:
+    """Their size is not known before they are here."""
+    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="secrets"))
+    asking = [
+        asyncio.create_task(parts.ask(SECRETS.format(f"n{number}"), caller=POD))
+        for number in range(quotas.MAX_FILLING + 6)
+    ]
+    await until(lambda: cloud.requests.count(resource="secrets") == len(asking))
+    assert of_tokens(parts) == quotas.MAX_FILLING
+    silence.lift()
+    assert {code for code, _ in await asyncio.gather(*asking)} == {200}
+
+
+async def test_bytes_of_all_tokens_are_bounded(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 selectors over 10 MB were 544 MB."""
+    monkeypatch.setattr(quotas, "MAX_BYTES", 100_000)
+    for number in range(8):
+        cloud.store.create(secret("a", f"s{number}", 5_000))
+    for number in range(10):
+        target = f"{SECRETS.format('a')}&labelSelector=!x{number}"
+        assert len(await parts.names(target, caller=POD)) == 8
+    kept = [quotas.size_of(source) for source in parts.sources if source.user]
+    assert 0 < sum(kept) <= 100_000
+
+
+async def test_sources_that_grow_are_closed_the_largest_first(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        for namespace in ("a", "b"):
+            target = f"/api/v1/namespaces/{namespace}/secrets?watch=true&resourceVersion=0"
+            watch = await stack.enter_async_context(parts.watch(target, caller=POD))
+            cloud.store.create(secret(namespace, "s", 40_000 if namespace == "a" else 4))
+            assert await watch.event() == ("ADDED", "s")
+        monkeypatch.setattr(quotas, "MAX_BYTES", 30_000)
+        parts.sources._sweep()
+    assert [source.list_watch.namespace for source in parts.sources if source.user] == ["b"]
+
+
+async def test_a_refused_token_makes_no_source(parts: HubParts, cloud: ScriptableCloud) -> None:
+    """601 sources of one token went on asking the cloud."""
+    cloud.access.allowed["pod"] = lambda _: False
+    for number in range(20):
+        assert (await parts.ask(SECRETS.format(f"n{number}"), caller=POD))[0] == 403
+    assert of_tokens(parts) == 0
+
+
+async def test_a_source_that_the_cloud_refuses_goes_at_the_next_sweep(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    assert (await parts.ask(SECRETS.format("a"), caller=POD))[0] == 200
+    cloud.access.allowed["pod"] = lambda _: False
+    (source,) = [each for each in parts.sources if each.user]
+    await cut_watches(cloud)
+    await until(lambda: source.reflector.refusal is not None)
+    parts.sources._sweep()
+    assert of_tokens(parts) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "kept"),
+    [(4, 3, 3), (quotas.MAX_COPY_BYTES + 4, 1, 0), (4, quotas.MAX_COPIES + 4, quotas.MAX_COPIES)],
+    ids=["small", "large", "many"],
+)
+async def test_copies_on_disk_are_bounded(
+    parts: HubParts, cloud: ScriptableCloud, tmp_path: Path, size: int, count: int, kept: int
+) -> None:
+    copies = DiskCopies(Disk(tmp_path), DiskWriter())
+    await copies.open()
+    parts.sources._copies = copies
+    for number in range(count):
+        cloud.store.create(secret(f"n{number}", "s", size))
+        assert len(await parts.names(SECRETS.format(f"n{number}"), caller=POD)) == 1
+    user = next(source.user for source in parts.sources if source.user)
+    await until(lambda: len(copies.list_watches(user)) == kept)
+    assert sum(source.copy is not None for source in parts.sources if source.user) == kept
+    copies.close()
