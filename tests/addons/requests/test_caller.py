@@ -178,7 +178,7 @@ class Nothing:
     status = 200
     headers: ClassVar[dict[str, str]] = {}
 
-    async def read(self) -> bytes:
+    async def read(self, _limit: int) -> bytes:
         return b""
 
 
