@@ -66,7 +66,7 @@ class Router:
         inputs: FilterInputs,
         cached_relay: CachedRelay | None = None,
     ) -> None:
-        """Take what a decision needs; requests that come earlier are refused. `cached_relay` is None where nothing is kept."""
+        """Take what a decision needs; requests that come earlier are refused. No `cached_relay`: nothing is kept."""
         self._origin, self._rules, self._inputs, self._cached_relay = origin, rules, inputs, cached_relay
         self._answerers = answerers
 
