@@ -150,7 +150,9 @@ class Sources:
         compare_version: Callable[[int], None] | None = None,
     ) -> Source:
         client = self._client_of(identity)
-        return Source(list_watch, identity, client, self._chain_of, self._rules, self._is_up, compare_version)
+        made = Source(list_watch, identity, client, self._chain_of, self._rules, self._is_up, compare_version)
+        made.reflector.restored = self._relist
+        return made
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:
         while True:
@@ -163,11 +165,20 @@ class Sources:
         return self._cloud_at is None or version <= max(self._cloud_at, *watched, 0)
 
     def _compare(self, version: int) -> None:
-        """After an outage: where the cloud is behind any copy, all are listed anew, which tells for sure."""
+        """After an outage: a source that is ahead of this version asks the cloud for the version of its own resource.
+
+        It may be ahead because the cloud was restored from a backup, or because an aggregated API has an etcd, and so
+        versions, of its own.
+        """
         self._cloud_at = version
-        if any(max(source.store.version, source.store.given_version) > version for source in self):
-            for source in self:
-                source.reflector.relist()
+        for source in self:
+            if max(source.store.version, source.store.given_version) > version:
+                source.reflector.verify()
+
+    def _relist(self) -> None:
+        """The cloud was restored from a backup: no version that was resumed from means anything any more."""
+        for source in self:
+            source.reflector.relist()
 
     def _sweep(self) -> None:
         for source in self:

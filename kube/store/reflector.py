@@ -111,6 +111,9 @@ class Reflector:
         self._retry = asyncio.Event()
         self._must_compare_version = False
         self._compare_version = compare_version
+        self._must_verify = False
+        self.restored: Callable[[], None] = lambda: None
+        """Called when `verify` finds that the cloud was restored from a backup."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
         self.error: StatusError | Unreachable | Malformed | None = None
@@ -160,7 +163,19 @@ class Reflector:
     def relist(self) -> None:
         """List again at once: the version that the watch was resumed from means nothing any more."""
         self._must_list = True
-        if self._round is not None:
+        self._interrupt()
+
+    def verify(self) -> None:
+        """Ask the cloud for its version of this very resource before the watch goes on, and list again if it is behind.
+
+        Versions are comparable within one resource only: an aggregated API has an etcd of its own.
+        """
+        self._must_verify = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """End the round. The callbacks that it makes itself come before it looks what there is to do."""
+        if self._round is not None and self._round is not asyncio.current_task():
             self._round.cancel()
 
     async def _run_round(self) -> None:
@@ -176,16 +191,25 @@ class Reflector:
             self._round.result()
 
     async def _list_and_watch(self) -> None:
+        if self._must_compare_version and self._compare_version is not None and not self._must_list:
+            self._compare_version(await self._current_version())
+        if self._must_verify and not self._must_list:
+            await self._verify()
+        self._must_verify = False
         if self._must_list:
             self._set_state(State.LISTING, self.error)
             self.lists += 1
             await self._list()
-            self._must_list = self._must_compare_version = False
+            self._must_list = False
             self._refusal = None
-        elif self._must_compare_version and self._compare_version is not None:
-            self._compare_version(await self._current_version())
-            self._must_compare_version = False
+        self._must_compare_version = False
         await self._watch()
+
+    async def _verify(self) -> None:
+        known = max(self._store.version, self._store.given_version)
+        if await self._current_version() < known:
+            self._must_list = True
+            self.restored()
 
     async def _back_off(self, error: StatusError | Unreachable | Malformed) -> None:
         delay = self._backoff.next()

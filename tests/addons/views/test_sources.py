@@ -7,9 +7,12 @@ import pytest
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.telemetry import metrics
 from addons.views import source as source_module
-from addons.views.source import ViewKey
+from addons.views.source import Source, ViewKey
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch, State
+from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import cloud_service, service
 from tests.addons.support.source_parts import (
     DISCARD,
@@ -24,6 +27,8 @@ from tests.addons.support.source_parts import (
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.request_log import matching
+
+NODES = ListWatch(ResourceType("", "v1", "nodes"), encoding=Encoding.JSON)
 
 
 class Clock:
@@ -205,3 +210,33 @@ async def test_closing_ends_watches_cleanly(parts: HubParts) -> None:
 
 async def test_a_sentinel_is_never_idle(parts: HubParts) -> None:
     assert parts.sources.sentinel(SERVICES).users == 1
+
+
+async def test_a_source_that_is_ahead_of_another_api_is_not_listed_anew(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """An aggregated API has versions of its own. Each outage once listed every source anew because of them."""
+    cloud.store.create(service("web"))
+    source = await ready(parts)
+    await until(lambda: source.reflector.state is State.WATCHING)
+    for _ in range(3):
+        before = source.reflector.watches
+        parts.sources._compare(source.store.version - 1)
+        await _watches(source, before + 1)
+    assert source.reflector.lists == 1
+
+
+async def test_one_source_that_finds_the_cloud_restored_has_all_listed_anew(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """Those that are not ahead, too: the same version may mean other objects now."""
+    sources = [await ready(parts, each) for each in (SERVICES, NODES)]
+    sources[0].store.given_version = cloud.store.version + 10
+    parts.sources._compare(cloud.store.version)
+    await until(lambda: all(each.reflector.lists == 2 for each in sources))
+    await until(lambda: all(each.reflector.state is State.WATCHING for each in sources))
+    assert [each.reflector.lists for each in sources] == [2, 2]
+
+
+async def _watches(source: Source, count: int) -> None:
+    await until(lambda: source.reflector.watches == count)

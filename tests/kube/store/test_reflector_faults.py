@@ -336,3 +336,20 @@ async def test_a_reflector_that_is_told_to_list_again_can_be_stopped_in_the_same
         await asyncio.wait((running,), timeout=5)
         assert running.cancelled()
         assert reflector.state is State.STOPPED
+
+
+@pytest.mark.parametrize(("ahead", "lists", "restored"), [(0, 1, False), (10, 2, True)])
+async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
+    ahead: int, lists: int, restored: bool
+) -> None:
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        store, called = Store(), asyncio.Event()
+        reflector = start(store)
+        reflector.restored = called.set
+        await until(reflector, store, lambda: reflector.state is State.WATCHING)
+        store.given_version = cloud.store.version + ahead
+        reflector.verify()
+        await asyncio.sleep(0)
+        cloud.store.create(service("later"))
+        await until(reflector, store, lambda: reflector.watches == 2 and equal(store, cloud))
+        assert (reflector.lists, called.is_set()) == (lists, restored)
