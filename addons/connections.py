@@ -5,28 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from mitmproxy import connection
+from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.proxy import (
+    client_connections,
     connection_handlers,
     error_responses,
     hook_dispatch,
     http_connections,
     http_layer,
     patches,
-    upstream_failover,
+    request_stream,
 )
 from addons.proxy.fail_closed import guarded_connection
 
 logger = logging.getLogger(__name__)
 
 PATCHES = (
+    *client_connections.PATCHES,
     *error_responses.PATCHES,
     *hook_dispatch.PATCHES,
     *http_connections.PATCHES,
     *http_layer.PATCHES,
-    *upstream_failover.PATCHES,
+    *request_stream.PATCHES,
 )
 """All that the hub replaces in mitmproxy."""
 
@@ -51,6 +53,11 @@ class Connections:
     @guarded_connection
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
         connection_handlers.forget_failed(data.client, data.server)
+
+    @guarded_connection
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
+        flow.messages.clear()
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""

@@ -157,6 +157,8 @@ class Options:
             connection_strategy="lazy",
             keep_host_header=True,
             tcp_timeout=5 * 3600,
+            # An upgraded connection passes through as bytes: mitmproxy collects each WebSocket message to its end.
+            websocket=False,
         )
         if "onboarding" in ctx.options:
             ctx.options.update(onboarding=False)

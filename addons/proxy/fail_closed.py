@@ -31,6 +31,7 @@ def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)
     flow.request.stream = False
+    flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
     flow.response = http.Response.make(error.code, error.to_json(), headers)
 
 

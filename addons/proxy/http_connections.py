@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 
 from h2.config import H2Configuration
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event
-from mitmproxy.proxy import layer
+from h2.events import ConnectionTerminated, Event, StreamReset
+from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http2
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestHeaders, ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestHeaders,
+    ResponseEndOfMessage,
+    ResponseProtocolError,
+)
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
@@ -84,16 +89,41 @@ class LastingHttp2Client(Http2Client):
                 del self.our_stream_id[theirs], self.their_stream_id[ours]
 
     def handle_h2_event(self, event: Event) -> layer.CommandGenerator[bool]:
-        is_goaway = isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR
-        if not is_goaway or self.stream_queue:
-            return (yield from super().handle_h2_event(event))
+        if isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR:
+            yield from self._stop_at(event.last_stream_id or 0)
+            return False
+        if isinstance(event, StreamReset) and event.error_code == ErrorCodes.REFUSED_STREAM:
+            if event.stream_id in self.streams:
+                yield from self._give_back(event.stream_id)
+            return False
+        return (yield from super().handle_h2_event(event))
+
+    def _stop_at(self, last: int) -> layer.CommandGenerator[None]:
+        """Take no more streams, and give back those that the server did not and will not process."""
         self.is_leaving = True
-        assert isinstance(event, ConnectionTerminated)
-        for stream in [each for each in self.streams if each > (event.last_stream_id or 0)]:
-            del self.streams[stream]
-            why = "the server takes no more requests on this connection"
-            yield ReceiveHttp(ResponseProtocolError(stream, why, ErrorCode.GENERIC_SERVER_ERROR))
-        return False
+        for stream in [each for each in self.streams if each > last]:
+            yield from self._give_back(stream)
+        for theirs in list(self.stream_queue):
+            del self.stream_queue[theirs]
+            # mitmproxy translates the number of a stream on its way back; this one never had one of ours.
+            self.their_stream_id[-theirs] = theirs
+            yield ReceiveHttp(NotProcessed(-theirs))
+            del self.their_stream_id[-theirs]
+
+    def _give_back(self, stream: int) -> layer.CommandGenerator[None]:
+        """End a stream of ours; the client's stream may become another one, on this connection or on another."""
+        del self.streams[stream], self.our_stream_id[self.their_stream_id[stream]]
+        yield ReceiveHttp(NotProcessed(stream))
+        del self.their_stream_id[stream]
+
+
+class NotProcessed(ResponseProtocolError):
+    """The server has done nothing about this request, and says so: it may be sent again (RFC 9113, 8.7)."""
+
+    def __init__(self, stream_id: int) -> None:
+        super().__init__(
+            stream_id, "the server takes no more requests on this connection", ErrorCode.GENERIC_SERVER_ERROR
+        )
 
 
 class KeptHttp1Client(Http1Client):
@@ -105,6 +135,14 @@ class KeptHttp1Client(Http1Client):
             # mitmproxy closes the connection after an answer to a request of HTTP/2.
             self.request = self.request.copy()
             self.request.http_version = "HTTP/1.1"
+
+    def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        try:
+            yield from super().read_body(event)
+        except NotImplementedError:  # mitmproxy's word for trailers, which a proxy may drop (RFC 9110, 6.5.1)
+            assert self.stream_id is not None
+            yield ReceiveHttp(ResponseEndOfMessage(self.stream_id))
+            yield from self.mark_done(response=True)
 
 
 TESTS = "tests/addons/proxy/test_http_connections.py"

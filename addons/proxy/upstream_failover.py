@@ -13,7 +13,6 @@ import logging
 
 from mitmproxy.connection import ConnectionState
 from mitmproxy.proxy import events, layer
-from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
@@ -24,7 +23,6 @@ from mitmproxy.proxy.layers.http._events import (
 )
 
 from addons.offline.cached_response import MAX_BODY
-from addons.proxy.patches import Patch
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 
@@ -98,15 +96,3 @@ class FailoverStream(HttpStream):
         self.flow.response = None
         self._was_turned = True
         return True
-
-
-PATCHES = (
-    Patch(
-        http_layers,
-        "HttpStream",
-        FailoverStream,
-        "(context, stream_id)",
-        "mitmproxy answers 502 when a server fails, and no hook can replace that answer",
-        "tests/addons/proxy/test_upstream_failover.py::test_mitmproxys_own_stream_answers_502",
-    ),
-)

@@ -90,6 +90,18 @@ CONNECT_FAILURES = Counter(
     ["fault"],
     registry=REGISTRY,
 )
+REQUESTS_REFUSED = Counter(
+    "edgehub_requests_refused",
+    "Requests that were malformed, or larger than a bound, by the code of the answer.",
+    ["code"],
+    registry=REGISTRY,
+)
+REQUESTS_RESENT = Counter(
+    "edgehub_requests_resent",
+    "Requests that a server had not processed when it left, and that went out again.",
+    registry=REGISTRY,
+)
+
 CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )

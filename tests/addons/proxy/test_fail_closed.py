@@ -32,6 +32,8 @@ CONNECTION_HOOKS = tuple(
         name for name in hooks.all_hooks if name.startswith(("client_", "server_", "tls_", "quic_", "next_"))
     )
 )
+UPGRADED_HOOKS = ("tcp_message",)
+"""Of connections that no longer speak HTTP: what passes was allowed with the request."""
 CHAIN: list[Any] = list(addons)
 
 HOOKS = [
@@ -225,16 +227,16 @@ def test_every_hook_of_every_addon_is_guarded(addon: object, name: str) -> None:
     if name in FLOW_HOOKS:
         assert guard is guarded
     else:
-        assert name in CONNECTION_HOOKS
+        assert name in (*CONNECTION_HOOKS, *UPGRADED_HOOKS)
         assert guard is guarded_connection
 
 
 def test_the_hooks_above_are_those_that_a_client_can_reach() -> None:
-    """A kind of hook that mitmproxy adds must be thought of here; websocket_, tcp_, udp_ and dns_ no addon has."""
+    """A kind of hook that mitmproxy adds must be thought of here; websocket_, udp_ and dns_ no addon has."""
     others = {
         name
         for name in hooks.all_hooks
-        if name not in (*FLOW_HOOKS, *CONNECTION_HOOKS, *LIFE)
+        if name not in (*FLOW_HOOKS, *CONNECTION_HOOKS, *UPGRADED_HOOKS, *LIFE)
         and any(inspect.isroutine(getattr(addon, name, None)) for addon in addons)
     }
     assert others == set()

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 import pytest
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.test import taddons
 
 from addons.offline.cached_response import MAX_BODY
 from addons.proxy.patches import install
-from addons.proxy.upstream_failover import PATCHES
+from addons.proxy.request_stream import PATCHES
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw
@@ -42,14 +40,6 @@ def parts(answer: bytes) -> tuple[int, bytes]:
     """Code and body."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
-
-
-async def test_mitmproxys_own_stream_answers_502(proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "HttpStream", HttpStream)
-    proxy.server.says = b""
-    async with proxy.serve():
-        assert parts(await proxy.ask(GET))[0] == 502
-    assert not proxy.node.got
 
 
 async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 from hyperframe.frame import GoAwayFrame
 from mitmproxy import http
@@ -98,7 +99,14 @@ class Http2Server(Listening):
         self._limit = limit
         self.streams: list[int] = []
         """How many streams each connection has had."""
+        self.bodies: dict[tuple[int, int], bytes] = {}
+        """What came with each request, by connection and stream."""
+        self.is_silent = False
+        """Requests are taken and not answered."""
+        self.refuses = False
+        """Requests are sent back unprocessed."""
         self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
+        self._changed = asyncio.Event()
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         conn = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
@@ -116,10 +124,33 @@ class Http2Server(Listening):
             for event in conn.receive_data(data):
                 if isinstance(event, h2.events.RequestReceived):
                     self.streams[mine] += 1
-                    conn.send_headers(event.stream_id, [(":status", "200")])
-                    watches = b"watch" in dict(event.headers)[b":path"]
-                    conn.send_data(event.stream_id, b"server", end_stream=not watches)
+                    self.bodies[mine, event.stream_id] = b""
+                    self._answer(conn, event)
+                elif isinstance(event, h2.events.DataReceived):
+                    self.bodies[mine, event.stream_id] += event.data
+                    conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            self._changed.set()
         writer.close()
+
+    def _answer(self, conn: h2.connection.H2Connection, event: h2.events.RequestReceived) -> None:
+        if self.refuses:
+            conn.reset_stream(event.stream_id, h2.errors.ErrorCodes.REFUSED_STREAM)
+        elif not self.is_silent:
+            conn.send_headers(event.stream_id, [(":status", "200")])
+            watches = b"watch" in dict(event.headers)[b":path"]
+            conn.send_data(event.stream_id, b"server", end_stream=not watches)
+
+    async def until(self, wanted: Callable[[], bool]) -> None:
+        """Return when something holds; it is looked at when something came."""
+        while not wanted():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def reset(self, which: int, stream: int, error: int) -> None:
+        """End a stream without an answer."""
+        conn, writer = self._open[which]
+        conn.reset_stream(stream, error)
+        writer.write(conn.data_to_send())
 
     def say_farewell(self, which: int, last_stream: int, error: int = 0) -> None:
         """GOAWAY on one of the connections; what goes on there goes on, which h2 itself does not allow."""
@@ -168,6 +199,9 @@ class Proxy[Server: Raw | Http2Server]:
         self.rescue: Callable[[http.HTTPFlow], None] | None = self.turn
         self.stream_too_large: Callable[[bytes], bytes] | None = None
         self.is_streamed = False
+        self.is_request_streamed = False
+        self.decide: Callable[[http.HTTPFlow], None] | None = None
+        """What an addon does to a request whose headers have come."""
         self.port = 0
         self.options = options
 
@@ -182,12 +216,15 @@ class Proxy[Server: Raw | Http2Server]:
         if not isinstance(found, http.HTTPFlow):
             return
         self.hooks.append(hook.name)
-        if hook.name == "requestheaders":
+        if hook.name == "requestheaders" and found.response is None:
             made = request_context(found.request.path, method=found.request.method)
             made.rescue, made.stream_too_large = self.rescue, self.stream_too_large
             begin(found, made)
             found.request.scheme = "http"
             found.request.host, found.request.port = "127.0.0.1", self.server.port
+            found.request.stream = self.is_request_streamed
+            if self.decide is not None:
+                self.decide(found)
         elif hook.name == "responseheaders" and self.is_streamed and found.response is not None:
             found.response.stream = True
         elif hook.name == "error":

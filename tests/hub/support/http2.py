@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 import h2.config
@@ -18,13 +18,25 @@ class Streams:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._h2 = h2.connection.H2Connection(
-            h2.config.H2Configuration(client_side=True, header_encoding=None)
+        # h2 would refuse to send what a hostile client sends.
+        config = h2.config.H2Configuration(
+            client_side=True,
+            header_encoding=None,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
         )
+        self._h2 = h2.connection.H2Connection(config)
         self._h2.initiate_connection()
         self._flush()
         self.status: dict[int, int] = {}
+        self.types: dict[int, str] = {}
+        """The Content-Type of each answer."""
         self.received: Counter[int] = Counter()
+        self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
+        """What came, while `keep` is set."""
+        self.keep = True
+        self.reads = True
+        """Whether the client gives the server room for more, when it has read something."""
         self.ended: set[int] = set()
         """Streams whose answer is whole, or was broken off."""
         self._news = asyncio.Event()
@@ -49,15 +61,52 @@ class Streams:
         self._flush()
         return stream
 
+    def post(
+        self, path: str, headers: Mapping[str, str], body: bytes, *, trailers: Mapping[str, str] = {}
+    ) -> int:
+        """A request with a body of at most a window, in pieces of a frame."""
+        pseudo = {":method": "POST", ":path": path, ":scheme": "https", ":authority": "hub"}
+        stream = self.send({**pseudo, **headers}, end=False)
+        self.more(stream, body, end=not trailers)
+        if trailers:
+            self._h2.send_headers(stream, list(trailers.items()), end_stream=True)
+            self._flush()
+        return stream
+
+    def send(self, fields: Mapping[str, str], *, end: bool = True) -> int:
+        """A request with exactly these fields."""
+        stream = int(self._h2.get_next_available_stream_id())
+        self._h2.send_headers(stream, list(fields.items()), end_stream=end)
+        self._flush()
+        return stream
+
+    def more(self, stream: int, body: bytes, *, end: bool = False) -> None:
+        """More of a request's body."""
+        size = self._h2.max_outbound_frame_size
+        pieces = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
+        for piece in pieces:
+            self._h2.send_data(stream, piece, end_stream=end and piece is pieces[-1])
+        self._flush()
+
+    async def room(self, stream: int, size: int) -> None:
+        """Return when the server takes as much of a body, or has ended the stream."""
+        await self.until(lambda: stream in self.ended or self._h2.local_flow_control_window(stream) >= size)
+
     def cancel(self, stream: int) -> None:
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
         self._flush()
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        """Return when something holds; it is looked at after each event."""
+        """Return when something holds; it is looked at after each event. ConnectionError when no more can come."""
         while not wanted():
+            if self._is_gone:
+                raise ConnectionError("the server has closed the connection")
             self._news.clear()
             await self._news.wait()
+
+    async def gone(self) -> None:
+        """Return when the server has closed the connection."""
+        await asyncio.wait([self._task])
 
     async def close(self) -> None:
         self._task.cancel()
@@ -66,22 +115,35 @@ class Streams:
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
     _settled = False
+    _is_gone = False
 
     async def _read(self) -> None:
-        while data := await self._reader.read(65536):
-            for event in self._h2.receive_data(data):
-                match event:
-                    case h2.events.RemoteSettingsChanged():
-                        self._settled = True
-                    case h2.events.ResponseReceived():
-                        self.status[event.stream_id] = int(dict(event.headers)[b":status"])
-                    case h2.events.DataReceived():
-                        self.received[event.stream_id] += len(event.data)
-                        self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                    case h2.events.StreamEnded() | h2.events.StreamReset():
-                        self.ended.add(event.stream_id)
-            self._flush()
+        try:
+            while data := await self._reader.read(65536):
+                self._take(data)
+                self._flush()
+                self._news.set()
+        finally:
+            self._is_gone = True
             self._news.set()
+
+    def _take(self, data: bytes) -> None:
+        for event in self._h2.receive_data(data):
+            match event:
+                case h2.events.RemoteSettingsChanged():
+                    self._settled = True
+                case h2.events.ResponseReceived():
+                    head = dict(event.headers)
+                    self.status[event.stream_id] = int(head[b":status"])
+                    self.types[event.stream_id] = head.get(b"content-type", b"").decode()
+                case h2.events.DataReceived():
+                    self.received[event.stream_id] += len(event.data)
+                    if self.keep:
+                        self.bodies[event.stream_id] += event.data
+                    if self.reads:
+                        self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                case h2.events.StreamEnded() | h2.events.StreamReset():
+                    self.ended.add(event.stream_id)
 
     def _flush(self) -> None:
         self._writer.write(self._h2.data_to_send())

@@ -1,0 +1,144 @@
+"""mitmproxy's client connections with bounds: what no server must read for long, the hub refuses, with a Status.
+
+mitmproxy itself reads a request's head without end, fails with a stack trace at trailers, and reads on behind a
+request that it has answered already.
+"""
+
+from __future__ import annotations
+
+from h2.events import Event as H2Event
+from h2.events import TrailersReceived
+from mitmproxy.proxy import commands, events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestProtocolError,
+    ResponseProtocolError,
+    ResponseTrailers,
+)
+from mitmproxy.proxy.layers.http._http1 import Http1Server
+from mitmproxy.proxy.layers.http._http2 import Http2Server
+
+from addons.proxy.error_responses import error_body, error_response
+from addons.proxy.limits import MAX_DISCARDED, MAX_HEADERS, MAX_TARGET
+from addons.proxy.patches import Patch
+from addons.proxy.request_head import headers_too_large, target_too_long
+from addons.telemetry import metrics
+from kube.errors import StatusError
+
+LINE_EXTRA = 64
+"""Bytes of a request line beside its target: method and version."""
+LARGEST_HEADER_LIST = 4 * MAX_HEADERS
+"""Bytes of headers, as HTTP/2 counts them, beyond which the connection ends; below, the request gets a Status."""
+TRAILERS = "the request has trailers, which no Kubernetes client sends"
+
+
+class BoundedHttp1Server(Http1Server):
+    """A client connection of HTTP/1.1 whose heads, trailers and left-over bodies are bounded."""
+
+    _has_line = False
+    """Whether the request line of the head that is being read is there in whole."""
+    _discarded = 0
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, events.DataReceived) and self.response_done and not self.request_done:
+            self._discarded += len(event.data)
+            if self._discarded > MAX_DISCARDED:
+                yield commands.CloseConnection(self.conn)
+                self.state = self.done
+                return
+        yield from super()._handle_event(event)
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        yield from super().read_headers(event)
+        if self.state != self.read_headers:
+            self._has_line = False
+        elif (fault := self._fault()) is not None:
+            metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
+            yield commands.SendData(self.conn, error_response(fault.code, fault.message))
+            yield commands.CloseConnection(self.conn)
+            self.buf.maybe_extract_at_most(len(self.buf))
+            self.state = self.done
+
+    def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        try:
+            yield from super().read_body(event)
+        except NotImplementedError:  # mitmproxy's word for trailers
+            metrics.REQUESTS_REFUSED.labels("400").inc()
+            if self.response is None:
+                yield commands.SendData(self.conn, error_response(400, TRAILERS))
+            yield commands.CloseConnection(self.conn)
+            yield ReceiveHttp(RequestProtocolError(self.stream_id, TRAILERS, ErrorCode.GENERIC_CLIENT_ERROR))
+            self.state = self.done
+
+    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        if not isinstance(event, ResponseTrailers):  # HTTP/1.1 lets a proxy drop them (RFC 9110, 6.5.1)
+            yield from super().send(event)
+
+    def _fault(self) -> StatusError | None:
+        """Why the head that is not complete yet is refused."""
+        if not self._has_line and len(self.buf) > MAX_TARGET + LINE_EXTRA:
+            line, end, _ = bytes(self.buf).partition(b"\n")
+            if not end or len(line) > MAX_TARGET + LINE_EXTRA:
+                return target_too_long()
+            self._has_line = True
+        return headers_too_large() if len(self.buf) > MAX_HEADERS + MAX_TARGET else None
+
+
+class BoundedHttp2Server(Http2Server):
+    """A client connection of HTTP/2 that refuses trailers, and whose own errors are JSON, as their bodies are."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, ResponseProtocolError) and self._is_unanswered(event.stream_id):
+            code = event.code.http_status_code()
+            if code is not None:
+                self._answer(event.stream_id, code, event.message)
+                yield commands.SendData(self.conn, self.h2_conn.data_to_send())
+                return
+        yield from super()._handle_event(event)
+
+    def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
+        if not isinstance(event, TrailersReceived):
+            return (yield from super().handle_h2_event(event))
+        metrics.REQUESTS_REFUSED.labels("400").inc()
+        yield ReceiveHttp(RequestProtocolError(event.stream_id, TRAILERS, ErrorCode.GENERIC_CLIENT_ERROR))
+        if self._is_unanswered(event.stream_id):
+            self._answer(event.stream_id, 400, TRAILERS)
+        return False
+
+    def _is_unanswered(self, stream_id: int) -> bool:
+        if not self.is_open_for_us(stream_id):
+            return False
+        return not self.h2_conn.streams[stream_id].state_machine.headers_sent
+
+    def _answer(self, stream_id: int, code: int, message: str) -> None:
+        headers = [(b":status", b"%d" % code), (b"content-type", b"application/json")]
+        self.h2_conn.send_headers(stream_id, headers)
+        self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
+
+
+TESTS = "tests/addons/proxy/test_client_connections.py"
+PATCHES = (
+    Patch(
+        http_layers,
+        "Http1Server",
+        BoundedHttp1Server,
+        "(context)",
+        "mitmproxy reads a head of any length, and fails with a stack trace at trailers",
+        f"{TESTS}::test_mitmproxys_own_connection_reads_a_head_of_any_length",
+    ),
+    Patch(
+        http_layers,
+        "Http2Server",
+        BoundedHttp2Server,
+        "(context)",
+        "mitmproxy hands trailers to servers of HTTP/1.1, where they fail, and calls the JSON of its errors HTML",
+        f"{TESTS}::test_mitmproxys_own_connection_says_that_an_error_is_html",
+    ),
+)

@@ -1,0 +1,48 @@
+"""Checks a request's head before any addon sees it. Pure: one request in, the answer that refuses it out.
+
+mitmproxy lets pass what HTTP/2 can carry and HTTP/1.1 cannot: a method with a space becomes another request line, and
+a NUL or a carriage return in a value becomes whatever the next server reads in it (RFC 9112, 11.1 and 11.2).
+"""
+
+from __future__ import annotations
+
+import re
+
+from mitmproxy import http
+
+from addons.proxy.limits import MAX_HEADERS, MAX_TARGET
+from kube.errors import StatusError, bad_request
+
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+_NO_TARGET = re.compile(rb"[^\x21-\x7e]")
+_NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
+_NO_VALUE = re.compile(rb"[\x00\r\n]")
+
+
+def fault_of(request: http.Request) -> StatusError | None:
+    """Why this request is not served; None where nothing is wrong with its head."""
+    data, fields = request.data, request.headers.fields
+    if len(data.path) > MAX_TARGET:
+        return target_too_long()
+    if sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
+        return headers_too_large()
+    if not _METHOD.fullmatch(data.method):
+        return bad_request("the request's method is not a token")
+    if _NO_TARGET.search(data.path) or _NO_TARGET.search(data.authority):
+        return bad_request("the request's target has bytes that are not visible ASCII")
+    for name, value in fields:
+        if not name or _NO_NAME.search(name):
+            return bad_request("the name of a header is not a token")
+        if _NO_VALUE.search(value):
+            return bad_request("the value of a header has a NUL or the end of a line in it")
+    return None
+
+
+def target_too_long() -> StatusError:
+    """414, with the reason of a bad request: Kubernetes has none of its own."""
+    return StatusError(414, "BadRequest", f"the request's target is longer than {MAX_TARGET} bytes")
+
+
+def headers_too_large() -> StatusError:
+    """431, as above."""
+    return StatusError(431, "BadRequest", f"the request's headers are larger than {MAX_HEADERS} bytes")

@@ -1,0 +1,159 @@
+"""A flow's stream with bounds: it refuses heads and bodies, answers at once, and repeats what no server processed.
+
+mitmproxy collects a refused request's body to its end before it sends the answer, whatever the size of that body.
+"""
+
+from __future__ import annotations
+
+from mitmproxy import http
+from mitmproxy.net.http.http1 import expected_http_body_size
+from mitmproxy.proxy import events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import SendHttp
+from mitmproxy.proxy.layers.http._events import (
+    HttpEvent,
+    RequestData,
+    RequestEndOfMessage,
+    RequestHeaders,
+    RequestProtocolError,
+    ResponseProtocolError,
+)
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
+
+from addons.proxy.fail_closed import refuse
+from addons.proxy.http_connections import NotProcessed
+from addons.proxy.limits import MAX_BODY, MAX_RESENDS
+from addons.proxy.patches import Patch
+from addons.proxy.request_bodies import held_bodies
+from addons.proxy.request_head import fault_of
+from addons.proxy.upstream_failover import FailoverStream
+from addons.telemetry import metrics
+from kube.errors import StatusError, entity_too_large
+
+
+class RequestStream(FailoverStream):
+    """The way of one request through mitmproxy."""
+
+    def __init__(self, context: Context, stream_id: int) -> None:
+        super().__init__(context, stream_id)
+        self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
+        self._held = 0
+        """Bytes of the body that count as held."""
+        self._sent: bytearray | None = None
+        """The streamed body so far, for a second server; None where it is not kept."""
+        self._resends = 0
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event(event)
+        if self._held and (isinstance(event, RequestProtocolError) or self._is_over):
+            self._hold(0)
+
+    @property
+    def _is_over(self) -> bool:
+        return (
+            self.server_state in (self.state_done, self.state_errored)
+            or self.client_state == self.state_errored
+        )
+
+    def state_wait_for_request_headers(self, event: RequestHeaders) -> layer.CommandGenerator[None]:
+        fault = fault_of(event.request)
+        if fault is not None:
+            self.flow = http.HTTPFlow(self.context.client, self.context.server)
+            self.flow.request, self.flow.live = event.request, True
+            self._refuse(fault)
+            yield HttpRequestHeadersHook(self.flow)
+            yield from self._answer()
+            return
+        yield from super().state_wait_for_request_headers(event)
+        if event.end_stream:
+            return
+        if self.client_state == self.state_stream_request_body:
+            is_http2 = self.context.server.alpn == b"h2"
+            self._sent = bytearray() if is_http2 else None
+        elif self.client_state == self.state_consume_request_body:
+            if self.flow.response is None and (expected_http_body_size(self.flow.request) or 0) > MAX_BODY:
+                self._refuse(entity_too_large(f"limit is {MAX_BODY}"))
+            if self.flow.response is not None:
+                yield from self._answer()
+
+    def state_consume_request_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestData):
+            fault = self._hold(len(self.request_body_buf) + len(event.data))
+            if fault is not None:
+                self._refuse(fault)
+                yield from self._answer()
+                return
+        yield from super().state_consume_request_body(event)
+
+    def state_stream_request_body(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestData) and self._sent is not None:
+            waiting = self.server_state == self.state_wait_for_response_headers
+            if waiting and self._hold(len(self._sent) + len(event.data)) is None:
+                self._sent += event.data
+            else:
+                self._sent = None
+                self._hold(0)
+        yield from super().state_stream_request_body(event)
+
+    def handle_protocol_error(
+        self, event: RequestProtocolError | ResponseProtocolError
+    ) -> layer.CommandGenerator[None]:
+        if isinstance(event, NotProcessed) and self._can_resend:
+            self._resends += 1
+            metrics.REQUESTS_RESENT.inc()
+            yield from self._resend()
+        else:
+            yield from super().handle_protocol_error(event)
+
+    @property
+    def _can_resend(self) -> bool:
+        if self._resends >= MAX_RESENDS or self.server_state != self.state_wait_for_response_headers:
+            return False
+        return not self.flow.request.stream or self._sent is not None or self.client_state == self.state_done
+
+    def _resend(self) -> layer.CommandGenerator[None]:
+        """Send the request anew, on a connection that takes more."""
+        if self._sent is None:
+            self.request_body_buf += self.flow.request.raw_content or b""
+            yield from self.state_consume_request_body(RequestEndOfMessage(self.stream_id))
+            return
+        if not (yield from self.make_server_connection()):
+            return
+        server = self.context.server
+        yield SendHttp(RequestHeaders(self.stream_id, self.flow.request, end_stream=False), server)
+        if self._sent:
+            yield SendHttp(RequestData(self.stream_id, bytes(self._sent)), server)
+        if self.client_state == self.state_done:
+            yield SendHttp(RequestEndOfMessage(self.stream_id), server)
+
+    def _hold(self, wanted: int) -> StatusError | None:
+        fault = held_bodies.resize(self._held, wanted)
+        if fault is None:
+            self._held = wanted
+        return fault
+
+    def _refuse(self, fault: StatusError) -> None:
+        metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
+        refuse(self.flow, fault)
+
+    def _answer(self) -> layer.CommandGenerator[None]:
+        """Send the answer that is decided, and drop what still comes of the request."""
+        assert self.flow.response is not None
+        if not self.flow.request.is_http2:
+            self.flow.response.headers["Connection"] = "close"
+        self.request_body_buf.clear()
+        self._hold(0)
+        yield from super().state_consume_request_body(RequestEndOfMessage(self.stream_id))
+
+
+PATCHES = (
+    Patch(
+        http_layers,
+        "HttpStream",
+        RequestStream,
+        "(context, stream_id)",
+        "mitmproxy collects a refused request's body, and answers 502 when a server fails; no hook can change either",
+        "tests/addons/proxy/test_request_stream.py::test_mitmproxys_own_stream_collects_a_refused_body",
+    ),
+)

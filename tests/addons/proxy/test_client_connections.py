@@ -1,0 +1,206 @@
+"""Client connections through a real mitmproxy: what is too long, has trailers or goes on behind its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+
+import pytest
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import _http1, _http2
+from mitmproxy.test import taddons
+
+from addons.connections import PATCHES
+from addons.proxy import client_connections
+from addons.proxy.client_connections import LARGEST_HEADER_LIST
+from addons.proxy.limits import MAX_HEADERS, MAX_TARGET
+from addons.proxy.patches import install
+from tests.addons.support.lasting_parts import connected
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw
+
+HEAD = b"POST http://hub/api HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"5\r\nhello\r\n0\r\n"
+ENDLESS = {
+    "request line": (414, b"GET http://hub/", b"x" * 1000),
+    "header": (431, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: ", b"x" * 1000),
+    "headers": (431, b"GET http://hub/ HTTP/1.1\r\n", b"X: yyyyyyyyyyyyyy\r\n" * 50),
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(restored: None) -> None:
+    install(PATCHES)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy[Raw]]:
+    with taddons.context(Proxyserver()) as context:
+        yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
+
+
+def status(answer: bytes) -> int:
+    """The code of an answer whose body is a Status."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/json" in head
+    said = json.loads(body)
+    assert said["kind"] == "Status"
+    assert head.startswith(b"HTTP/1.1 %d " % said["code"])
+    return int(said["code"])
+
+
+@pytest.mark.parametrize(("code", "begin", "more"), ENDLESS.values(), ids=ENDLESS)
+async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin: bytes, more: bytes) -> None:
+    async with proxy.serve(), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(begin)
+        for _ in range(2 * MAX_HEADERS // len(more)):
+            writer.write(more)
+        assert status(await reader.read()) == code
+        writer.close()
+    assert not proxy.server.got
+
+
+async def test_mitmproxys_own_connection_reads_a_head_of_any_length(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_layers, "Http1Server", _http1.Http1Server)
+    _, begin, more = ENDLESS["header"]
+    async with proxy.serve(), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(begin + more * (2 * MAX_HEADERS // len(more)))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.5)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "request_"),
+    [
+        (414, b"GET http://hub/" + b"x" * MAX_TARGET + b" HTTP/1.1\r\nHost: hub\r\n\r\n"),
+        (431, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: " + b"y" * MAX_HEADERS + b"\r\n\r\n"),
+        (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\rb\r\n\r\n"),
+        (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\x00b\r\n\r\n"),
+        (400, HEAD + CHUNKED + b"X: trailer\r\n\r\n"),
+    ],
+)
+async def test_what_http1_must_not_carry(proxy: Proxy[Raw], code: int, request_: bytes) -> None:
+    async with proxy.serve(), asyncio.timeout(10):
+        assert status(await proxy.ask(request_)) == code
+    assert not proxy.server.got
+
+
+async def test_a_chunked_body_without_trailers_arrives(proxy: Proxy[Raw]) -> None:
+    proxy.rescue = None
+    async with proxy.serve(), asyncio.timeout(10):
+        close = HEAD.replace(b"Host", b"Connection: close\r\nHost")
+        assert (await proxy.ask(close + CHUNKED + b"\r\n")).endswith(b"server")
+
+
+async def test_a_servers_trailers_are_dropped(proxy: Proxy[Raw], caplog: pytest.LogCaptureFixture) -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKED + b"X: trailer\r\n\r\n"
+    proxy.server.says = chunked
+    async with proxy.serve(), asyncio.timeout(10):
+        answer = await proxy.ask(b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
+    assert b"hello" in answer
+    assert b"trailer" not in answer
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+async def test_what_comes_behind_an_answer_is_not_read_for_ever(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_connections, "MAX_DISCARDED", 10_000)
+    async with proxy.serve(), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 99999999\r\n\r\n")
+        assert b" 413 " in await reader.readuntil(b"\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            await write_on(writer)
+
+
+async def write_on(writer: asyncio.StreamWriter) -> None:
+    """Until the other side has enough."""
+    while True:
+        writer.write(b"x" * 1000)
+        await writer.drain()
+
+
+PSEUDO = {":method": "GET", ":path": "/", ":scheme": "http", ":authority": "hub"}
+
+
+def many_headers(size: int) -> dict[str, str]:
+    """More bytes of headers than that, in pieces that h2 packs fast."""
+    return {f"x-{number}": "y" * 2000 for number in range(size // 2000 + 1)}
+
+
+MALFORMED = {
+    "method": {**PSEUDO, ":method": "GET /evil"},
+    "NUL": {**PSEUDO, "x": "a\x00b"},
+    "carriage return": {**PSEUDO, "x": "a\rb"},
+    "space in the path": {**PSEUDO, ":path": "/a b"},
+}
+
+
+@pytest.mark.parametrize("fields", MALFORMED.values(), ids=MALFORMED)
+async def test_what_http2_must_not_carry(fields: dict[str, str]) -> None:
+    server = Raw(ANSWER)
+    async with connected(server) as (_, streams):
+        stream = streams.send(fields)
+        # What h2 itself finds ends the connection.
+        with contextlib.suppress(ConnectionError):
+            await streams.until(lambda: stream in streams.ended)
+            assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == 400
+    assert not server.got
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [(414, {":path": "/" + "x" * MAX_TARGET}), (431, many_headers(MAX_HEADERS))],
+    ids=["target", "headers"],
+)
+async def test_long_heads_of_http2(code: int, fields: dict[str, str]) -> None:
+    server = Raw(ANSWER)
+    async with connected(server) as (_, streams):
+        stream = streams.send({**PSEUDO, **fields})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == code
+    assert not server.got
+
+
+async def test_headers_far_beyond_the_bound_end_the_connection() -> None:
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        streams.send({**PSEUDO, **many_headers(LARGEST_HEADER_LIST)})
+        await streams.gone()
+        assert not proxy.server.got
+
+
+@pytest.mark.parametrize("server", [Raw(ANSWER), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"])
+async def test_trailers_of_http2_are_refused(
+    server: Raw | Http2Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server.serve(), connected(server) as (_, streams):
+        stream = streams.post("/", {}, b"body", trailers={"x": "trailer"})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == 400
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+async def error_type() -> str:
+    """What the hub calls the body of an answer that mitmproxy writes by itself."""
+    async with connected(Raw(b"")) as (_, streams):
+        stream = streams.get("/", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == 502
+        return streams.types[stream]
+
+
+async def test_an_error_over_http2_says_that_it_is_json() -> None:
+    assert await error_type() == "application/json"
+
+
+async def test_mitmproxys_own_connection_says_that_an_error_is_html(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_layers, "Http2Server", _http2.Http2Server)
+    assert await error_type() == "text/html"

@@ -1,0 +1,137 @@
+"""A request's way through a real mitmproxy: refused bodies, and requests that a server did not process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from h2.errors import ErrorCodes
+from mitmproxy import http
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import HttpStream
+
+from addons.connections import PATCHES
+from addons.proxy import request_bodies
+from addons.proxy.fail_closed import refuse
+from addons.proxy.limits import MAX_BODY, MAX_RESENDS
+from addons.proxy.patches import install
+from addons.proxy.request_bodies import held_bodies
+from addons.telemetry import metrics
+from kube.errors import unauthorized
+from tests.addons.support.lasting_parts import ask, connected, watch
+from tests.addons.support.observed import value_of
+from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw
+
+
+@pytest.fixture(autouse=True)
+def installed(restored: None) -> None:
+    install(PATCHES)
+
+
+def refuse_all(proxy: Proxy[Raw]) -> None:
+    """As the hub refuses an anonymous caller: by the request's headers."""
+
+    def decide(flow: http.HTTPFlow) -> None:
+        refuse(flow, unauthorized("Unauthorized"))
+
+    proxy.decide = decide
+
+
+async def test_a_refused_request_is_answered_before_its_body_comes() -> None:
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        refuse_all(proxy)
+        stream = streams.send(
+            {":method": "POST", ":path": "/", ":scheme": "http", ":authority": "hub"}, end=False
+        )
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == 401
+        streams.more(stream, b"x" * 30_000)
+        assert await ask(streams) == 401
+        assert held_bodies.size == 0
+
+
+async def test_mitmproxys_own_stream_collects_a_refused_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_layers, "HttpStream", HttpStream)
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        refuse_all(proxy)
+        stream = streams.send(
+            {":method": "POST", ":path": "/", ":scheme": "http", ":authority": "hub"}, end=False
+        )
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(streams.until(lambda: stream in streams.ended), 0.5)
+
+
+async def upload(size: int, *, declared: bool, is_streamed: bool) -> tuple[int, bytes]:
+    """Code and body of the answer to a body of that size, and an end of what was held."""
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        proxy.is_request_streamed = is_streamed
+        headers = {"content-length": str(size)} if declared else {}
+        fields = {":method": "POST", ":path": "/", ":scheme": "http", ":authority": "hub", **headers}
+        stream = streams.send(fields, end=False)
+        for at in range(0, size, 10_000):
+            if stream in streams.ended:
+                break
+            await streams.room(stream, 10_000)
+            streams.more(stream, b"x" * min(10_000, size - at), end=at + 10_000 >= size)
+        await streams.until(lambda: stream in streams.ended)
+    assert held_bodies.size == 0
+    return streams.status[stream], streams.bodies[stream]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_collected_body_is_bounded(declared: bool) -> None:
+    before = value_of(metrics.REQUESTS_REFUSED.labels("413"))
+    code, body = await upload(MAX_BODY + 1, declared=declared, is_streamed=False)
+    assert code == json.loads(body)["code"] == 413
+    assert value_of(metrics.REQUESTS_REFUSED.labels("413")) == before + 1
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_of_the_bound_is_collected(declared: bool) -> None:
+    assert await upload(MAX_BODY, declared=declared, is_streamed=False) == (200, b"server")
+
+
+async def test_all_collected_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_bodies, "MAX_COLLECTED", 20_000)
+    code, body = await upload(30_000, declared=False, is_streamed=False)
+    assert code == json.loads(body)["code"] == 429
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("how", ["farewell", "refusal"])
+async def test_what_a_server_did_not_process_goes_out_again(method: str, is_streamed: bool, how: str) -> None:
+    server = Http2Server(100)
+    before = value_of(metrics.REQUESTS_RESENT)
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.is_request_streamed = is_streamed
+        (watched,) = await watch(streams, 1)
+        server.is_silent = True
+        body = b"" if method == "GET" else b"x" * 1000
+        fields = {":method": method, ":path": "/", ":scheme": "http", ":authority": "hub"}
+        stream = streams.send(fields, end=not body)
+        if body:
+            streams.more(stream, body, end=True)
+        async with asyncio.timeout(5):
+            await server.until(lambda: server.streams == [2] and server.bodies.get((0, 3), b"") == body)
+        server.is_silent = False
+        if how == "farewell":
+            server.say_farewell(0, 1)
+        else:
+            server.reset(0, 3, ErrorCodes.REFUSED_STREAM)
+        await streams.until(lambda: stream in streams.ended)
+        assert (streams.status[stream], streams.bodies[stream]) == (200, b"server")
+        assert watched not in streams.ended
+        (again,) = [each for each in server.bodies if each != (0, 3) and each != (0, 1)]
+        assert server.bodies[again] == body
+    assert value_of(metrics.REQUESTS_RESENT) == before + 1
+    assert held_bodies.size == 0
+
+
+async def test_a_server_that_never_processes_is_given_up() -> None:
+    server = Http2Server(100)
+    server.refuses = True
+    async with server.serve(), connected(server) as (_, streams):
+        assert await ask(streams) == 502
+    assert sum(server.streams) == MAX_RESENDS + 1
