@@ -8,17 +8,15 @@ from collections.abc import Callable
 from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons.proxy import (
+from addons.proxy import connection_handlers, hook_dispatch, patches
+from addons.proxy.fail_closed import guarded_connection
+from addons.proxy.http import (
     client_connections,
-    connection_handlers,
     error_responses,
-    hook_dispatch,
     http_connections,
     http_layer,
-    patches,
     request_stream,
 )
-from addons.proxy.fail_closed import guarded_connection
 
 logger = logging.getLogger(__name__)
 

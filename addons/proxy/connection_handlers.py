@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mitmproxy import connection, ctx
 from mitmproxy.addons.proxyserver import Proxyserver
 
-from addons.proxy.http_connections import STREAMS_PER_CLIENT
+from addons.proxy.http.http_connections import STREAMS_PER_CLIENT
 
 
 def allow_many_connections(client: connection.Client) -> None:

@@ -15,7 +15,7 @@ from mitmproxy.proxy import server
 from mitmproxy.test import taddons, tflow
 
 from addons.proxy.connection_handlers import allow_many_connections, cut, forget_failed
-from addons.proxy.http_connections import STREAMS_PER_CLIENT
+from addons.proxy.http.http_connections import STREAMS_PER_CLIENT
 
 
 @pytest.fixture

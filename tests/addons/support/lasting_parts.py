@@ -12,7 +12,7 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
-from addons.proxy.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import LastingHttpLayer
 from tests.addons.support.proxied import FROM_NODE, Http2Server, Proxy, Raw
 from tests.hub.support.http2 import Streams
 

@@ -17,7 +17,7 @@ from mitmproxy.proxy.layers.http import (
     HTTPMode,
 )
 
-from addons.proxy.http_connections import KeptHttp1Client, LastingHttp2Client
+from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
 from addons.proxy.patches import Patch
 
 MAX_STREAMS = 100
@@ -80,7 +80,7 @@ def _has_ended(conn: connection.Connection) -> bool:
     return conn.timestamp_end is not None or (conn.error is not None and conn.timestamp_tcp_setup is None)
 
 
-SHOWN_BY = "tests/addons/proxy/test_http_layer.py::test_a_server_that_comes_back_is_connected_to_again"
+SHOWN_BY = "tests/addons/proxy/http/test_http_layer.py::test_a_server_that_comes_back_is_connected_to_again"
 WHY = "mitmproxy never connects again to a server that once refused a connection of this client"
 PATCHES = (
     Patch(next_layer, "HttpLayer", LastingHttpLayer, "(context, mode)", WHY, SHOWN_BY),

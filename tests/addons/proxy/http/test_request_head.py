@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy import http
 
-from addons.proxy.limits import MAX_HEADERS, MAX_TARGET
-from addons.proxy.request_head import fault_of
+from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, fault_of
 
 type Fields = Sequence[tuple[bytes, bytes]]
 

@@ -9,8 +9,8 @@ from h2.errors import ErrorCodes
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpLayer, _http1, _http2, _http_h2
 
-from addons.proxy import http_connections
-from addons.proxy.http_connections import STREAMS_PER_CLIENT, LastingHttp2Client
+from addons.proxy.http import http_connections
+from addons.proxy.http.http_connections import STREAMS_PER_CLIENT, LastingHttp2Client
 from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, known, watch
 from tests.addons.support.patched import patched

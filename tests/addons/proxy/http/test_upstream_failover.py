@@ -11,8 +11,8 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
 from addons.offline.cached_response import MAX_BODY
+from addons.proxy.http.request_stream import PATCHES
 from addons.proxy.patches import install
-from addons.proxy.request_stream import PATCHES
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw

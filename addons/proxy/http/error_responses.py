@@ -59,7 +59,7 @@ PATCHES = (
         error_response,
         "(status_code, message='')",
         "mitmproxy answers with HTML, which no Kubernetes client can read",
-        "tests/addons/proxy/test_error_responses.py::test_mitmproxy_itself_answers_with_html",
+        "tests/addons/proxy/http/test_error_responses.py::test_mitmproxy_itself_answers_with_html",
     ),
     Patch(
         _http2,
@@ -67,6 +67,6 @@ PATCHES = (
         error_body,
         "(status_code, message)",
         "as above, over HTTP/2",
-        "tests/addons/proxy/test_error_responses.py::test_mitmproxy_itself_answers_with_html",
+        "tests/addons/proxy/http/test_error_responses.py::test_mitmproxy_itself_answers_with_html",
     ),
 )

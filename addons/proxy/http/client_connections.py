@@ -21,13 +21,15 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.proxy.layers.http._http2 import Http2Server
 
-from addons.proxy.error_responses import error_body, error_response
-from addons.proxy.limits import MAX_DISCARDED, MAX_HEADERS, MAX_TARGET
+from addons.proxy.http.error_responses import error_body, error_response
+from addons.proxy.http.request_bodies import MAX_BODY
+from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.patches import Patch
-from addons.proxy.request_head import headers_too_large, target_too_long
 from addons.telemetry import metrics
 from kube.errors import StatusError
 
+MAX_DISCARDED = MAX_BODY
+"""Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
 LINE_EXTRA = 64
 """Bytes of a request line beside its target: method and version."""
 LARGEST_HEADER_LIST = 4 * MAX_HEADERS
@@ -123,7 +125,7 @@ class BoundedHttp2Server(Http2Server):
         self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
 
 
-TESTS = "tests/addons/proxy/test_client_connections.py"
+TESTS = "tests/addons/proxy/http/test_client_connections.py"
 PATCHES = (
     Patch(
         http_layers,

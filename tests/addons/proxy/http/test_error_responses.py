@@ -7,7 +7,7 @@ import json
 import pytest
 from mitmproxy.proxy.layers.http import _base, _http1
 
-from addons.proxy.error_responses import PATCHES, error_body, error_response
+from addons.proxy.http.error_responses import PATCHES, error_body, error_response
 from addons.proxy.patches import install
 from tests.addons.support.patched import patched
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from mitmproxy.proxy.layers.http import HttpLayer
 
-from addons.proxy import http_connections, http_layer
-from addons.proxy.http_layer import LastingHttpLayer
+from addons.proxy.http import http_connections, http_layer
+from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, known, watch
 from tests.addons.support.proxied import ANSWER, Http2Server, Raw

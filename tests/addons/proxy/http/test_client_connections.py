@@ -14,9 +14,9 @@ from mitmproxy.proxy.layers.http import _http1, _http2
 from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
-from addons.proxy import client_connections
-from addons.proxy.client_connections import LARGEST_HEADER_LIST
-from addons.proxy.limits import MAX_HEADERS, MAX_TARGET
+from addons.proxy.http import client_connections
+from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
+from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw

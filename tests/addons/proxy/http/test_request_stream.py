@@ -12,11 +12,11 @@ from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpStream
 
 from addons.connections import PATCHES
-from addons.proxy import request_bodies
 from addons.proxy.fail_closed import refuse
-from addons.proxy.limits import MAX_BODY, MAX_RESENDS
+from addons.proxy.http import request_bodies
+from addons.proxy.http.request_bodies import MAX_BODY, held_bodies
+from addons.proxy.http.request_stream import MAX_RESENDS
 from addons.proxy.patches import install
-from addons.proxy.request_bodies import held_bodies
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from tests.addons.support.lasting_parts import ask, connected, watch

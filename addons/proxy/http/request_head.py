@@ -10,8 +10,12 @@ import re
 
 from mitmproxy import http
 
-from addons.proxy.limits import MAX_HEADERS, MAX_TARGET
 from kube.errors import StatusError, bad_request
+
+MAX_HEADERS = 64 * 1024
+"""Bytes of a request's headers, names and values. Kubernetes' clients send less than 8 KiB."""
+MAX_TARGET = 8 * 1024
+"""Bytes of a request's target, path and query. client-go keeps its selectors well below."""
 
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _NO_TARGET = re.compile(rb"[^\x21-\x7e]")

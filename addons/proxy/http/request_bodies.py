@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from addons.proxy.limits import MAX_BODY, MAX_COLLECTED
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
+MAX_BODY = 3 * 1024 * 1024
+"""Bytes of a request's body that the hub collects: as much as kube-apiserver takes."""
+MAX_COLLECTED = 64 * 1024 * 1024
+"""Bytes of all requests' bodies that the hub holds at one time."""
 RETRY_AFTER = 1
 """Seconds; a body is held until its request is answered, mostly for milliseconds."""
 

@@ -107,17 +107,17 @@ class LastingHttp2Client(Http2Client):
             del self.stream_queue[theirs]
             # mitmproxy translates the number of a stream on its way back; this one never had one of ours.
             self.their_stream_id[-theirs] = theirs
-            yield ReceiveHttp(NotProcessed(-theirs))
+            yield ReceiveHttp(StreamNotProcessed(-theirs))
             del self.their_stream_id[-theirs]
 
     def _give_back(self, stream: int) -> layer.CommandGenerator[None]:
         """End a stream of ours; the client's stream may become another one, on this connection or on another."""
         del self.streams[stream], self.our_stream_id[self.their_stream_id[stream]]
-        yield ReceiveHttp(NotProcessed(stream))
+        yield ReceiveHttp(StreamNotProcessed(stream))
         del self.their_stream_id[stream]
 
 
-class NotProcessed(ResponseProtocolError):
+class StreamNotProcessed(ResponseProtocolError):
     """The server has done nothing about this request, and says so: it may be sent again (RFC 9113, 8.7)."""
 
     def __init__(self, stream_id: int) -> None:
@@ -145,7 +145,7 @@ class KeptHttp1Client(Http1Client):
             yield from self.mark_done(response=True)
 
 
-TESTS = "tests/addons/proxy/test_http_connections.py"
+TESTS = "tests/addons/proxy/http/test_http_connections.py"
 PATCHES = (
     Patch(
         _http2,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from addons.proxy.limits import MAX_BODY, MAX_COLLECTED
-from addons.proxy.request_bodies import HeldBodies
+from addons.proxy.http.request_bodies import MAX_BODY, MAX_COLLECTED, HeldBodies
 
 
 def test_one_body_is_at_most_what_kube_apiserver_takes() -> None:

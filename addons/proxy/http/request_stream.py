@@ -22,14 +22,16 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.proxy.fail_closed import refuse
-from addons.proxy.http_connections import NotProcessed
-from addons.proxy.limits import MAX_BODY, MAX_RESENDS
+from addons.proxy.http.http_connections import StreamNotProcessed
+from addons.proxy.http.request_bodies import MAX_BODY, held_bodies
+from addons.proxy.http.request_head import fault_of
+from addons.proxy.http.upstream_failover import FailoverStream
 from addons.proxy.patches import Patch
-from addons.proxy.request_bodies import held_bodies
-from addons.proxy.request_head import fault_of
-from addons.proxy.upstream_failover import FailoverStream
 from addons.telemetry import metrics
 from kube.errors import StatusError, entity_too_large
+
+MAX_RESENDS = 5
+"""How often a request goes out again because a server did not process it."""
 
 
 class RequestStream(FailoverStream):
@@ -99,7 +101,7 @@ class RequestStream(FailoverStream):
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
-        if isinstance(event, NotProcessed) and self._can_resend:
+        if isinstance(event, StreamNotProcessed) and self._can_resend:
             self._resends += 1
             metrics.REQUESTS_RESENT.inc()
             yield from self._resend()
@@ -154,6 +156,6 @@ PATCHES = (
         RequestStream,
         "(context, stream_id)",
         "mitmproxy collects a refused request's body, and answers 502 when a server fails; no hook can change either",
-        "tests/addons/proxy/test_request_stream.py::test_mitmproxys_own_stream_collects_a_refused_body",
+        "tests/addons/proxy/http/test_request_stream.py::test_mitmproxys_own_stream_collects_a_refused_body",
     ),
 )
