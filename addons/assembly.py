@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Coroutine, Sequence
-from pathlib import Path
 from typing import ClassVar
 from weakref import WeakSet
 
@@ -14,7 +12,8 @@ from mitmproxy import command, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 
-from addons.certificates.serving_certificate import ServingCertificate, own_certificate
+from addons.certificates.own_certificate import Certificate, OwnCertificate
+from addons.certificates.serving_certificate import ServingCertificate
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
@@ -62,6 +61,7 @@ class Assembly:
         self._admin: Admin | None = None
         self._offline: Offline | None = None
         self._folder: StateFolder | None = None
+        self._certificate: OwnCertificate | None = None
         self._internal = ""
 
     def load(self, loader: Loader) -> None:
@@ -76,6 +76,8 @@ class Assembly:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
         if self._parts is not None and updated & {"hub_pod_address", "hub_listen", "hub_tls_port"}:
             self._parts.inputs.move_hub(hub_address(self._options.settings))
+            if self._certificate is not None:
+                self._certificate.move(_served_addresses(self._options.settings))
 
     def running(self) -> None:
         """Start. mitmproxy has loaded every addon, and opens no listener by itself."""
@@ -110,7 +112,7 @@ class Assembly:
             self._offline = Offline(settings.state_dir / "cache")
             await self._offline.open()
         if settings.tls_port:
-            self._identity.serve_with(credentials, _serving_certificate(settings))
+            self._identity.serve_with(credentials, await self._serving_certificate(settings))
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
             self._build(settings, credentials, cloud)
@@ -118,6 +120,14 @@ class Assembly:
             await open_listeners(list(modes))
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
+
+    async def _serving_certificate(self, settings: Settings) -> Certificate:
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            return ServingCertificate(settings.tls_cert, settings.tls_key)
+        certificate = self._certificate = OwnCertificate(settings.state_dir / "pki")
+        await asyncio.to_thread(certificate.sign, _served_addresses(settings))
+        self._run("certificate of the TLS port", certificate.run())
+        return certificate
 
     def _claim_folder(self, settings: Settings) -> None:
         if settings.mode != "edge" and (settings.tls_cert is not None or not settings.tls_port):
@@ -214,16 +224,6 @@ def start_line(settings: Settings, servers: Sequence[Server]) -> str:
     )
 
 
-def _serving_certificate(settings: Settings) -> ServingCertificate:
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        return ServingCertificate(settings.tls_cert, settings.tls_key)
-    addresses = {"127.0.0.1", "::1", settings.listen, *settings.pod_addresses}
-    folder = settings.state_dir / "pki"
-    try:
-        return own_certificate(folder, addresses)
-    except OSError as error:
-        temporary = Path(tempfile.mkdtemp(prefix="edgehub-pki-"))
-        logger.error(
-            "%s cannot be written (%s): the TLS port's CA is %s until a restart", folder, error, temporary
-        )
-        return own_certificate(temporary, addresses)
+def _served_addresses(settings: Settings) -> set[str]:
+    """The addresses at which pods call the TLS port."""
+    return {"127.0.0.1", "::1", settings.listen, *settings.pod_addresses}

@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 from mitmproxy import connection, http, tls
 from OpenSSL import SSL, crypto
 
-from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.own_certificate import Certificate
 from addons.options import Options
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Listener, Peer, caller_of
@@ -31,12 +31,12 @@ class Identity:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._credentials: Credentials | None = None
-        self._certificate: ServingCertificate | None = None
+        self._certificate: Certificate | None = None
         self._verified: set[str] = set()
         self._users: dict[str, int | None] = {}
         """The user at the other end of a connection of the plain port, by the connection's id."""
 
-    def serve_with(self, credentials: Credentials, certificate: ServingCertificate) -> None:
+    def serve_with(self, credentials: Credentials, certificate: Certificate) -> None:
         """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
         self._credentials, self._certificate = credentials, certificate
 

@@ -1,4 +1,4 @@
-"""The certificate of the TLS port: the operator's, or one that a local CA signs at first start and renews in time."""
+"""The files of the TLS port's certificate: the operator's, or those that a local CA in the state folder signs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from OpenSSL import SSL
 logger = logging.getLogger(__name__)
 
 AUTHORITY_DAYS = 3650
-"""Pods are given the CA by hand or by ConfigMap, so it should outlive most nodes; kubeadm's lives as long."""
+"""Days of the local CA, as kubeadm's. Pods get it by hand or by ConfigMap, so it should outlive most nodes."""
 SERVING_DAYS = 365
 RENEW_DAYS = 30
-"""Days before its end when the serving certificate is made anew, at a start of the hub."""
+"""Days before its end at which the serving certificate is made anew."""
 SERVICE_NAMES = (
     "kubernetes",
     "kubernetes.default",
@@ -29,23 +29,28 @@ SERVICE_NAMES = (
     "kubernetes.default.svc.cluster.local",
     "localhost",
 )
-"""How pods call the API server: they must not notice that the hub answers."""
+"""How pods call the API server. They must not notice that the hub answers."""
 
 
 class ServingCertificate:
-    """A certificate and key in files, given to OpenSSL for each connection's context as they are then."""
+    """A certificate and key in files. Each handshake reads the files, so the operator may rotate them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate, self._key = certificate, key
 
     def use_in(self, context: SSL.Context) -> None:
-        """OpenSSL.SSL.Error when the files are not a certificate chain and its key."""
+        """Show the certificate in handshakes of a context. OpenSSL.SSL.Error when the files are no pair."""
         context.use_certificate_chain_file(os.fspath(self._certificate))
         context.use_privatekey_file(os.fspath(self._key))
 
+    def load(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        """The certificate and its key, as `own_certificate` makes them. ValueError when they do not belong together."""
+        found = x509.load_pem_x509_certificate(self._certificate.read_bytes())
+        return found, _check_pair(found, serialization.load_pem_private_key(self._key.read_bytes(), None))
+
 
 def own_certificate(folder: Path, addresses: Iterable[str]) -> ServingCertificate:
-    """The certificate that the local CA in `folder` signed for the addresses; made or renewed where need be.
+    """The certificate that the local CA in `folder` signs for the addresses, made or renewed where need be.
 
     OSError when the folder cannot be written.
     """
@@ -57,6 +62,11 @@ def own_certificate(folder: Path, addresses: Iterable[str]) -> ServingCertificat
     return ServingCertificate(certificate, key)
 
 
+def now() -> datetime.datetime:
+    """Wall time, by which certificates end."""
+    return datetime.datetime.now(datetime.UTC)
+
+
 def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]) -> bool:
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
@@ -65,11 +75,14 @@ def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except Exception as error:
         if certificate.exists():
-            logger.warning("the TLS port's certificate is made anew: %s", error)
+            logger.warning("making the TLS port's certificate anew: %s", error)
         return False
     shown = sorted(str(address) for address in names.get_values_for_type(x509.IPAddress))
-    left = found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
-    return shown == addresses and left > datetime.timedelta(days=RENEW_DAYS)
+    # A clock that was wrong at the last start may have signed for a time to come.
+    is_in_date = (
+        found.not_valid_before_utc <= now() < found.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
+    )
+    return shown == addresses and is_in_date
 
 
 def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> None:
@@ -97,7 +110,7 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         return found, _check_pair(found, serialization.load_pem_private_key(key.read_bytes(), None))
     except (OSError, ValueError) as error:
         if key.exists():
-            logger.warning("the local CA is made anew, pods need the new ca.crt: %s", error)
+            logger.warning("making the local CA anew, so pods need the new ca.crt: %s", error)
     new_key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "edgehub local CA")])
     usage = x509.KeyUsage(
@@ -124,7 +137,7 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
 
 
 def _check_pair(certificate: x509.Certificate, key: object) -> ec.EllipticCurvePrivateKey:
-    """The key, if it is the certificate's and of the kind made here; ValueError otherwise."""
+    """The key, which must be the certificate's and on an elliptic curve; ValueError otherwise."""
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ValueError("the key is not the certificate's")
     return key
@@ -133,16 +146,16 @@ def _check_pair(certificate: x509.Certificate, key: object) -> ec.EllipticCurveP
 def _builder(
     name: str, issuer: x509.Name, days: int, public_key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+    begins = now()
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # Clocks of edge nodes and pods differ; an hour covers what NTP has not mended yet.
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
+        # Clocks of edge nodes and pods differ. An hour covers what NTP has not corrected yet.
+        .not_valid_before(begins - datetime.timedelta(hours=1))
+        .not_valid_after(begins + datetime.timedelta(days=days))
     )
 
 
@@ -154,7 +167,7 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write whole or not at all: a key cut short by a power failure would stop the next start."""
+    """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
     draft = path.with_suffix(path.suffix + ".new")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)

@@ -18,7 +18,6 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.test import taddons
 
-from addons import assembly
 from addons.assembly import Assembly
 from addons.connections import Connections
 from addons.egress import Egress
@@ -274,33 +273,41 @@ async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: Script
 # -- the TLS port's certificate ------------------------------------------------------------------------------------
 
 
-def test_the_tls_port_has_a_certificate_of_its_own(tmp_path: Path) -> None:
-    given = settings(state_dir=str(tmp_path), pod_address="169.254.2.1")
-    assembly._serving_certificate(given)
-    assert stat.S_IMODE((tmp_path / "pki" / "serving.key").stat().st_mode) == 0o600
-
-
-def test_or_the_operators(tmp_path: Path) -> None:
-    certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "mine")
-    given = settings(state_dir=str(tmp_path / "state"), tls_cert=str(certificate), tls_key=str(key))
-    assembly._serving_certificate(given)
-    assert not (tmp_path / "state").exists()
-
-
-def test_a_state_folder_that_cannot_be_written_does_not_stop_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_an_address_that_is_set_under_a_running_hub_is_in_the_certificate_soon(
+    tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
-    (tmp_path / "state").write_text("a file, where the folder should be")
-    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(made(tmp_path / prefix)))
-    found = assembly._serving_certificate(settings(state_dir=str(tmp_path / "state")))
-    assert found is not None
-    assert "cannot be written" in caplog.text
-    assert (tmp_path / "edgehub-pki-" / "ca.crt").exists()
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        hub.master.options.update(hub_pod_address="169.254.2.1")
+        folder = tmp_path / "state" / "pki"
+        assert stat.S_IMODE((folder / "serving.key").stat().st_mode) == 0o600
+        trusting = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        port = hub.given["tls_port"]
+        assert await shows(port, trusting, "169.254.2.1")
 
 
-def made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+async def shows(port: int, trusting: ssl.SSLContext, address: str) -> bool:
+    """Whether a port shows a certificate with an address within some seconds."""
+    for _ in range(100):
+        if address in await shown_addresses(port, trusting):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def shown_addresses(port: int, trusting: ssl.SSLContext) -> set[str]:
+    """The addresses in the certificate that a port shows."""
+    _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting)
+    names = writer.get_extra_info("peercert")["subjectAltName"]
+    writer.close()
+    return {name for kind, name in names if kind == "IP Address"}
+
+
+async def test_or_the_operators(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "mine")
+    async with running(tmp_path, server=cloud.url, tls_cert=str(certificate), tls_key=str(key)) as hub:
+        await hub.ready()
+        assert not (tmp_path / "state" / "pki").exists()
 
 
 def test_done_before_the_start_does_no_harm() -> None:

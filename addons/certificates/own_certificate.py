@@ -1,0 +1,92 @@
+"""The TLS port's own certificate while the hub runs: renewed on a timer, signed anew when the hub's address changes.
+
+Each handshake takes the certificate as it is then, so neither needs a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from OpenSSL import SSL
+
+from addons.certificates.serving_certificate import own_certificate
+
+CHECK_INTERVAL = 3600.0
+"""Seconds between looks at the certificate's end, which is RENEW_DAYS away when it is renewed."""
+
+logger = logging.getLogger(__name__)
+
+
+class Certificate(Protocol):
+    """A certificate and its key, as the TLS port shows it."""
+
+    def use_in(self, context: SSL.Context) -> None:
+        """Show it in handshakes of a context. OpenSSL.SSL.Error when it cannot be used."""
+
+
+class OwnCertificate:
+    """The certificate that the local CA in a folder signs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._addresses: frozenset[str] = frozenset()
+        self._pair: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
+        """Certificate and key, replaced at once: a handshake between two files could get a key of another one."""
+        self._moved = asyncio.Event()
+
+    def use_in(self, context: SSL.Context) -> None:
+        """Show it in handshakes of a context."""
+        assert self._pair is not None
+        certificate, key = self._pair
+        context.use_certificate(certificate)
+        context.use_privatekey(key)
+
+    def sign(self, addresses: Iterable[str]) -> None:
+        """Make or renew the certificate for these addresses where need be. Blocks for some milliseconds.
+
+        OSError when the folder cannot be written. The first certificate is then made in a temporary folder.
+        """
+        self._addresses = frozenset(addresses)
+        try:
+            made = own_certificate(self._folder, self._addresses)
+        except OSError as error:
+            if self._pair is not None:
+                raise  # pods trust the CA in the folder, so a CA of another one would not help them
+            temporary = Path(tempfile.mkdtemp(prefix="edgehub-pki-"))
+            logger.error(
+                "%s cannot be written (%s): the TLS port's CA is in %s until a restart",
+                self._folder,
+                error,
+                temporary,
+            )
+            self._folder = temporary
+            made = own_certificate(self._folder, self._addresses)
+        self._pair = made.load()
+
+    def move(self, addresses: Iterable[str]) -> None:
+        """Have the certificate signed for other addresses, soon."""
+        self._addresses = frozenset(addresses)
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Renew the certificate in time, and when the addresses change, until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_INTERVAL):
+                    await self._moved.wait()
+            self._moved.clear()
+            try:
+                await asyncio.to_thread(self.sign, self._addresses)
+            except Exception as error:
+                # The task must live on: the certificate that is shown has days left, and the folder may be back.
+                logger.error(
+                    "the TLS port's certificate cannot be renewed, the next try is in an hour: %s", error
+                )
