@@ -231,7 +231,9 @@ class View:
             self._ring.restart(self.version)
             self._has_history = True
 
-    def _open(self, position: int, seen: int, bookmarks: bool, state: Sequence[Item] = ()) -> Watcher:
+    def _open(
+        self, position: int, seen: int, bookmarks: bool, state: Sequence[Item] | None = None
+    ) -> Watcher:
         watcher = Watcher(self, position, seen, state, bookmarks=bookmarks)
         self.watchers.add(watcher)
         return watcher
@@ -275,8 +277,15 @@ class Watcher:
     )
 
     def __init__(
-        self, view: View, position: int, seen_version: int, state: Sequence[Item], *, bookmarks: bool
+        self,
+        view: View,
+        position: int,
+        seen_version: int,
+        state: Sequence[Item] | None,
+        *,
+        bookmarks: bool,
     ) -> None:
+        """`state` is what the client gets first; None for a watch without initial events."""
         self.view = view
         self.bookmarks = bookmarks
         self.ended = False
@@ -295,7 +304,9 @@ class Watcher:
 
     def initial_events(self) -> Iterator[bytes]:
         """The state as ADDED events, and the bookmark that ends it. Serialised as they are taken; to be sent first."""
-        state, self._state = self._state, ()
+        state, self._state = self._state, None
+        if state is None:
+            return
         for item in state:
             yield self.view._frame("ADDED", item)
         if self.bookmarks:

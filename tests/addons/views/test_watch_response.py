@@ -198,3 +198,18 @@ async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
     assert (await parts.ask(secrets, caller=POD))[0] == 200
     cloud.access.allowed["pod"] = lambda info: info.verb == "watch"
     assert (await parts.ask(secrets, caller=POD))[0] == 403
+
+
+async def test_a_watch_that_resumes_has_no_initial_events_nor_their_end(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """Their bookmark has the version of now: a client that took it for its own would miss what came since its version."""
+    cloud.store.create(service("web"))
+    async with parts.watch(f"{SERVICES}?{WATCH_LIST}") as watch:
+        await watch.event()
+        since = json.loads((await watch.next()).raw)["metadata"]["resourceVersion"]
+    cloud.store.create(service("later"))
+    await until(lambda: any(source.store.version > int(since) for source in parts.sources))
+    target = f"{SERVICES}?watch=true&allowWatchBookmarks=true&resourceVersion={since}"
+    async with parts.watch(target) as watch:
+        assert await watch.event() == ("ADDED", "later")
