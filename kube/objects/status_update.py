@@ -4,6 +4,8 @@ Only labels, annotations and status change. The rest of the object stays, unknow
 cloud may still refuse the same write when the hub replays it.
 """
 
+from collections import deque
+
 from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
@@ -199,12 +201,12 @@ def _prepared_pod(status: Json, before: Json) -> Json:
 
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
     """A condition without an observedGeneration keeps the one that it had."""
-    known: dict[str, list[int]] = {}
+    known: dict[str, deque[int]] = {}
     for each in before:
-        known.setdefault(each["type"], []).append(each.get("observedGeneration", 0))
+        known.setdefault(each["type"], deque()).append(each.get("observedGeneration", 0))
     kept = []
     for each in conditions:
         generations = known.get(each["type"])
-        generation = generations.pop(0) if generations else 0
+        generation = generations.popleft() if generations else 0
         kept.append({"observedGeneration": generation, **each} if generation else each)
     return kept

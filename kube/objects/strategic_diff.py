@@ -5,6 +5,7 @@ from typing import Any
 from kube.json_type import Json
 from kube.objects.merge_keys import MergeKeys, below, merge_keys_of
 from kube.objects.strategic_merge import DELETE_FROM, DIRECTIVE
+from kube.wire.json_fields import write_json
 
 _REPLACE = {DIRECTIVE: "replace"}
 
@@ -78,7 +79,13 @@ def _by_key(elements: list[Any], key: str) -> dict[str, Json] | None:
 
 def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
     """The additions and the deletions in a list of texts."""
-    gained = [text for text in after if text not in before]
-    lost = [text for text in before if text not in after]
+    had, has = {_hashable(text) for text in before}, {_hashable(text) for text in after}
+    gained = [text for text in after if _hashable(text) not in had]
+    lost = [text for text in before if _hashable(text) not in has]
     patch: Json = {name: gained} if gained else {}
     return patch | {f"{DELETE_FROM}{name}": lost} if lost else patch
+
+
+def _hashable(value: Any) -> Any:
+    """A text as it is. Objects, which the API does not allow in such a list, by their JSON."""
+    return write_json(value) if isinstance(value, dict | list) else value

@@ -55,11 +55,12 @@ def _retained(original: Json, patch: Json) -> Json:
     retained = patch[RETAIN_KEYS]
     if not isinstance(retained, list) or not all(isinstance(each, str) for each in retained):
         raise bad_request("invalid patch format of retainKeys")
+    names = frozenset(retained)
     for name, value in patch.items():
         is_directive = name.startswith((RETAIN_KEYS, SET_ORDER, DELETE_FROM))
-        if value is not None and not is_directive and name not in retained:
+        if value is not None and not is_directive and name not in names:
             raise bad_request("invalid patch format of retainKeys")
-    return {name: value for name, value in original.items() if name in retained}
+    return {name: value for name, value in original.items() if name in names}
 
 
 def _merge_field(merged: Json, field: str, value: Any, keys: MergeKeys, path: str) -> None:

@@ -5,7 +5,7 @@ Source: k8s.io/apimachinery, pkg/labels/selector.go.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kube.requests.label_syntax import key_faults, value_faults
@@ -31,6 +31,11 @@ class LabelRequirement:
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
+    _members: frozenset[str] = field(init=False, repr=False, compare=False)
+    """The values again: a selector of thousands is matched against every object."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_members", frozenset(self.values))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """NOT_IN and ABSENT hold for an object without the label, every other operator does not."""
@@ -39,9 +44,9 @@ class LabelRequirement:
             return self.operator is Operator.NOT_IN or self.operator is Operator.ABSENT
         match self.operator:
             case Operator.IN:
-                return value in self.values
+                return value in self._members
             case Operator.NOT_IN:
-                return value not in self.values
+                return value not in self._members
             case Operator.EXISTS:
                 return True
             case Operator.ABSENT:

@@ -1,0 +1,103 @@
+"""A patch costs a bounded time for each byte, whatever its lists and directives are."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.objects.patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, apply_patch, strategic_diff
+
+MANY = 20_000
+BOUND = 20e-6
+"""Seconds of this process for each byte: some ten times what is needed, a tenth of what squares would."""
+
+NAMES = [f"n{number}" for number in range(MANY)]
+CONDITIONS = [{"type": name, "status": "True"} for name in NAMES]
+NODE: Json = {
+    "kind": "Node",
+    "metadata": {"name": "n", "finalizers": NAMES, "labels": dict.fromkeys(NAMES, "x")},
+    "status": {"conditions": CONDITIONS},
+}
+OTHERS = [f"o{number}" for number in range(MANY)]
+
+PATCHES: dict[str, tuple[str, Any]] = {
+    "conditions": (STRATEGIC_MERGE_PATCH, {"status": {"conditions": CONDITIONS[::-1]}}),
+    "finalizers": (STRATEGIC_MERGE_PATCH, {"metadata": {"finalizers": OTHERS}}),
+    "deleted finalizers": (
+        STRATEGIC_MERGE_PATCH,
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": NAMES}},
+    ),
+    "deleted conditions": (
+        STRATEGIC_MERGE_PATCH,
+        {"status": {"conditions": [{"$patch": "delete", "type": name} for name in NAMES]}},
+    ),
+    "order": (
+        STRATEGIC_MERGE_PATCH,
+        {
+            "status": {
+                "$setElementOrder/conditions": [{"type": name} for name in NAMES],
+                "conditions": CONDITIONS,
+            }
+        },
+    ),
+    "orders": (STRATEGIC_MERGE_PATCH, {"status": {f"$setElementOrder/{name}": [] for name in NAMES}}),
+    "retained keys": (
+        STRATEGIC_MERGE_PATCH,
+        {"metadata": {"labels": {"$retainKeys": OTHERS + NAMES, **dict.fromkeys(NAMES, "y")}}},
+    ),
+    "merge": (MERGE_PATCH, {"metadata": {"labels": dict.fromkeys(OTHERS, "y")}}),
+    "deep": (MERGE_PATCH, json.loads('{"a":' * 200 + "1" + "}" * 200)),
+    "adds": (
+        JSON_PATCH,
+        [{"op": "add", "path": "/metadata/finalizers/0", "value": "x"} for _ in range(MANY // 2)],
+    ),
+    "removes": (JSON_PATCH, [{"op": "remove", "path": "/metadata/finalizers/0"} for _ in range(MANY // 2)]),
+    "tests": (
+        JSON_PATCH,
+        [{"op": "test", "path": "/metadata/labels", "value": {"a": "b"}} for _ in range(MANY // 2)],
+    ),
+    "copies": (
+        JSON_PATCH,
+        [
+            {"op": "copy", "from": "/metadata/labels", "path": f"/metadata/c{each}"}
+            for each in range(MANY // 2)
+        ],
+    ),
+    "long paths": (JSON_PATCH, [{"op": "add", "path": "/metadata/labels" + "/a" * MANY, "value": "x"}]),
+}
+
+
+def cost(call: Callable[[], object]) -> float:
+    began = time.process_time()
+    with suppress(StatusError):
+        call()
+    return time.process_time() - began
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_cost_grows_with_the_length_and_no_faster(name: str) -> None:
+    content_type, content = PATCHES[name]
+    patch = json.dumps(content).encode()
+    size = len(patch) + len(json.dumps(NODE))
+    assert cost(lambda: apply_patch(content_type, NODE, patch, "Node")) < BOUND * size
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {**NODE, "metadata": {"name": "n", "finalizers": OTHERS}},
+        {**NODE, "status": {"conditions": CONDITIONS[::-1]}},
+        {**NODE, "status": {"conditions": [{"type": name, "status": "False"} for name in OTHERS]}},
+    ],
+    ids=["finalizers", "order", "conditions"],
+)
+def test_the_cost_of_a_difference_grows_with_the_objects(after: Json) -> None:
+    size = len(json.dumps(NODE)) + len(json.dumps(after))
+    assert cost(lambda: strategic_diff(NODE, after, "Node")) < BOUND * size
