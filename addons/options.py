@@ -18,20 +18,35 @@ logger = logging.getLogger(__name__)
 
 OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
     ("server", str, "", "URLs of the kube-apiserver, separated by commas. Default: the kubeconfig's."),
-    ("kubeconfig", str, "", "Kubeconfig of this node: CA, and the identity lent to node components."),
+    (
+        "kubeconfig",
+        str,
+        "",
+        "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with.",
+    ),
     ("node", str, os.uname().nodename, "Name of this node."),
     ("pool", str, "", "Node pool of this node. Default: the node's label apps.openyurt.io/nodepool."),
-    ("state_dir", str, "/var/lib/edgehub", "Folder of what outlives a restart."),
+    (
+        "state_dir",
+        str,
+        "/var/lib/edgehub",
+        "Folder for copies and the CA of the TLS port, which outlive a restart. The hub makes it for its user alone.",
+    ),
     (
         "mode",
         str,
         "edge",
-        "edge, or cloud: no disk, and without the filters that make no sense in the cloud.",
+        "edge, or cloud: keeps nothing on disk, and switches off the filters that make no sense in the cloud.",
     ),
     ("listen", str, "127.0.0.1", "IP address of the listeners for this node."),
     ("port", int, 10261, "Port for node components, plain HTTP. 0: off."),
     ("tls_port", int, 10268, "Port for pods, TLS. 0: off."),
-    ("peer_port", int, 10269, "Port for the other hubs of the pool, TLS. 0: off."),
+    (
+        "peer_port",
+        int,
+        10269,
+        "Accepted and not opened: hubs do not share copies among the nodes of a pool yet.",
+    ),
     (
         "admin_port",
         int,
@@ -78,12 +93,17 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "whatever their annotations say. Default: as the annotations say.",
     ),
     ("local_port", int, 0, "Port of hub_local_endpoint. 0: hub_tls_port."),
-    ("local_health", str, "", "URL of the nodes' health, JSON by name or IP address. Default: none."),
+    (
+        "local_health",
+        str,
+        "",
+        "URL of a health service of the site, which answers with JSON by node name or IP address. Default: none.",
+    ),
     (
         "local_health_interval",
         int,
         30,
-        "Seconds between looks at hub_local_health; three without a word end it.",
+        "Seconds between requests to hub_local_health. After three without an answer no node is unhealthy.",
     ),
     ("wait", int, 10, "Seconds a request waits for rules or a first copy before it gets a 503."),
     ("idle", int, 300, "Seconds after its last user when a source stops."),
@@ -91,9 +111,14 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "review_max_age",
         int,
         86400,
-        "Seconds without a cloud for which the cloud's word on a pod's token still counts.",
+        "Seconds without a cloud for which the cloud's last answer about a pod's token still counts.",
     ),
-    ("keep_days", int, 14, "Days after the last question when a copy goes from disk; never without a cloud."),
+    (
+        "keep_days",
+        int,
+        14,
+        "Days after its last use when a copy is deleted from disk; never while the cloud is away.",
+    ),
 )
 """Name without `hub_`, type, default, help; the command line's flags are made of the same table."""
 
