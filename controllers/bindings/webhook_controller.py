@@ -79,7 +79,16 @@ class WebhookController(Controller):
             written = await self._context.api.apply(SECRETS, secret(*self._secret_key, wanted))
             await self._secrets.wait_until_observed(written)
             logger.info("the webhook's certificate was made")
-        self.queue.add_after(key, CHECK_INTERVAL)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run(), name=f"{self.name} workers")
+            tasks.create_task(self._check_regularly(), name=f"{self.name} clock")
+
+    async def _check_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL)
+            self.queue.add(self._key)
 
     async def serve(self) -> None:
         """Serve the webhook from when there is a certificate on, and take each new one."""

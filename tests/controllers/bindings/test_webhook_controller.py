@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
+import json
 import ssl
 import time
-import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import urllib3
 import yaml
 
 from controllers.bindings.webhook_controller import hosts_of, secret_data, trust_patch
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud
-from tests.controllers.conftest import MANIFESTS, Running, StartManager
+from tests.controllers.conftest import MANIFESTS, StartManager
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import Scene
@@ -160,20 +162,54 @@ def test_without_a_manager_everything_passes_and_the_next_one_repairs(
     bindings.scene.until(lambda: "Injected" in bindings.scene.events(other, bindings.scene.namespace))
 
 
-def test_a_standby_serves_too(
-    webhook: ManagerProcess, scene: Scene, start_manager: StartManager, running: Running
-) -> None:
+def client(scene: Scene) -> urllib3.PoolManager:
+    """Trusts the webhook's CA."""
+    bundle = b64decode(scene.admin.get(f"{SECRETS}/edgehub-manager-webhook")["data"]["ca.crt"]).decode()
+    return urllib3.PoolManager(retries=False, ssl_context=ssl.create_default_context(cadata=bundle))
+
+
+def test_a_standby_serves_too(webhook: ManagerProcess, scene: Scene, start_manager: StartManager) -> None:
     webhook.wait_until_leading()
     port = free_port()
     standby = start_manager("--webhook-port", str(port), ONLY)
     assert not standby.leads()
-    bundle = b64decode(scene.admin.get(f"{SECRETS}/edgehub-manager-webhook")["data"]["ca.crt"]).decode()
-    context = ssl.create_default_context(cadata=bundle)
-    request = urllib.request.Request(
-        f"https://{LOOPBACK}:{port}/mutate-workload", b"{}", method="POST"
-    )  # https
-    with pytest.raises(urllib.error.HTTPError, match="400"):
-        urllib.request.urlopen(request, context=context)  # noqa: S310  # https
+    answer = client(scene).request("POST", f"https://{LOOPBACK}:{port}/mutate-workload", body=b"{}")
+    assert (answer.status, answer.data) == (400, b"no request for a Deployment or StatefulSet\n")
+
+
+def test_a_manager_that_ends_answers_what_it_was_asked(
+    bindings: BindingScene, webhook: ManagerProcess, webhook_port: int
+) -> None:
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    request = {
+        "uid": "u",
+        "kind": {"kind": "Deployment"},
+        "namespace": bindings.scene.namespace,
+        "object": bindings.workload(DEPLOYMENT, name, "hangzhou", ""),
+    }
+    body = json.dumps({"request": request}).encode()
+    caller = client(bindings.scene)
+    answers: list[int] = []
+
+    def ask_until_nobody_listens() -> None:
+        while True:
+            # Each on a connection of its own: one that is idle may end at any time.
+            headers = {"Connection": "close"}
+            try:
+                url = f"https://{LOOPBACK}:{webhook_port}/mutate-workload"
+                answer = caller.request("POST", url, body=body, headers=headers)
+            except urllib3.exceptions.NewConnectionError:
+                return
+            answers.append(answer.status if b"JSONPatch" in answer.data else 0)
+
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(ask_until_nobody_listens)
+        bindings.scene.until(lambda: len(answers) > 20)
+        webhook.process.stop()
+        asking.result(timeout=30)
+    assert set(answers) == {200}
 
 
 def test_a_certificate_that_is_lost_is_made_anew(bindings: BindingScene, webhook: ManagerProcess) -> None:
