@@ -1,0 +1,109 @@
+"""What a byte costs is bounded: an input sixteen times as long takes some sixteen times the CPU, not its square."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.program import TARGETS, target
+
+TIMES = 16
+SIZE = 8_000
+"""Bytes of the shorter input."""
+ROOM = 4
+"""How much more than in proportion: what a busy machine does to a measurement."""
+LEAST = 0.004
+"""Seconds of CPU that the shorter input counts for at least: below it the clock says little."""
+
+BEGINNINGS = {
+    "frames": (
+        b"\0\xff",
+        b"\1\xff",
+        b"\0\x10",
+        b'\0\xff{"type":"ADDED","object":{"kind":"C","apiVersion":"v1","a":[',
+    ),
+    "bodies": (b"\0", b"\1", b'\0{"kind":"CList","apiVersion":"v1","items":[', b"\1k8s\0"),
+    "targets": (
+        b"\0/api/v1/",
+        b"\0/api/v1/pods?labelSelector=",
+        b"\0/api/v1/pods?",
+        b"\0",
+        b"\0a in (",
+        b"\0a=",
+    ),
+    "rules": (b"endpoints\0", b"filter_endpoints\0", b"cache_agents\0", b""),
+    "http2_input": (b"\xff", b"\x10"),
+}
+PIECES = {
+    "frames": (
+        b"{",
+        b"}",
+        b"[",
+        b'"',
+        b"\\",
+        b'{"a":',
+        b'{"kind":"C"},',
+        b"\n",
+        b"\0\0\0\2ab",
+        b"\xff",
+        b"\0",
+    ),
+    "bodies": (
+        b"{",
+        b"[",
+        b'"',
+        b"\\",
+        b'{"a":',
+        b'{"metadata":{"name":"a"}},',
+        b"\x0a\x02\x0a\0",
+        b"\x12\x80",
+    ),
+    "targets": (
+        b"a",
+        b"/",
+        b"%41",
+        b",",
+        b"!",
+        b"=",
+        b"a=b,",
+        b"(",
+        b"a in (b),",
+        b"\\",
+        b"&watch=1",
+        b" ",
+        b">1",
+    ),
+    "rules": (b"a", b"/", b"#", b";", b",", b"-", b"a/endpoints#list,", b"\0", b"*", b" ", b"\xff"),
+    "http2_input": (
+        b"\0\0\0\4\0\0\0\0\0",
+        b"\0\0\4\x08\0\0\0\0\0\0\0\0\1",
+        b"\0\0\0\0\0\0\0\0\1",
+        b"\0",
+        b"\xff",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_time_grows_with_the_bytes(name: str) -> None:
+    _, run = target(name)
+
+    def seconds(data: bytes) -> float:
+        began = time.process_time()
+        run(data)
+        return time.process_time() - began
+
+    @settings(max_examples=12)
+    @given(st.sampled_from(BEGINNINGS[name]), st.lists(st.sampled_from(PIECES[name]), min_size=1, max_size=3))
+    def check(beginning: bytes, pieces: list[bytes]) -> None:
+        piece = b"".join(pieces)
+        count = SIZE // len(piece)
+        short = max(LEAST, min(seconds(beginning + piece * count) for _ in range(2)))
+        # The second try is for a machine that was busy with the first.
+        limit = TIMES * ROOM * short
+        assert any(seconds(beginning + piece * count * TIMES) <= limit for _ in range(2))
+
+    check()
