@@ -1,7 +1,5 @@
-"""The hub's mitmproxy addons: one module per concern, each with one addon class whose public methods are
-hooks or commands and whose decisions are functions beside it.
+"""The hub as mitmproxy addons. A module directly in this package is an addon, or part of what starts the addons.
 
-Beside the addons live the pure tables that they decide with (`addons.rules.table`). `hub` holds the list of addons
-and nothing else. Filters are in `addons.filters`, what both sides know about Kubernetes is in `kube`; no
-logic lives in this file.
+An addon is one class whose public methods are mitmproxy's hooks. What the addons use lies in the sub-packages, by
+concern; docs/architecture.md has the list of these rooms and follows a request through them.
 """

@@ -1,4 +1,4 @@
-"""Last in the chain: puts the parts together when mitmproxy runs, and takes them apart when it ends."""
+"""The last addon: checks the settings, starts the parts, opens the listeners when the hub can answer, stops it all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub's settings as one frozen value, parsed from plain texts and numbers; whoever reads one reads it here."""
+"""The hub's settings as one frozen value. `parse_settings` makes it of the options, and refuses what cannot be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from addons.upstream.servers import Server, ServerOrder, parse_server
 
 Mode = Literal["edge", "cloud"]
 DEAD_ADDRESS = "127.0.0.1:1"
-"""Where mitmproxy would send a request that no addon routed: nobody listens there, so the client gets a 502."""
+"""Where mitmproxy sends a request that no addon routed. Nobody listens there, so the client gets a 502."""
 
 
 @dataclass(frozen=True, slots=True)

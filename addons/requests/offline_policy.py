@@ -1,4 +1,4 @@
-"""What the node can say in the cloud's place. Pure: which requests it stands in for."""
+"""Decides which requests the hub can answer itself while the cloud is away. Pure."""
 
 from __future__ import annotations
 

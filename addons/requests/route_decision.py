@@ -1,4 +1,6 @@
-"""Decides what happens to a request. One pure function, so that it can be tested as a table and shown by `explain`."""
+"""Decides the route of a request: relay, cached relay, view or local. Pure, so that tests are a table and `explain` can
+show the decision.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the cluster about bad entries of the rules: one Event on the ConfigMap for each, whichever hub is first."""
+"""Reports bad entries of the rules as Events on the ConfigMap. The hubs of a cluster share one Event for each entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules in force: the ConfigMap as the hub's own source shows it, parsed at each edit and handed to every view."""
+"""Follows the rules ConfigMap: parses each edit, reports bad entries, and notifies the hub of the new rules."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the hub tells of itself to machines: metrics. Imports nothing of ours."""
+"""What the hub reports of itself: metrics and the log. Imports nothing of ours."""

@@ -1,4 +1,4 @@
-"""The admin port: alive, ready, metrics, and what the hub is doing, for people."""
+"""Serves the admin port: health, readiness, metrics, and pages that show people what the hub is doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why does this component see this object so? The route, the rules and each filter's decision, from the live parts."""
+"""Explains why a component sees an object as it does: the route, the rules, and what each filter decided."""
 
 from __future__ import annotations
 
