@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from addons.options import Options
 from addons.proxy import connection_handlers, hook_dispatch, patches
+from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
 from addons.proxy.fail_closed import guarded_connection
 from addons.proxy.http import (
     client_connections,
@@ -17,6 +20,8 @@ from addons.proxy.http import (
     http_layer,
     request_stream,
 )
+from addons.requests.caller import Listener
+from addons.settings import listener_modes
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +41,11 @@ class Connections:
 
     name = "edgehub-connections"
 
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._limits = ConnectionLimits(raise_descriptor_limit())
+        self._sweep: asyncio.Task[None] | None = None
+
     def load(self, _loader: object) -> None:
         """SystemExit where mitmproxy is not the one that the hub was made for: unpatched it must not serve."""
         try:
@@ -44,9 +54,37 @@ class Connections:
             logger.critical("%s", error)
             raise SystemExit(1) from error
 
+    def running(self) -> None:
+        quieten_accept(asyncio.get_running_loop())
+        self._sweep = asyncio.create_task(self._limits.sweep(), name="late clients")
+
+    def done(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
         connection_handlers.allow_many_connections(client)
+        why = self._limits.client_came(client, is_reserved=self._is_reserved(client))
+        if why:
+            client.error = why
+
+    @guarded_connection
+    def client_disconnected(self, client: connection.Client) -> None:
+        self._limits.client_left(client)
+
+    @guarded_connection
+    def server_connect(self, data: ServerConnectionHookData) -> None:
+        if not self._limits.has_room(is_reserved=self._is_reserved(data.client)):
+            data.server.error = "the hub has too many connections"
+
+    @guarded_connection
+    def server_connected(self, data: ServerConnectionHookData) -> None:
+        self._limits.server_came()
+
+    @guarded_connection
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        self._limits.server_left()
 
     @guarded_connection
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
@@ -56,6 +94,11 @@ class Connections:
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
         flow.messages.clear()
+
+    def _is_reserved(self, client: connection.Client) -> bool:
+        """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
+        listener = listener_modes(self._options.settings).get(client.proxy_mode.full_spec)
+        return listener != Listener.TLS
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""

@@ -11,7 +11,7 @@ from addons.resolve import Resolve
 from addons.router import Router
 
 _options = Options()
-_connections = Connections()
+_connections = Connections(_options)
 _resolve = Resolve()
 _identity = Identity(_options)
 _router = Router(_options, _connections)
@@ -25,7 +25,11 @@ places = (
         (),
         "has no hook of a request: its marks join behind all others, and only beside an interface",
     ),
-    (_connections, (), "acts on a connection before its first request: it makes room for many watches"),
+    (
+        _connections,
+        (),
+        "acts on a connection before its first request: room for many watches, and an end for too many",
+    ),
     (_resolve, (), "begins the request context that the others need, and refuses what cannot be read"),
     (_identity, (_resolve,), "decides by the listener, which resolve has noted"),
     (_router, (_resolve, _identity), "decides by what the request asks for, and by who sends it"),

@@ -44,6 +44,16 @@ def cut(matches: Callable[[connection.Server], bool]) -> int:
     return closed
 
 
+def close_client(client_id: str, why: str) -> bool:
+    """Close a client's connection; whether there was one."""
+    handler = proxyserver().connections.get(client_id)
+    transport = handler.transports.get(handler.client) if handler is not None else None
+    if transport is None or transport.handler is None:
+        return False
+    transport.handler.cancel(why)
+    return True
+
+
 def proxyserver() -> Proxyserver:
     """mitmproxy's addon that has the listeners and the handlers."""
     addon = ctx.master.addons.get("proxyserver")

@@ -90,6 +90,12 @@ CONNECT_FAILURES = Counter(
     ["fault"],
     registry=REGISTRY,
 )
+CONNECTIONS_REFUSED = Counter(
+    "edgehub_connections_refused",
+    "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request in time), `accept`, `unread`.",
+    ["reason"],
+    registry=REGISTRY,
+)
 REQUESTS_REFUSED = Counter(
     "edgehub_requests_refused",
     "Requests that were malformed, or larger than a bound, by the code of the answer.",

@@ -60,8 +60,8 @@ class Running:
         self.tls_url = f"https://{LOOPBACK}:{self.given['tls_port']}"
         self.admin = f"http://{LOOPBACK}:{self.given['admin_port']}"
         self.session = session
-        self.resolve, self.egress = Resolve(), Egress(connections := Connections())
         options = Options()
+        self.resolve, self.egress = Resolve(), Egress(connections := Connections(options))
         identity, router = Identity(options), Router(options, connections)
         self.assembly = Assembly(options, self.resolve, identity, router, self.egress)
         chain = [options, connections, self.resolve, identity, router, self.egress, self.assembly]

@@ -11,13 +11,18 @@ from mitmproxy.test import taddons, tflow
 
 from addons import connections
 from addons.connections import PATCHES, Connections
+from addons.options import Options
 from addons.proxy.patches import Patch
 from tests.addons.support.patched import patched
 
 
+def connections_of_hub() -> Connections:
+    return Connections(Options())
+
+
 @pytest.mark.usefixtures("restored")
 def test_all_patches_are_installed() -> None:
-    Connections().load(None)
+    connections_of_hub().load(None)
     assert all(patched(each.place, each.name) is each.replacement for each in PATCHES)
 
 
@@ -28,14 +33,14 @@ def test_an_unknown_mitmproxy_ends_the_start(
     strange = Patch(http_layers, "HttpStream", object(), "(other)", "why", "test")
     monkeypatch.setattr(connections, "PATCHES", (strange,))
     with caplog.at_level(logging.CRITICAL), pytest.raises(SystemExit):
-        Connections().load(None)
+        connections_of_hub().load(None)
     assert "needs mitmproxy 12.2" in caplog.text
 
 
 def test_without_the_proxyserver_addon_a_connection_is_refused() -> None:
     client, server = tflow.tclient_conn(), tflow.tserver_conn()
     with taddons.context():
-        Connections().client_connected(client)
-        Connections().server_connect_error(ServerConnectionHookData(server, client))
+        connections_of_hub().client_connected(client)
+        connections_of_hub().server_connect_error(ServerConnectionHookData(server, client))
     assert client.error
     assert server.error

@@ -139,7 +139,8 @@ class Known:
 @pytest.fixture
 def chain() -> Iterator[dict[type, Any]]:
     """A chain of its own, started as Lifecycle would, without probes and files; by type."""
-    options, connections, resolve = Options(), Connections(), Resolve()
+    options, resolve = Options(), Resolve()
+    connections = Connections(options)
     options.settings = hub_settings()
     identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
     resolve.listen({SPEC: "plain"})
@@ -270,4 +271,4 @@ def test_the_first_reads_the_options_and_the_last_starts_the_rest() -> None:
     """Options must have parsed the settings when others are configured; Lifecycle starts what is loaded before it."""
     assert ORDER[0] is Options
     assert ORDER[-1] is Assembly
-    assert {kind for kind in ORDER if hasattr(kind, "running")} == {Memory, Assembly}
+    assert {kind for kind in ORDER if hasattr(kind, "running")} == {Connections, Memory, Assembly}

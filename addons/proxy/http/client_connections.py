@@ -6,6 +6,8 @@ request that it has answered already.
 
 from __future__ import annotations
 
+import time
+
 from h2.events import Event as H2Event
 from h2.events import TrailersReceived
 from mitmproxy.proxy import commands, events, layer
@@ -43,6 +45,8 @@ class BoundedHttp1Server(Http1Server):
     _has_line = False
     """Whether the request line of the head that is being read is there in whole."""
     _discarded = 0
+    head_since: float | None = None
+    """Since when the head of a request is not complete, by the monotonic clock."""
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.DataReceived) and self.response_done and not self.request_done:
@@ -55,9 +59,13 @@ class BoundedHttp1Server(Http1Server):
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         yield from super().read_headers(event)
-        if self.state != self.read_headers:
-            self._has_line = False
-        elif (fault := self._fault()) is not None:
+        if self.state != self.read_headers or not self.buf:
+            self._has_line, self.head_since = False, None
+            return
+        if self.head_since is None:
+            self.head_since = time.monotonic()
+        fault = self._fault()
+        if fault is not None:
             metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
             yield commands.SendData(self.conn, error_response(fault.code, fault.message))
             yield commands.CloseConnection(self.conn)

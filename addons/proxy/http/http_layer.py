@@ -6,6 +6,8 @@ ended ones pile up, and a request beyond a server's limit of streams waits for a
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 from mitmproxy import connection
 from mitmproxy.addons import next_layer
 from mitmproxy.proxy import layer, layers
@@ -17,11 +19,20 @@ from mitmproxy.proxy.layers.http import (
     HTTPMode,
 )
 
+from addons.proxy.http.client_connections import BoundedHttp1Server
 from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
 from addons.proxy.patches import Patch
 
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
+
+
+_layers: WeakValueDictionary[str, LastingHttpLayer] = WeakValueDictionary()
+
+
+def layer_of(client_id: str) -> LastingHttpLayer | None:
+    """The layer of a client's connection; None before the client has said anything."""
+    return _layers.get(client_id)
 
 
 class LastingHttpLayer(HttpLayer):
@@ -31,6 +42,19 @@ class LastingHttpLayer(HttpLayer):
         super().__init__(context, mode)
         self._limit = MAX_STREAMS
         """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
+        self._has_served = False
+        _layers[context.client.id] = self
+
+    def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
+        self._has_served = True
+        yield from super().make_stream(stream_id)
+
+    def waits_since(self, connected: float) -> float | None:
+        """Since when the hub waits for the client's request, by the monotonic clock; None where it does not."""
+        if not self._has_served:
+            return connected
+        server = self.connections.get(self.context.client)
+        return server.head_since if isinstance(server, BoundedHttp1Server) else None
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
         self._forget_ended()

@@ -1,0 +1,139 @@
+"""Bounds on connections: for one peer, for the process' descriptors, and for the time until a first request.
+
+What one port may use up is not all: a quarter of the descriptors is left to the plain port, where kubelet is, and to
+the hub's own connections, disk and log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from mitmproxy import connection
+
+from addons.proxy.connection_handlers import close_client
+from addons.proxy.http.http_layer import layer_of
+from addons.telemetry import metrics
+
+MOST_DESCRIPTORS = 65_536
+"""Descriptors that the hub asks for at the start, where the system allows as many."""
+MAX_PER_PEER = 256
+"""Connections from one address to the TLS port."""
+RESERVED_SHARE = 4
+"""One part in so many of the descriptors is out of reach for the TLS port's clients."""
+OWN_DESCRIPTORS = 64
+"""Descriptors that no client's connection gets: listeners, disk, log, the hub's own connections."""
+FIRST_REQUEST = 30.0
+"""Seconds that a client has for its handshake and its first request, and for the head of each request."""
+SWEEP = 5.0
+"""Seconds between looks for clients that took longer."""
+ACCEPT_LOG = 60.0
+"""Seconds between lines in the log about connections that could not be accepted."""
+
+logger = logging.getLogger(__name__)
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the process' soft limit on descriptors as far as the system allows; the limit then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft if soft != resource.RLIM_INFINITY else MOST_DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+class ConnectionLimits:
+    """Counts connections as they come and go, and says which one is too many."""
+
+    def __init__(self, descriptors: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._descriptors = descriptors
+        self._clock = clock
+        self._peers: Counter[str] = Counter()
+        self._clients: dict[str, float] = {}
+        """When each client connected, by the connection's id."""
+        self._servers = 0
+
+    def client_came(self, client: connection.Client, *, is_reserved: bool) -> str:
+        """Count a client; why it must go again, or the empty text. A reserved listener has no limit for one peer."""
+        self._clients[client.id] = self._clock()
+        self._peers[_peer(client)] += 1
+        if not is_reserved and self._peers[_peer(client)] > MAX_PER_PEER:
+            return _refused("peer", "too many connections from this address")
+        if not self.has_room(is_reserved=is_reserved):
+            return _refused("descriptors", "too many connections")
+        return ""
+
+    def client_left(self, client: connection.Client) -> None:
+        if self._clients.pop(client.id, None) is not None:
+            self._peers[_peer(client)] -= 1
+            if not self._peers[_peer(client)]:
+                del self._peers[_peer(client)]
+
+    def server_came(self) -> None:
+        self._servers += 1
+
+    def server_left(self) -> None:
+        self._servers -= 1
+
+    def has_room(self, *, is_reserved: bool) -> bool:
+        """Whether one more connection fits; an upstream one may be to the origin, which has the other end."""
+        used = len(self._clients) + 2 * self._servers + OWN_DESCRIPTORS
+        reserved = 0 if is_reserved else self._descriptors // RESERVED_SHARE
+        return used <= self._descriptors - reserved
+
+    def close_late(self) -> int:
+        """Close the clients whose first request, or the head of the next one, takes too long; how many."""
+        now, closed = self._clock(), 0
+        for client_id, since in list(self._clients.items()):
+            layer = layer_of(client_id)
+            waits_since = since if layer is None else layer.waits_since(since)
+            if waits_since is not None and now - waits_since > FIRST_REQUEST:
+                closed += close_client(client_id, "no request came in time")
+        if closed:
+            metrics.CONNECTIONS_REFUSED.labels("late").inc(closed)
+        return closed
+
+    async def sweep(self) -> None:
+        """Close late clients, again and again."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            self.close_late()
+
+
+def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+    """Log one line a minute, instead of a hundred a second, while no connection can be accepted.
+
+    asyncio itself pauses accepting for a second then, and reports each of its tries.
+    """
+    others, last = loop.get_exception_handler(), -ACCEPT_LOG
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last
+        if not str(context.get("message", "")).startswith("socket.accept()"):
+            (others or type(loop).default_exception_handler)(loop, context)
+            return
+        metrics.CONNECTIONS_REFUSED.labels("accept").inc()
+        if clock() - last >= ACCEPT_LOG:
+            last = clock()
+            logger.error("connections cannot be accepted: %s", context.get("exception"))
+
+    loop.set_exception_handler(handle)
+
+
+def _peer(client: connection.Client) -> str:
+    """The listener and the address: components on loopback do not count for pods on it."""
+    with contextlib.suppress(TypeError, IndexError):
+        return f"{client.sockname[1]} {client.peername[0]}"
+    return ""
+
+
+def _refused(reason: str, text: str) -> str:
+    metrics.CONNECTIONS_REFUSED.labels(reason).inc()
+    return text

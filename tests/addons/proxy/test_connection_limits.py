@@ -1,0 +1,131 @@
+"""Which connections are too many, and which take too long."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import resource
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mitmproxy import connection
+from mitmproxy.test import tflow
+
+from addons.proxy import connection_limits
+from addons.proxy.connection_limits import (
+    FIRST_REQUEST,
+    MAX_PER_PEER,
+    OWN_DESCRIPTORS,
+    ConnectionLimits,
+    quieten_accept,
+    raise_descriptor_limit,
+)
+from addons.telemetry import metrics
+from tests.addons.support.observed import value_of
+
+MANY = 100_000
+_ids = itertools.count()
+
+
+def client_of(address: str = "10.0.0.1") -> connection.Client:
+    made = tflow.tclient_conn()
+    made.peername, made.sockname = (address, 40_000), ("10.0.0.9", 10268)
+    made.id = f"client {next(_ids)}"
+    return made
+
+
+def test_a_peer_has_a_bound_and_others_are_not_concerned() -> None:
+    limits = ConnectionLimits(MANY)
+    mine = [client_of() for _ in range(MAX_PER_PEER)]
+    assert not any(limits.client_came(each, is_reserved=False) for each in mine)
+    before = value_of(metrics.CONNECTIONS_REFUSED.labels("peer"))
+    late = client_of()
+    assert limits.client_came(late, is_reserved=False)
+    assert value_of(metrics.CONNECTIONS_REFUSED.labels("peer")) == before + 1
+    assert not limits.client_came(client_of("10.0.0.2"), is_reserved=False)
+    assert not limits.client_came(client_of(), is_reserved=True), "kubelet's listener has no bound for a peer"
+    for each in (late, *mine):
+        limits.client_left(each)
+        limits.client_left(each)
+    assert not limits.client_came(client_of(), is_reserved=False)
+
+
+def test_descriptors_are_left_to_the_plain_port() -> None:
+    limits = ConnectionLimits(OWN_DESCRIPTORS + 40)
+    # A quarter of 104 is reserved: 14 clients are left, or half as many upstream connections.
+    addresses = (f"10.0.0.{number}" for number in range(100))
+    taken = sum(not limits.client_came(client_of(each), is_reserved=False) for each in addresses)
+    assert taken == 14
+    limits = ConnectionLimits(OWN_DESCRIPTORS + 40)
+    for _ in range(10):
+        limits.server_came()
+    assert not limits.has_room(is_reserved=False)
+    assert limits.has_room(is_reserved=True)
+    for _ in range(10):
+        limits.server_left()
+    assert limits.has_room(is_reserved=False)
+
+
+class Layer:
+    """As the HTTP layer of a connection: since when it waits for its client."""
+
+    def __init__(self, waits: float | None) -> None:
+        self._waits = waits
+
+    def waits_since(self, _connected: float) -> float | None:
+        return self._waits
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_closed"), [(None, True), (Layer(0.0), True), (Layer(10.0), False), (Layer(None), False)]
+)
+def test_a_client_that_says_nothing_is_closed(
+    monkeypatch: pytest.MonkeyPatch, layer: Layer | None, is_closed: bool
+) -> None:
+    closed: list[str] = []
+    now = 0.0
+    monkeypatch.setattr(connection_limits, "layer_of", lambda _: layer)
+
+    def close(client_id: str, _why: str) -> bool:
+        closed.append(client_id)
+        return True
+
+    monkeypatch.setattr(connection_limits, "close_client", close)
+    limits = ConnectionLimits(MANY, lambda: now)
+    limits.client_came(client_of(), is_reserved=True)
+    assert limits.close_late() == 0
+    now = FIRST_REQUEST + 1
+    assert limits.close_late() == len(closed) == int(is_closed)
+
+
+def test_the_soft_limit_is_raised_as_far_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        connection_limits,
+        "resource",
+        SimpleNamespace(
+            getrlimit=lambda _: (1024, 4096),
+            setrlimit=lambda _, limits: asked.append(limits),
+            RLIMIT_NOFILE=resource.RLIMIT_NOFILE,
+            RLIM_INFINITY=resource.RLIM_INFINITY,
+        ),
+    )
+    assert raise_descriptor_limit() == 4096
+    assert asked == [(4096, 4096)]
+
+
+async def test_what_cannot_be_accepted_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    loop, others, now = asyncio.get_running_loop(), [], 0.0
+    loop.set_exception_handler(lambda _, context: others.append(context["message"]))
+    quieten_accept(loop, lambda: now)
+    with caplog.at_level(logging.ERROR):
+        for moment in (0.0, 1.0, 59.0, 61.0):
+            now = moment
+            loop.call_exception_handler(
+                {"message": "socket.accept() out of system resource", "exception": "x"}
+            )
+        loop.call_exception_handler({"message": "another"})
+    assert len(caplog.records) == 2
+    assert others == ["another"]

@@ -1,0 +1,107 @@
+"""Clients that use up connections, or send without end, against a hub's own process: kubelet is answered throughout."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from scripts.bench_load import resident_megabytes
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed
+
+DESCRIPTORS = 400
+"""As on a system with a low hard limit."""
+IDLE = 600
+BODY = 300_000_000
+GROWTH = 40.0
+"""Megabytes that the hub may grow by while it is sent much more than that."""
+WITHIN = 5.0
+"""Seconds for kubelet's answer; it is there in milliseconds, unless it is shut out."""
+
+
+@asynccontextmanager
+async def hub_of(cloud: ScriptableCloud, folder: Path, *inside: str) -> AsyncIterator[Hub]:
+    made = Hub(folder, cloud.url, inside=inside)
+    await asyncio.to_thread(made.start)
+    try:
+        yield made
+    finally:
+        await asyncio.to_thread(made.stop)
+
+
+async def is_answered(hub: Hub) -> bool:
+    async with asyncio.timeout(WITHIN):
+        await listed(hub.url, "/api/v1/services", component="kubelet", resourceVersion="0")
+    return True
+
+
+async def end(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_connections_without_a_request_shut_nobody_out(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    limited = ("bash", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
+    async with hub_of(cloud, tmp_path, *limited) as hub, AsyncExitStack() as stack:
+        assert await is_answered(hub)
+        for _ in range(IDLE):
+            idle = stack.enter_context(socket.socket())
+            idle.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(idle, ("127.0.0.1", hub.tls_port))
+        assert await is_answered(hub)
+        refused = await asyncio.to_thread(hub.metric, "edgehub_connections_refused_total")
+        assert refused >= IDLE - DESCRIPTORS
+        assert len(hub.process.lines) < 50, "no flood in the log"
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_the_body_of_a_refused_request_is_not_held(
+    cloud: ScriptableCloud, tmp_path: Path, declared: bool
+) -> None:
+    async with hub_of(cloud, tmp_path) as hub:
+        assert await is_answered(hub)
+        before = resident_megabytes(hub.process.pid)
+        context = ssl.create_default_context(cafile=str(hub.authority))
+        _, writer = await asyncio.open_connection("127.0.0.1", hub.tls_port, ssl=context)
+        framing = f"Content-Length: {BODY}" if declared else "Transfer-Encoding: chunked"
+        head = f"POST /apis/apps/v1/namespaces/default/deployments HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n"
+        writer.write(head.encode())
+        chunk = b"x" * 60_000 if declared else b"ea60\r\n" + b"x" * 60_000 + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            for _ in range(BODY // 60_000):
+                writer.write(chunk)
+                await writer.drain()
+        await end(writer)
+        assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
+        assert await is_answered(hub)
+
+
+async def test_heads_without_end_are_not_held(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    async with hub_of(cloud, tmp_path) as hub:
+        assert await is_answered(hub)
+        before = resident_megabytes(hub.process.pid)
+
+        async def send() -> None:
+            _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
+            with contextlib.suppress(ConnectionError):
+                writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+                for _ in range(40):
+                    writer.write(b"x" * 100_000)
+                    await writer.drain()
+            await end(writer)
+
+        await asyncio.gather(*(send() for _ in range(50)))
+        assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
+        began = time.monotonic()
+        assert await is_answered(hub)
+        assert time.monotonic() - began < WITHIN
