@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import urllib3
@@ -100,6 +102,32 @@ def test_a_certificate_of_another_authority_is_nobody(hub: Hub, tmp_path: Path) 
 def test_a_pod_is_itself_on_the_tls_port(hub: Hub, token: str) -> None:
     with tls(hub) as pool:
         assert ask(pool, hub.tls_url, Authorization=f"Bearer {token}") == "system:serviceaccount:default:pod"
+
+
+@pytest.mark.parametrize("component", ["kubelet/v1.36.0", "kubectl/v1.36.0"])
+@pytest.mark.parametrize(
+    "value", [b"\xc2\xa0", b"\x1f", b"\xc2\x85", b"", b"Bearer \xc2\xa0", b"Bearer\xa0t", b"garbage"]
+)
+def test_an_authorization_that_is_no_token_makes_nobody_the_node(
+    hub: Hub, component: str, value: bytes
+) -> None:
+    """HTTP/2 strips what it takes for blank: such a header must not arrive as none at the hub's own listener."""
+    context = ssl.create_default_context(cafile=hub.authority)
+    parts = urlsplit(hub.tls_url)
+    connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
+    for target in (
+        "/api/v1/secrets?resourceVersion=0",
+        "/api/v1/nodes",
+        "/api/v1/services?resourceVersion=0",
+    ):
+        connection.putrequest("GET", target)
+        connection.putheader("User-Agent", component)
+        connection.putheader("Authorization", value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status in {400, 401}, answer.read()
+        answer.read()
+    connection.close()
 
 
 def test_plain_http_on_the_tls_port_is_refused(hub: Hub, plain: urllib3.PoolManager) -> None:

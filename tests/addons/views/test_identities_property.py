@@ -1,0 +1,163 @@
+"""Whoever asks, in whatever order: nobody is answered what the cloud would refuse him, from no copy of anybody's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from addons.requests.caller import Caller, Lending
+from addons.requests.route_decision import RouteKind
+from addons.views import reviews
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo
+from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.support.samples import HUB, NOBODY, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+
+CALLERS = {
+    "hub": HUB,
+    "a": Caller(Lending.OWN, "Bearer a"),
+    "b": Caller(Lending.OWN, "Bearer b"),
+    "nobody": NOBODY,
+}
+PODS = ("a", "b")
+TARGETS = (
+    "/api/v1/services?resourceVersion=0",
+    "/api/v1/namespaces/one/services?resourceVersion=0",
+    "/api/v1/namespaces/one/secrets?resourceVersion=0",
+    "/api/v1/namespaces/two/secrets?resourceVersion=0",
+    "/api/v1/secrets?resourceVersion=0&labelSelector=!x",
+)
+
+
+class Right(NamedTuple):
+    """What a grant names; "" is every namespace."""
+
+    resource: str
+    namespace: str
+
+
+RIGHTS = (Right("services", ""), Right("services", "one"), Right("secrets", "one"), Right("secrets", "two"))
+
+
+class World:
+    def __init__(self, cloud: ScriptableCloud) -> None:
+        self.cloud = cloud
+        self.rights: dict[str, set[Right]] = {who: set() for who in PODS}
+        cloud.access.tokens[HUB_TOKEN] = User("hub")
+        for who in PODS:
+            cloud.access.tokens[who] = User(who)
+            cloud.access.allowed[who] = lambda info, who=who: self.may(who, info)  # type: ignore[misc]
+        for namespace in ("one", "two"):
+            cloud.store.create({**service("web"), "metadata": {"name": "web", "namespace": namespace}})
+            cloud.store.create(secret(namespace))
+
+    def may(self, who: str, info: RequestInfo) -> bool:
+        if info.type is None or info.type.group:
+            return True  # reviews of oneself
+        return bool(
+            {Right(info.type.resource, ""), Right(info.type.resource, info.namespace)} & self.rights[who]
+        )
+
+    async def check(self, parts: HubParts, who: str, target: str, component: str) -> None:
+        """One request, which the cloud would answer alike."""
+        try:
+            route = parts.context(target, component, caller=CALLERS[who]).route
+            if route is None or route.kind is not RouteKind.VIEW:
+                return  # the cloud itself answers
+            code, found = await parts.ask(target, component, caller=CALLERS[who])
+        except StatusError as error:
+            code, found = error.code, {}
+        _, _, rest = target.partition("/v1/")
+        path = rest.partition("?")[0].split("/")
+        asked = Right(path[-1], path[1] if len(path) > 1 else "")
+        if who == "hub":
+            expected = 200
+        elif who == "nobody" or who not in self.cloud.access.tokens:
+            expected = 401
+        else:
+            expected = 200 if {asked, Right(asked.resource, "")} & self.rights[who] else 403
+        assert code == expected, (who, target, found)
+        if code == 200 and asked.namespace:
+            assert {each["metadata"]["namespace"] for each in found["items"]} == {asked.namespace}
+
+
+def secret(namespace: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "namespace": namespace},
+        "data": {},
+    }
+
+
+@contextmanager
+def nothing_remembered() -> Iterator[None]:
+    kept = reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER
+    reviews.REMEMBER = reviews.REMEMBER_NO = reviews.REMEMBER_USER = 0.0
+    try:
+        yield
+    finally:
+        reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER = kept
+
+
+type Step = tuple[str, int, int]
+
+
+async def play(steps: list[Step]) -> None:
+    async with ScriptableCloud() as cloud:
+        world = World(cloud)
+        async with HubParts(cloud) as parts:
+            parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "reader/services"})
+            asking: list[asyncio.Task[None]] = []
+            for what, one, other in steps:
+                who, right = PODS[one % 2], RIGHTS[other % len(RIGHTS)]
+                if what != "ask":
+                    await asyncio.gather(*asking)
+                    asking.clear()
+                match what:
+                    case "ask":
+                        caller, target = list(CALLERS)[one % 4], TARGETS[other % len(TARGETS)]
+                        component = "reader" if "services" in target and one + other & 1 else "cached"
+                        asking.append(asyncio.create_task(world.check(parts, caller, target, component)))
+                    case "grant":
+                        world.rights[who].add(right)
+                    case "revoke":
+                        world.rights[who].discard(right)
+                    case "delete account":
+                        cloud.access.tokens.pop(who, None)
+                    case "sweep":
+                        parts.sources._sweep()
+            await asyncio.gather(*asking)
+
+
+NAMES = ("ask", "ask", "ask", "ask", "grant", "grant", "revoke", "delete account", "sweep")
+STEPS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 7), st.integers(0, 7)), max_size=40)
+
+
+@settings(max_examples=25)
+@given(STEPS)
+@example(
+    [
+        ("ask", 0, 2),
+        ("ask", 1, 2),
+        ("grant", 0, 2),
+        ("ask", 1, 2),
+        ("ask", 2, 2),
+        ("revoke", 0, 2),
+        ("ask", 1, 2),
+    ]
+)
+@example(
+    [("grant", 0, 0), ("ask", 1, 0), ("delete account", 0, 0), ("ask", 1, 0), ("ask", 0, 0), ("ask", 3, 0)]
+)
+def test_nobody_is_answered_what_the_cloud_would_refuse_him(steps: list[Step]) -> None:
+    with nothing_remembered():
+        asyncio.run(play(steps))
