@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from hypothesis import example, given, settings
@@ -54,7 +55,7 @@ class World:
         cloud.access.tokens[HUB_TOKEN] = User("hub")
         for who in PODS:
             cloud.access.tokens[who] = User(who)
-            cloud.access.allowed[who] = lambda info, who=who: self.may(who, info)  # type: ignore[misc]
+            cloud.access.allowed[who] = partial(self.may, who)
         for namespace in ("one", "two"):
             cloud.store.create({**service("web"), "metadata": {"name": "web", "namespace": namespace}})
             cloud.store.create(secret(namespace))
