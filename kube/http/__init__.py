@@ -1,3 +1,1 @@
-"""HTTP towards a Kubernetes API: a client, the sessions of HTTP/1.1 and HTTP/2 that it speaks through, and
-kubeconfigs.
-"""
+"""HTTP towards a Kubernetes API: a client, its sessions over HTTP/1.1 and HTTP/2, and kubeconfigs."""

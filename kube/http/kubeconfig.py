@@ -1,6 +1,6 @@
-"""Reads the few fields of a kubeconfig that a node's component needs: server, CA, client certificate, token.
+"""Reads the fields of a kubeconfig that a node's component needs: server, CA, client certificate, token.
 
-Files that a kubeconfig names are read again when they change: kubelet's certificate and projected tokens rotate.
+A file that a kubeconfig names is read again when it changes: kubelet's certificate and projected tokens rotate.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cryptography import x509
 
 @dataclass(slots=True)
 class Piece:
-    """One credential, given in the kubeconfig or in a file that it names."""
+    """One credential, either in the kubeconfig or in a file that it names."""
 
     data: bytes = field(default=b"", repr=False)
     path: Path | None = None
     _stamp: tuple[int, int] | None = None
 
     def read(self) -> bytes:
-        """The piece as it is now, b"" when there is none; OSError when its file cannot be read and never could."""
+        """The present credential, b"" for none; OSError when its file has never been readable."""
         if self.path is None:
             return self.data
         try:
@@ -34,7 +34,7 @@ class Piece:
             if stamp != self._stamp and (data := self.path.read_bytes()):
                 self.data, self._stamp = data, stamp
         except OSError:
-            # A rotation may be half done; the old piece serves until the new one is there.
+            # A rotation may be half done; the old credential serves until the new one is there.
             if not self.data:
                 raise
         return self.data
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a kubeconfig's current context says."""
+    """The current context of a kubeconfig."""
 
     server: str
     server_name: str
@@ -66,11 +66,11 @@ class Credentials:
 
 
 NO_CREDENTIALS = Credentials("", "", False, Piece(), Piece(), Piece(), Piece())
-"""For a cloud that asks for none: the demo's."""
+"""For a cloud that asks for no credentials, such as the demo's."""
 
 
 def load_kubeconfig(path: Path) -> Credentials:
-    """The current context of a kubeconfig file; ValueError in the operator's words when it cannot be used."""
+    """The current context of a kubeconfig file; ValueError with a message for the operator when it cannot be used."""
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -125,7 +125,6 @@ def _piece(section: Mapping[str, Any], name: str, folder: Path) -> Piece:
 
 
 def _token(user: Mapping[str, Any], folder: Path) -> Piece:
-    # A file wins over a text, as in client-go: the text may be the token of the day the file was made.
-    # It also serves while the file is not there.
+    # The file wins over the text, as in client-go: the text may be an old token. It serves while there is no file.
     token = str(user.get("token") or "").encode()
     return Piece(token, folder / str(user["tokenFile"])) if user.get("tokenFile") else Piece(token)

@@ -189,14 +189,18 @@ class View:
     def changed(self, change: ProjectedChange) -> None:
         if not self._has_history:
             return
-        before = change.before is not None and (self._everything or self.scope.matches(change.before))
-        after = change.after is not None and (self._everything or self.scope.matches(change.after))
-        if not before and not after:
+        before, after = change.before is not None, change.after is not None
+        if not self._everything:
+            before = change.before is not None and self.scope.matches(change.before)
+            after = change.after is not None and self.scope.matches(change.after)
+        if after:
+            event_type, item = "MODIFIED" if before else "ADDED", change.after
+        elif before:
+            event_type, item = "DELETED", change.last
+            if item is not None and not change.is_local:
+                item = item.with_version(change.version)
+        else:
             return
-        event_type = "MODIFIED" if before and after else "ADDED" if after else "DELETED"
-        item = change.after if after else change.last
-        if item is not None and not after:
-            item = item if change.is_local else item.with_version(change.version)
         assert item is not None
         frame = change.frames.get((event_type, self.form.name))
         if frame is None:

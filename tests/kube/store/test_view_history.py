@@ -48,6 +48,16 @@ async def test_a_bookmark_comes_after_what_its_client_has_not_read_yet() -> None
     assert told(client) == [("ADDED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
 
 
+@pytest.mark.parametrize("since", [10, None])
+async def test_a_watch_that_resumes_has_no_initial_events(since: int | None) -> None:
+    """The bookmark that ends a state is of now: a client that got it first would lose what the ring holds for it."""
+    store = filled(10)
+    view = view_of(store)
+    tell(store, "ADDED", Toy("x", version=11))
+    watcher = view.watch(since, bookmarks=True)
+    assert list(watcher.initial_events()) == []
+
+
 async def test_a_bookmark_takes_nobody_back_to_before_the_version_it_came_with() -> None:
     store = filled(10)
     view = view_of(store)
