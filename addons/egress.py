@@ -16,6 +16,7 @@ from addons.offline.cached_response import is_too_large
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
+from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.telemetry import metrics
@@ -80,7 +81,7 @@ class Egress:
         lending = context.caller.lending
         context.server = str(server)
         if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
-            flow.request.headers["Authorization"] = self._credentials.bearer
+            lend(flow.request, self._credentials.bearer)
         flow.request.scheme = server.scheme
         lane = self._lanes.lane(context.caller.authorization) if lending is Lending.OWN else SHARED
         flow.request.host = ServerHost(server, lending, lane)

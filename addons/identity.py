@@ -15,6 +15,7 @@ from addons.options import Options
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER
+from addons.requests.hidden_credentials import headers_of
 from addons.requests.peer_user import table_of, user_of
 from addons.requests.request_context import context_of
 from kube.errors import forbidden, internal
@@ -66,7 +67,7 @@ class Identity:
             is_loopback=ipaddress.ip_address(flow.client_conn.peername[0].partition("%")[0]).is_loopback,
             is_this_node=context.listener is Listener.TLS and flow.client_conn.id in self._verified,
         )
-        context.caller = caller_of(peer, flow.request.headers.items(multi=True))
+        context.caller = caller_of(peer, headers_of(flow.request))
         flow.request.headers.pop(LENDING_HEADER, None)
 
     async def _check_user(self, client: connection.Client) -> None:

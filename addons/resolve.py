@@ -10,6 +10,7 @@ from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
+from addons.requests.hidden_credentials import hide, path_of
 from addons.requests.request_context import RequestContext, begin
 from kube.errors import bad_request, forbidden, unavailable
 from kube.requests.component import component_of
@@ -41,6 +42,7 @@ class Resolve:
 
     @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
+        hide(flow.request)
         listener = self._listeners.get(flow.client_conn.proxy_mode.full_spec)
         if not self._listeners:
             raise unavailable("the hub is starting", retry_after=1)
@@ -66,10 +68,15 @@ class Resolve:
         )
         begin(flow, context)
 
+    @guarded
+    def error(self, flow: http.HTTPFlow) -> None:
+        """mitmproxy shows a request that it refused by itself as well."""
+        hide(flow.request)
+
 
 def _target(request: http.Request) -> str:
     """The request's target as it was on the wire; 400 where it has bytes that are not ASCII."""
     try:
-        return request.data.path.decode("ascii")
+        return path_of(request).decode("ascii")
     except UnicodeDecodeError:
         raise bad_request("the request's target has bytes that are not ASCII") from None

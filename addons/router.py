@@ -22,6 +22,7 @@ from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
+from addons.requests.hidden_credentials import drop, lend, path_of
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.in_force import RulesInForce
@@ -159,7 +160,7 @@ class Router:
         assert context is not None
         context.was_sent = True
         if context.caller.lending is Lending.HUB:
-            flow.request.headers.pop("authorization", None)  # lent for the server that failed
+            lend(flow.request, "")  # the server that failed was lent the hub's
         self._redirect(flow, context)
 
     def _redirect(self, flow: http.HTTPFlow, context: RequestContext) -> None:
@@ -172,6 +173,7 @@ class Router:
         if context.route.kind is RouteKind.VIEW:
             # The origin has the request as a value. mitmproxy reads `Connection` to know when to close.
             connection = flow.request.headers.get_all("connection")
+            drop(flow.request)
             flow.request.headers = http.Headers(host="origin")
             flow.request.headers.set_all("connection", connection)
         flow.request.headers[TICKET_HEADER] = context.ticket
@@ -186,7 +188,7 @@ class Router:
         """Hand over what the cloud answered to a client."""
         if response.raw_content is None:
             return
-        target, body = request.data.path.decode(), request.raw_content or b""
+        target, body = path_of(request).decode(), request.raw_content or b""
         asked = OfflineRequest.of(context.info, target, request.headers, body)
         answer = RawResponse(response.status_code, response.headers, response.raw_content)
         cached_relay.keep_response(context.caller, asked, answer)

@@ -15,6 +15,7 @@ from addons.egress import Egress
 from addons.offline.cached_response import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
+from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.upstream.health import Cloud, ServerHealth
@@ -108,8 +109,10 @@ def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     egress.cloud.servers.append(ServerHealth(A))
     own = {"Authorization": caller.authorization} if caller.authorization else {}
     flow = flow_of(caller=caller, headers=own)
+    hide(flow.request)
     egress.requestheaders(flow)
-    assert flow.request.headers.get("Authorization") == sent
+    assert with_credentials(flow.request).headers.get("Authorization") == sent
+    assert "Authorization" not in flow.request.headers, "nobody is shown a credential"
 
 
 def test_the_request_carries_the_host_itself(egress: Egress) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,17 @@ import pytest
 from mitmproxy.utils.emoji import emoji
 
 from kube.wire.encoding import Encoding
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
 from tests.hub.support.process import Hub
 
 TOKEN = "a-password-of-the-test"
 XSRF = "00" * 16
 """The interface wants the same in a cookie and in a header."""
+HUB_TOKEN = "secret-of-the-hub"
+POD_TOKEN = "secret-of-a-pod"
 SERVICES = "/api/v1/namespaces/default/services"
 WAIT = 10.0
 """Seconds for a flow to be in the interface's list; it takes milliseconds."""
@@ -36,9 +42,18 @@ class WebHub:
             "store_streamed_bodies": "true",
         }
         settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
-        self.hub = Hub(folder, cloud.url, flags=("--ui", "web", "--", *settings))
+        kubeconfig = write_kubeconfig(folder / "hub.kubeconfig", cloud.url, token=HUB_TOKEN)
+        self.folder = folder
+        self.saved = folder / "flows"
+        given = ("--ui", "web", "--", *settings, "-w", str(self.saved))
+        self.hub = Hub(folder, cloud.url, kubeconfig=kubeconfig, flags=given)
         self._web = f"http://{LOOPBACK}:{web_port}"
         self._session = session
+
+    @property
+    def lines(self) -> list[str]:
+        """What the process wrote to its terminal; also when it has ended."""
+        return (self.folder / "hub.log").read_text().splitlines()
 
     async def ask(self, path: str) -> Any:
         async with self._session.get(
@@ -83,6 +98,7 @@ class WebHub:
 
 @pytest.fixture
 async def web(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[WebHub]:
+    cloud.access.tokens |= {HUB_TOKEN: User("system:node:node-1"), POD_TOKEN: User("pod")}
     cloud.store.create(
         {
             "apiVersion": "v1",
@@ -126,3 +142,38 @@ async def test_a_person_asks_why(web: WebHub) -> None:
     said = await web.command("edgehub.explain", "kubelet", "services", "default", "web")
     assert "kubelet" in said["value"]
     assert "view" in said["value"]
+
+
+async def test_no_credential_is_shown_or_saved(web: WebHub, cloud: ScriptableCloud) -> None:
+    """The hub's own, a caller's, one that a browser offers as a subprotocol, and one in a query."""
+    offered = base64.urlsafe_b64encode(POD_TOKEN.encode()).decode().rstrip("=")
+    asked = {
+        "/version?n=1": {},
+        "/version?n=2": {"Authorization": f"Bearer {POD_TOKEN}"},
+        "/version?n=3": {"Sec-WebSocket-Protocol": f"base64url.bearer.authorization.k8s.io.{offered}"},
+        "/version?n=4&access_token=hidden": {"Cookie": f"session={POD_TOKEN}"},
+        "/version?n=5": {"Authorization": f"{POD_TOKEN}"},
+    }
+    cloud.requests.clear()
+    async with aiohttp.ClientSession() as session:
+        for path, headers in asked.items():
+            url = web.hub.url + path.replace("hidden", POD_TOKEN)
+            async with session.get(url, headers=headers) as answer:
+                await answer.read()
+    flows = [await web.flow(path) for path in asked]
+    users = [each.user for each in cloud.requests if each.path == "/version"]
+    assert users[:2] == ["system:node:node-1", "pod"], "credentials are on the wire"
+    everything = json.dumps([await web.ask("/flows"), flows]) + json.dumps(await web.ask("/events"))
+    await asyncio.to_thread(web.hub.stop)
+    everything += (await asyncio.to_thread(web.saved.read_bytes)).decode(errors="replace")
+    everything += "\n".join(web.lines)
+    for secret in (HUB_TOKEN, POD_TOKEN, offered):
+        assert secret not in everything
+    assert "n=5" in everything
+
+
+async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:
+    told = [each["message"] for each in await web.ask("/events")]
+    for words in (" starts: node node-1", "ready"):
+        assert sum(words in line for line in told) == 1
+        assert sum(words in line for line in web.lines) == 1

@@ -1,11 +1,13 @@
 """mitmproxy's HTTP connections, changed for clients that stay for months.
 
-A client may have many streams, a connection forgets its ended streams, and a server's GOAWAY breaks off no stream.
+A client may have many streams, a connection forgets its ended streams, and a server's GOAWAY breaks off no stream. A
+request gets its credentials here, at the last moment: its flow, which people may see, has none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from h2.config import H2Configuration
@@ -27,6 +29,7 @@ from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
 from addons.proxy.patches import Patch
+from addons.requests.hidden_credentials import with_credentials
 
 if TYPE_CHECKING:
     from hyperframe.frame import Frame, GoAwayFrame
@@ -88,6 +91,11 @@ class LastingHttp2Client(Http2Client):
             if theirs not in alive and ours not in self.streams:
                 del self.our_stream_id[theirs], self.their_stream_id[ours]
 
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestHeaders):
+            event = replace(event, request=with_credentials(event.request))
+        yield from super()._handle_event(event)
+
     def handle_h2_event(self, event: Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR:
             yield from self._stop_at(event.last_stream_id or 0)
@@ -130,6 +138,8 @@ class KeptHttp1Client(Http1Client):
     """An upstream connection that is kept after a request of HTTP/2, as it is after one of HTTP/1.1."""
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestHeaders):
+            event = replace(event, request=with_credentials(event.request))
         yield from super().send(event)
         if isinstance(event, RequestHeaders) and self.request is not None and self.request.is_http2:
             # mitmproxy closes the connection after an answer to a request of HTTP/2.
