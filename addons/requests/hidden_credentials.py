@@ -1,7 +1,7 @@
 """Keeps credentials out of flows, which mitmproxy shows in its interfaces and writes to files.
 
 `hide` takes them off a request as it comes in. `with_credentials` makes the request as it is to be sent; the layers in
-`addons.proxy.http_connections` call it at the last moment. A request that is sent without that call is anonymous.
+`addons.proxy.http.http_connections` call it at the last moment. A request that is sent without that call is anonymous.
 """
 
 from __future__ import annotations
