@@ -24,7 +24,7 @@ from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.probes import Probes
 from addons.upstream.servers import Server, ServerHost
 from addons.upstream.tls import UpstreamTls
-from addons.upstream.token_lanes import SHARED, TokenLanes
+from addons.upstream.token_lanes import NO_LANE, TokenLanes
 from kube.concurrency.pulse import Pulse
 from kube.errors import internal, unavailable
 from kube.http.client import Client
@@ -83,7 +83,7 @@ class Egress:
         if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
             lend(flow.request, self._credentials.bearer)
         flow.request.scheme = server.scheme
-        lane = self._lanes.lane(context.caller.authorization) if lending is Lending.OWN else SHARED
+        lane = self._lanes.lane(context.caller.authorization) if lending is Lending.OWN else NO_LANE
         flow.request.host = ServerHost(server, lending, lane)
         flow.request.port = server.port
         if context.rescue is None:

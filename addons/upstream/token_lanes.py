@@ -1,8 +1,8 @@
 """Which connections carry the requests of callers with tokens of their own.
 
 kube-apiserver ends a connection (GOAWAY) on which it was shown a bad token, and so disturbs all requests there. A token
-that the server has accepted gets a connection of its own. All others share one connection: were each to get its own, a
-caller could open a thousand with a thousand invented tokens.
+that the server has accepted gets a connection of its own. All others share some: were each to get its own, a caller
+could open a thousand with a thousand invented tokens.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections import OrderedDict
 
 MAX_TOKENS = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
-SHARED = ""
-"""The lane of tokens that no server has accepted yet."""
+SHARED_LANES = 16
+"""Lanes of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
+NO_LANE = ""
+"""The lane of requests without a token of the caller's own."""
 
 
 class TokenLanes:
@@ -25,7 +27,7 @@ class TokenLanes:
     def lane(self, authorization: str) -> str:
         """The lane of a request with an Authorization header: requests of one lane share connections."""
         digest = _digest(authorization)
-        return digest if digest in self._accepted else SHARED
+        return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_LANES}"
 
     def answered(self, authorization: str, status: int) -> None:
         """Note a server's answer: anything but 401 means that it accepts the token."""

@@ -1,0 +1,69 @@
+"""Callers with tokens that the cloud refuses: kube-apiserver ends the connections that show them, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+
+from kube.json_type import Json
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import watching
+
+BAD_TOKENS = 200
+
+
+async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, _ = linked
+    await asyncio.to_thread(real_cloud.apply, may_read_configmaps(namespace))
+    token = await asyncio.to_thread(real_cloud.token, namespace, "default")
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    services = f"/api/v1/namespaces/{namespace}/services"
+    await asyncio.to_thread(hub.start)
+    good = {"Authorization": f"Bearer {token}"}
+    async with (
+        watching(hub.url, path, component="coredns", headers=good) as own,
+        watching(hub.url, services, component="kubelet") as node,
+    ):
+        for number in range(0, BAD_TOKENS, 10):
+            codes = await asyncio.gather(
+                *(listed_with(hub.url + path, each) for each in range(number, number + 10))
+            )
+            assert set(codes) == {401}
+        made: Json = {"metadata": {"name": "made"}}
+        await asyncio.to_thread(real_cloud.admin.post, path, {**made, "data": {"a": "b"}})
+        await own.first("ADDED", "made")
+        assert not own.ended
+        assert not node.ended
+    assert await asyncio.to_thread(hub.metric, "edgehub_source_errors_total", reason="broken off") == 0
+    assert await asyncio.to_thread(hub.metric, "edgehub_server_up") == 1
+
+
+async def listed_with(url: str, number: int) -> int:
+    """The answer to a list with a token that nobody made."""
+    headers = {"Authorization": f"Bearer bad{number}", "User-Agent": "coredns/v1"}
+    query = {"resourceVersion": "0"}
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers, params=query) as answer:
+        return answer.status
+
+
+def may_read_configmaps(namespace: str) -> list[Json]:
+    """A role for the default service account of a namespace."""
+    rbac = "rbac.authorization.k8s.io"
+    named = {"name": "configmaps", "namespace": namespace}
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": "default"}
+    return [
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": named, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": named,
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "configmaps"},
+            "subjects": [subject],
+        },
+    ]
