@@ -74,7 +74,7 @@ class NodePool:
 
     @property
     def elects(self) -> bool:
-        """Whether the pool has leaders. Document 003 asks for interConnectivity, OpenYurt for enableLeaderElection."""
+        """Whether the pool has leaders. OpenYurt's proposal asks for interConnectivity, its code for the other."""
         return self.interconnected or self.election
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controllers.cluster.node_pools import NODEPOOLS
-from controllers.leaders.pool_scope import CONFIG_LABEL, config_name, differs, leader_config
+from controllers.leaders.pool_scope import MANAGED_BY, MANAGER, config_name, differs, leader_config
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource, without_managed_fields
 from kube.json_type import Json
@@ -36,9 +36,9 @@ class HubLeaderConfigController(Controller):
 
 
 def config_maps(namespace: str) -> WatchedResource[Json]:
-    """The ConfigMaps with the label by which hubs select them, not the others of the namespace."""
+    """The ConfigMaps that a manager wrote, not the others of the namespace."""
     return WatchedResource(
-        CONFIG_MAPS, without_managed_fields, namespace=namespace, label_selector=CONFIG_LABEL
+        CONFIG_MAPS, without_managed_fields, namespace=namespace, label_selector=f"{MANAGED_BY}={MANAGER}"
     )
 
 

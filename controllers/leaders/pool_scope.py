@@ -11,6 +11,9 @@ CONFIG_LABEL = "openyurt.io/configmap-name"
 """The label by which hubs select the ConfigMap. The value is the ConfigMap's name."""
 LEADER_HUBS_ROLE = "edgehub:leader-hubs"
 """`hub-rbac.yaml` binds it to all nodes."""
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "edgehub-manager"
+"""The label and value by which the manager finds its ConfigMaps again, whatever the length of their names."""
 LONGEST_LABEL = 63
 """Characters that a label's value may have."""
 
@@ -29,7 +32,7 @@ def leader_config(pool: NodePool, namespace: str) -> Json:
             "namespace": namespace,
             "name": name,
             # A pool name of more than 52 characters makes the value too long: hubs find that ConfigMap by its name.
-            "labels": {CONFIG_LABEL: name} if len(name) <= LONGEST_LABEL else {},
+            "labels": {MANAGED_BY: MANAGER, **({CONFIG_LABEL: name} if len(name) <= LONGEST_LABEL else {})},
             "ownerReferences": [pool.owner],
         },
         "data": {

@@ -8,7 +8,7 @@ from controllers.triggers.update_trigger import UpdateTrigger
 
 
 class EndpointSlicesTriggerController(UpdateTrigger):
-    """Document 000's EndpointSlice controller."""
+    """OpenYurt's controller of the same name, for EndpointSlices. Key: an EndpointSlice."""
 
     name = "servicetopology-endpointslices"
 

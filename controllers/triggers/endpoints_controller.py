@@ -8,7 +8,7 @@ from controllers.triggers.update_trigger import UpdateTrigger
 
 
 class EndpointsTriggerController(UpdateTrigger):
-    """Document 000's Endpoints controller."""
+    """OpenYurt's controller of the same name, for Endpoints. Key: an Endpoints object."""
 
     name = "servicetopology-endpoints"
 

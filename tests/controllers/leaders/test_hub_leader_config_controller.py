@@ -21,7 +21,10 @@ def test_it_follows_leaders_and_shared_resources(scene: Scene, manager: object) 
         "interconnectivity": "true",
         "enable-leader-election": "true",
     }
-    assert published["metadata"]["labels"] == {"openyurt.io/configmap-name": name}
+    assert published["metadata"]["labels"] == {
+        "app.kubernetes.io/managed-by": "edgehub-manager",
+        "openyurt.io/configmap-name": name,
+    }
     assert published["metadata"]["ownerReferences"][0]["name"] == pool
 
     shared = [{"group": "", "version": "v1", "resource": "endpoints"}]
@@ -29,8 +32,9 @@ def test_it_follows_leaders_and_shared_resources(scene: Scene, manager: object) 
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["pool-scoped-metadata"] == "/v1/endpoints")
 
 
-def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager: object) -> None:
-    pool = scene.pool(interConnectivity=True)
+@pytest.mark.parametrize("length", [0, 63])
+def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager: object, length: int) -> None:
+    pool = scene.pool(scene.name("pool").ljust(length, "x"), interConnectivity=True)
     name = f"leader-hub-{pool}"
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
     scene.admin.patch(f"{CONFIG_MAPS}/{name}", {"data": {"leaders": "liar/10.0.0.1"}})

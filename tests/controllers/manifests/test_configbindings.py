@@ -1,4 +1,4 @@
-"""What the API server makes of YurtAppConfigBindings: document 001's rules hold while no manager runs."""
+"""What the API server makes of YurtAppConfigBindings: the schema's rules hold while no manager runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 000's rules as tables."""
+"""The rules of triggers as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 000's rules for EndpointSlices, on the real API server."""
+"""The rules of triggers for EndpointSlices, on the real API server."""
 
 from __future__ import annotations
 

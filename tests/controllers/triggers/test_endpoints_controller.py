@@ -1,4 +1,4 @@
-"""Document 000's rules for Endpoints, each shown both ways on the real API server."""
+"""The rules of triggers for Endpoints, each shown both ways on the real API server."""
 
 from __future__ import annotations
 
