@@ -17,7 +17,7 @@ from enum import StrEnum
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
-from kube.http.client import ApiResponse, Client, Unreachable
+from kube.http.client import ApiResponse, Client, TooLarge, Unreachable
 from kube.requests.request_info import ResourceType
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, ListPage, WatchFrame, codec_for
@@ -25,6 +25,8 @@ from kube.wire.encoding import Encoding
 
 PAGE = 500
 """Objects a page, as client-go's pager: bounds the memory that one response takes."""
+MAX_LIST = 512 * 1024 * 1024
+"""Bytes of all pages of a list: a server that always has a next page must not fill the memory."""
 WATCH_SECONDS = (300.0, 600.0)
 """A watch asks the server to end it after a time between these, as client-go's reflector."""
 WATCH_MARGIN = 15.0
@@ -238,6 +240,7 @@ class Reflector:
     async def _list(self) -> None:
         query = {**self._list_watch.query, "limit": str(PAGE)}
         pages: list[ListPage] = []
+        size = 0
         while True:
             try:
                 answer = await self.client.request(
@@ -251,8 +254,12 @@ class Reflector:
                     raise
                 # The snapshot of the pages is too old: ask for the whole list at once, as client-go's pager does.
                 pages.clear()
+                size = 0
                 query = self._list_watch.query
                 continue
+            size += len(answer.body)
+            if size > MAX_LIST:
+                raise TooLarge(f"list {self._list_watch.path}: over the limit of {MAX_LIST} bytes")
             codec = _codec(answer.content_type)
             pages.append(await _page(codec, answer))
             if not pages[-1].continue_token:

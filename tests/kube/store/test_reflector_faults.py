@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from kube.errors import StatusError
-from kube.http.client import Unreachable
+from kube.http.client import TooLarge, Unreachable
 from kube.store import reflector as reflector_module
 from kube.store.reflector import Malformed, State
 from kube.store.store import Store
@@ -353,3 +353,18 @@ async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
         cloud.store.create(service("later"))
         await until(reflector, store, lambda: reflector.watches == 2 and equal(store, cloud))
         assert (reflector.lists, called.is_set()) == (lists, restored)
+
+
+async def test_a_list_of_pages_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "PAGE", 2)
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        for number in range(20):
+            cloud.store.create(service(f"at-{number}", text="x" * 100))
+        monkeypatch.setattr(reflector_module, "MAX_LIST", 3000)
+        store = Store()
+        reflector = start(store)
+        await until(reflector, store, lambda: isinstance(reflector.error, TooLarge))
+        assert cloud.requests.count(verb="list", resource="services") < 10
+        assert not store.complete
+        monkeypatch.undo()
+        await until(reflector, store, copied(reflector, store, cloud))
