@@ -16,6 +16,7 @@ from addons.proxy.fail_closed import guarded_connection
 from addons.proxy.http import (
     client_connections,
     error_responses,
+    flow_control,
     http_connections,
     http_layer,
     request_stream,
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 PATCHES = (
     *client_connections.PATCHES,
     *error_responses.PATCHES,
+    *flow_control.PATCHES,
     *hook_dispatch.PATCHES,
     *http_connections.PATCHES,
     *http_layer.PATCHES,

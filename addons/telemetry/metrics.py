@@ -92,8 +92,13 @@ CONNECT_FAILURES = Counter(
 )
 CONNECTIONS_REFUSED = Counter(
     "edgehub_connections_refused",
-    "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request in time), `accept`, `unread`.",
+    "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request), `ahead`, `accept`.",
     ["reason"],
+    registry=REGISTRY,
+)
+UNREAD_STREAMS = Counter(
+    "edgehub_unread_streams_reset",
+    "Streams of clients of HTTP/2 that were reset because their client did not read.",
     registry=REGISTRY,
 )
 REQUESTS_REFUSED = Counter(

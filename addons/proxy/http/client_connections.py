@@ -24,6 +24,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.proxy.layers.http._http2 import Http2Server
 
 from addons.proxy.http.error_responses import error_body, error_response
+from addons.proxy.http.http_connections import LastingH2Connection
 from addons.proxy.http.request_bodies import MAX_BODY
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.patches import Patch
@@ -56,6 +57,17 @@ class BoundedHttp1Server(Http1Server):
                 self.state = self.done
                 return
         yield from super()._handle_event(event)
+        if self.state == self.wait and len(self.buf) > MAX_HEADERS:
+            yield from self._end_ahead()
+
+    def _end_ahead(self) -> layer.CommandGenerator[None]:
+        """End a connection whose client sends on and on behind a request that is not answered yet, a watch mostly."""
+        metrics.CONNECTIONS_REFUSED.labels("ahead").inc()
+        yield commands.CloseConnection(self.conn)
+        self.state = self.done
+        self.buf.maybe_extract_at_most(len(self.buf))
+        why = "the client sent too much behind its request"
+        yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.CLIENT_DISCONNECTED))
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         yield from super().read_headers(event)
@@ -99,6 +111,8 @@ class BoundedHttp1Server(Http1Server):
 
 class BoundedHttp2Server(Http2Server):
     """A client connection of HTTP/2 that refuses trailers, and whose own errors are JSON, as their bodies are."""
+
+    h2_conn: LastingH2Connection
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

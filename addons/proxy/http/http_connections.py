@@ -6,6 +6,7 @@ request gets its credentials here, at the last moment: its flow, which people ma
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
-from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
+from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
@@ -38,6 +39,25 @@ STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
+
+
+class Backlog(deque[SendH2Data]):
+    """What waits for a stream's window, and its size in bytes."""
+
+    size = 0
+
+    def append(self, piece: SendH2Data) -> None:
+        self.size += len(piece.data)
+        super().append(piece)
+
+    def appendleft(self, piece: SendH2Data) -> None:
+        self.size += len(piece.data)
+        super().appendleft(piece)
+
+    def popleft(self) -> SendH2Data:
+        piece = super().popleft()
+        self.size -= len(piece.data)
+        return piece
 
 
 class LastingH2Connection(BufferedH2Connection):
@@ -53,6 +73,17 @@ class LastingH2Connection(BufferedH2Connection):
         super().__init__(config)
         self.local_settings.max_concurrent_streams = STREAMS_PER_CLIENT
         self.local_settings.acknowledge()
+        self._backlogs: defaultdict[int, Backlog] = defaultdict(Backlog)
+        self.stream_buffers = self._backlogs  # type: ignore[assignment]  # each is a deque, as mitmproxy's own
+
+    @property
+    def unread(self) -> dict[int, int]:
+        """By stream, the bytes that the other side has no room for."""
+        return {stream: backlog.size for stream, backlog in self._backlogs.items()}
+
+    def unread_on(self, stream: int) -> int:
+        backlog = self._backlogs.get(stream)
+        return backlog.size if backlog is not None else 0
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         if frame.error_code != ErrorCodes.NO_ERROR:
@@ -64,6 +95,8 @@ class LastingH2Connection(BufferedH2Connection):
 
 class LastingHttp2Client(Http2Client):
     """An upstream connection that outlives its server's GOAWAY: it takes no new streams, and the open ones go on."""
+
+    h2_conn: LastingH2Connection
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -10,22 +10,38 @@ from weakref import WeakValueDictionary
 
 from mitmproxy import connection
 from mitmproxy.addons import next_layer
-from mitmproxy.proxy import layer, layers
+from mitmproxy.proxy import events, layer, layers
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
     GetHttpConnectionCompleted,
     HttpLayer,
     HTTPMode,
+    HttpStream,
 )
+from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseProtocolError
 
-from addons.proxy.http.client_connections import BoundedHttp1Server
+from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
 from addons.proxy.patches import Patch
+from addons.requests.request_context import context_of
+from addons.telemetry import metrics
 
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
 
+
+STREAM_UNREAD = 256 * 1024
+"""Bytes that a stream may hold for a client of HTTP/2 before reading from its server of HTTP/1.1 pauses.
+
+The bound is the same for what a server of HTTP/2 does not read of a client's requests.
+"""
+MAX_UNREAD = 16 * 1024 * 1024
+"""Bytes that the streams of one client connection may hold together; beyond, the one that holds most is reset."""
+MAX_ALL_UNREAD = 64 * 1024 * 1024
+"""As MAX_UNREAD, of all client connections."""
+FAIR_UNREAD = 1024 * 1024
+"""Bytes that a client connection may hold whatever others do."""
 
 _layers: WeakValueDictionary[str, LastingHttpLayer] = WeakValueDictionary()
 
@@ -55,6 +71,61 @@ class LastingHttpLayer(HttpLayer):
             return connected
         server = self.connections.get(self.context.client)
         return server.head_since if isinstance(server, BoundedHttp1Server) else None
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event(event)
+        if isinstance(event, events.DataReceived) and event.connection is not self.context.client:
+            yield from self._bound_unread()
+
+    def is_full(self, conn: connection.Connection) -> bool:
+        """Whether what would be read from this connection has no room on the other side."""
+        if conn is self.context.client:
+            return self._client_is_ahead()
+        upstream, server = self._protocol_of(conn), self.connections.get(self.context.client)
+        if not isinstance(upstream, KeptHttp1Client) or not isinstance(server, BoundedHttp2Server):
+            return False  # HTTP/1.1 waits for its socket
+        stream = upstream.stream_id
+        return stream is not None and server.h2_conn.unread_on(stream) > STREAM_UNREAD
+
+    @property
+    def unread(self) -> dict[int, int]:
+        """By stream, the bytes that a client of HTTP/2 has no room for."""
+        server = self.connections.get(self.context.client)
+        return server.h2_conn.unread if isinstance(server, BoundedHttp2Server) else {}
+
+    def _client_is_ahead(self) -> bool:
+        """Whether the client sends more than a server of HTTP/2 reads."""
+        upstream = (self._protocol_of(each) for each in self.connections if each is not self.context.client)
+        return any(
+            sum(each.h2_conn.unread.values()) > STREAM_UNREAD
+            for each in upstream
+            if isinstance(each, LastingHttp2Client)
+        )
+
+    def _protocol_of(self, conn: connection.Connection) -> layer.Layer | None:
+        found = self.connections.get(conn)
+        return found.context.layers[-1] if found is not None else None
+
+    def _bound_unread(self) -> layer.CommandGenerator[None]:
+        """Reset the streams that hold most, while the client, or all clients, leave too much unread."""
+        unread = self.unread
+        mine = sum(unread.values())
+        while unread and (mine > MAX_UNREAD or (mine > FAIR_UNREAD and _all_unread() > MAX_ALL_UNREAD)):
+            stream_id = max(unread, key=unread.__getitem__)
+            yield from self._reset(stream_id)
+            unread = self.unread
+            mine = sum(unread.values())
+
+    def _reset(self, stream_id: int) -> layer.CommandGenerator[None]:
+        why = "the client does not read"
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            metrics.UNREAD_STREAMS.inc()
+            _count_slow_watch(stream)
+            error = RequestProtocolError(stream_id, why, ErrorCode.CANCEL)
+            yield from self.event_to_child(stream, error)
+        server = self.connections[self.context.client]
+        yield from self.event_to_child(server, ResponseProtocolError(stream_id, why, ErrorCode.CANCEL))
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
         self._forget_ended()
@@ -95,6 +166,16 @@ class LastingHttpLayer(HttpLayer):
         if client.limit is not None:
             self._limit = client.limit
         return client.is_leaving or client.open_streams >= self._limit
+
+
+def _all_unread() -> int:
+    return sum(sum(each.unread.values()) for each in _layers.values())
+
+
+def _count_slow_watch(stream: HttpStream) -> None:
+    context = context_of(stream.flow)
+    if context is not None and context.info.verb == "watch" and context.info.type is not None:
+        metrics.SLOW_WATCHERS.labels(context.info.type.group_resource).inc()
 
 
 def _has_ended(conn: connection.Connection) -> bool:

@@ -18,9 +18,9 @@ from mitmproxy import http
 from mitmproxy.options import Options
 from mitmproxy.proxy import commands, mode_specs
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
-from mitmproxy.proxy.server import LiveConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from addons.proxy.http.flow_control import Pausing
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context
 
@@ -157,6 +157,14 @@ class Http2Server(Listening):
         frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=error)
         self._open[which][1].write(frame.serialize())
 
+    def tell_much(self, which: int, stream: int, size: int) -> None:
+        """So many bytes of a watch, in frames; mitmproxy has room for them."""
+        conn, writer = self._open[which]
+        frame = conn.max_outbound_frame_size
+        for _ in range(size // frame + 1):
+            conn.send_data(stream, bytes(frame))
+            writer.write(conn.data_to_send())
+
     def tell(self, which: int, stream: int, data: bytes) -> None:
         """More of a watch."""
         conn, writer = self._open[which]
@@ -164,7 +172,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
 
-class Handler(LiveConnectionHandler):
+class Handler(Pausing):
     """One client connection; hooks are plain functions of the test's."""
 
     def __init__(
