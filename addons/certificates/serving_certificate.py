@@ -169,7 +169,9 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 def _write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
     draft = path.with_suffix(path.suffix + ".new")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    draft.unlink(missing_ok=True)
+    # A new file, and no link: whoever planted one would have the key in a file of their own.
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -178,3 +178,17 @@ def test_files_that_are_no_certificate_are_an_error_of_openssl(tmp_path: Path) -
     (tmp_path / "x").write_text("garbage")
     with pytest.raises(SSL.Error):
         ServingCertificate(tmp_path / "x", tmp_path / "x").use_in(SSL.Context(SSL.TLS_SERVER_METHOD))
+
+
+def test_a_planted_draft_gets_no_key(tmp_path: Path) -> None:
+    """Somebody who could write to the folder once has left a link where the key is drafted."""
+    (tmp_path / "theirs").write_text("")
+    folder = tmp_path / "pki"
+    folder.mkdir()
+    for name in ("ca.key.new", "serving.key.new"):
+        (folder / name).symlink_to(tmp_path / "theirs")
+    own_certificate(folder, ["127.0.0.1"])
+    assert (tmp_path / "theirs").read_text() == ""
+    for name in ("ca.key", "serving.key"):
+        assert not (folder / name).is_symlink()
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
