@@ -158,8 +158,33 @@ def _run_interface(ui: str, asked: Mapping[str, Any], level: str, rest: Sequence
     verbosity = "console_eventlog_verbosity" if ui == "console" else "termlog_verbosity"
     options[verbosity] = MITMPROXY_LEVELS[level]
     settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
-    run = programs.mitmproxy if ui == "console" else programs.mitmweb
-    run([*settings, "-s", str(HUB), *rest])
+    arguments = [*settings, "-s", str(HUB), *rest]
+    if ui == "web":
+        programs.mitmweb(arguments)
+        return
+    last = LastWords()
+    logging.getLogger().addHandler(last)
+    try:
+        programs.mitmproxy(arguments)
+    except (Exception, SystemExit):
+        # mitmproxy's console fails where it is to end before its screen has begun.
+        if not last.messages:
+            raise
+    finally:
+        logging.getLogger().removeHandler(last)
+    if last.messages:
+        sys.exit("\n".join(f"edgehub: {message}" for message in last.messages))
+
+
+class LastWords(logging.Handler):
+    """Keeps why the hub could not start until the console, which has the terminal and its own log, is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.CRITICAL)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
 if __name__ == "__main__":

@@ -115,6 +115,23 @@ def test_interfaces(started: Started, flags: tuple[str, ...], interface: str) ->
     assert Options.are_flags, "messages name the options as they were typed"
 
 
+@pytest.mark.parametrize("end", [SystemExit(1), AttributeError("idle_handle")])
+def test_why_a_hub_under_the_console_could_not_start_is_told_when_the_screen_is_free(
+    started: Started, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    def fail(_arguments: list[str]) -> None:
+        logging.getLogger("addons.assembly").critical("the hub cannot start: %s", "no port")
+        logging.getLogger("addons.egress").error("something else")
+        raise end
+
+    monkeypatch.setattr(programs, "mitmproxy", fail)
+    handlers = list(logging.getLogger().handlers)
+    with pytest.raises(SystemExit) as caught:
+        main([*CLOUD, "--ui", "console"])
+    assert caught.value.code == "edgehub: the hub cannot start: no port", "Python prints it, with status 1"
+    assert logging.getLogger().handlers == handlers
+
+
 def test_what_follows_two_dashes_passes_on_to_an_interface_and_comes_last(started: Started) -> None:
     main([*CLOUD, "--ui", "web", "--", "--set", "web_port=1", "--server", "x", "--"])
     assert started.arguments[-5:] == ["--set", "web_port=1", "--server", "x", "--"]
