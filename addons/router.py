@@ -189,9 +189,9 @@ class Router:
         if response.raw_content is None:
             return
         target, body = path_of(request).decode(), request.raw_content or b""
-        asked = OfflineRequest.of(context.info, target, request.headers, body)
+        offline_request = OfflineRequest.of(context.info, target, request.headers, body)
         answer = RawResponse(response.status_code, response.headers, response.raw_content)
-        cached_relay.keep_response(context.caller, asked, answer)
+        cached_relay.keep_response(context.caller, offline_request, answer)
 
     def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
         """The filters that the rules in force bind to a read of a client."""
@@ -234,10 +234,10 @@ class Router:
         """What the rules in force make of an object; None where they hide it."""
         assert self._inputs is not None
         while True:
-            asked = self._inputs.ask()
+            recorded = self._inputs.ask()
             obj = decode_object(codec.encoding, api_version, kind, raw)
-            verdict = apply_chain(self._filters(context), obj, asked)
-            if not asked.pending:
+            verdict = apply_chain(self._filters(context), obj, recorded)
+            if not recorded.pending:
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await self._inputs.learned.wait()
 

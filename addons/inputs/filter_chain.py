@@ -27,19 +27,19 @@ class FilterChain:
         self._counters: dict[tuple[str, Verdict], tuple[Callable[[], None], Callable[[], None]]] = {}
 
     def evaluate(self, item: Item) -> Evaluation:
-        asked = self._inputs.ask()
+        recorded = self._inputs.ask()
         try:
             obj = item.decode()
-            verdict = apply_chain(self._filters, obj, asked)
+            verdict = apply_chain(self._filters, obj, recorded)
             shown = _shown(item, verdict.outcome, obj.encode)
         except Exception:
             logger.exception("%s %s/%s cannot be filtered and is hidden", self._resource, *item.key)
             metrics.FILTER_ERRORS.labels(self._resource).inc()
-            return Evaluation(None, frozenset(asked.reads))
-        if not asked.pending:
+            return Evaluation(None, frozenset(recorded.reads))
+        if not recorded.pending:
             for name, step in verdict.steps:
                 self._count(name, step)
-        return Evaluation(shown, frozenset(asked.reads), asked.pending)
+        return Evaluation(shown, frozenset(recorded.reads), recorded.pending)
 
     def is_same(self, before: Item, after: Item) -> bool:
         return before.raw == after.raw or is_only_triggered(before, after)

@@ -57,7 +57,7 @@ class Peer:
 def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     """Decide whose credentials go along: own credentials always win; without them only this node gets the hub's.
 
-    Any sign of own credentials counts: a caller that tries to be somebody else must not become the hub. On the
+    Any sign of own credentials counts: a caller that names another user must not become the hub. On the
     internal listener each request says whose credentials it carries, and gets no others. StatusError 401 for an
     Authorization that is not `scheme SP token`, 403 for an internal request that does not say what it carries.
     """

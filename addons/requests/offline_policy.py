@@ -25,10 +25,10 @@ class OfflinePolicy:
 
 def is_own_lease(info: RequestInfo, node: str) -> bool:
     """Whether this is kubelet's sign of life: reading, creating or renewing the lease of its node."""
-    asked = info.type
-    if asked is None or info.subresource or info.namespace != LEASE_NAMESPACE:
+    type_ = info.type
+    if type_ is None or info.subresource or info.namespace != LEASE_NAMESPACE:
         return False
-    if (asked.group, asked.resource) != ("coordination.k8s.io", "leases"):
+    if (type_.group, type_.resource) != ("coordination.k8s.io", "leases"):
         return False
     return info.verb == "create" or (info.verb in ("get", "update") and info.name == node)
 

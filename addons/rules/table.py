@@ -89,14 +89,14 @@ class Rules:
     )
 
     def chain(self, component: str, group: str, resource: str, verb: str) -> tuple[Filter, ...]:
-        """The filters for such a request, in their fixed order. Asked for every request, so remembered."""
+        """The filters for such a request, in their fixed order. Every request needs them, so they are cached."""
         if component == HUB or not self.could_filter(group, resource, verb):
             return ()
-        # Components that no entry names share one answer: clients invent User-Agents without end.
-        question = (component if component in self._named else ANY, group, resource, verb)
-        chain = self._chains.get(question)
+        # All components that no entry names share one chain: clients invent User-Agents without end.
+        request = (component if component in self._named else ANY, group, resource, verb)
+        chain = self._chains.get(request)
         if chain is None:
-            chain = self._chains[question] = tuple(f for f in self.filters if self._binds(f, *question))
+            chain = self._chains[request] = tuple(f for f in self.filters if self._binds(f, *request))
         return chain
 
     def verb_of_view(self, component: str, group: str, resource: str, verb: str) -> str:

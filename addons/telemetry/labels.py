@@ -69,6 +69,31 @@ RESOURCES = frozenset(
 """Kubernetes' own resources, and those of the edge that the hub or its manager reads."""
 
 
+GROUPS = frozenset(
+    {
+        *(
+            "",
+            "apps",
+            "autoscaling",
+            "batch",
+            "events.k8s.io",
+            "policy",
+            "discovery.k8s.io",
+            "coordination.k8s.io",
+        ),
+        *(
+            "apiextensions.k8s.io",
+            "apiregistration.k8s.io",
+            "admissionregistration.k8s.io",
+            "certificates.k8s.io",
+        ),
+        *("flowcontrol.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io"),
+        *("resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "apps.openyurt.io", "superedge.io"),
+    }
+)
+"""Their API groups; "" is the core group."""
+
+
 def verb_label(verb: str) -> str:
     return verb if verb in VERBS else OTHER
 
@@ -76,3 +101,10 @@ def verb_label(verb: str) -> str:
 def resource_label(resource: str) -> str:
     """The plural of a resource, without its group; "" for a request that names none."""
     return resource if not resource or resource in RESOURCES else OTHER
+
+
+def group_resource_label(group: str, resource: str) -> str:
+    """As RBAC names it, "endpointslices.discovery.k8s.io"; the core group is left out."""
+    if resource not in RESOURCES or group not in GROUPS:
+        return OTHER
+    return f"{resource}.{group}" if group else resource

@@ -36,9 +36,10 @@ USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 USER = "whose token"
-"""In place of a verb, in the question whose answer is a name."""
+"""In place of a verb, in the review whose answer is a name."""
 
-type Question = tuple[str, ...]
+type Review = tuple[str, ...]
+"""USER, or the attributes of an access review."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Reviews:
         self._max_age = max_age
         self._clock = clock
         self._wall_clock = wall_clock
-        self._answers: OrderedDict[str, OrderedDict[Question, Reviewed]] = OrderedDict()
+        self._answers: OrderedDict[str, OrderedDict[Review, Reviewed]] = OrderedDict()
         """By the digest of the token."""
 
     async def identity(self, caller: Caller) -> CloudIdentity:
@@ -90,9 +91,9 @@ class Reviews:
         if reason:
             raise forbidden(reason)
 
-    async def _ask(self, authorization: str, question: Question, ask: Callable[[], Any]) -> str:
+    async def _ask(self, authorization: str, review: Review, ask: Callable[[], Any]) -> str:
         token = _digest(authorization)
-        known = self._answers.get(token, OrderedDict()).get(question)
+        known = self._answers.get(token, OrderedDict()).get(review)
         if known is not None and self._clock() < known.until and not self._is_expired(authorization):
             return known.answer
         try:
@@ -104,12 +105,12 @@ class Reviews:
                 if self._clock() - known.at < self._max_age:
                     return known.answer
             # The cloud's no ends what was remembered: an outage must not bring it back.
-            self._forget(token, question)
+            self._forget(token, review)
             if isinstance(error, Unreachable):
                 raise unavailable(f"who asks cannot be verified: {error}") from error
             raise
-        holds = REMEMBER_USER if question == (USER,) else REMEMBER_NO if answer else REMEMBER
-        self._remember(token, question, Reviewed(answer, self._clock(), self._clock() + holds))
+        holds = REMEMBER_USER if review == (USER,) else REMEMBER_NO if answer else REMEMBER
+        self._remember(token, review, Reviewed(answer, self._clock(), self._clock() + holds))
         return answer
 
     def _is_expired(self, authorization: str) -> bool:
@@ -117,19 +118,19 @@ class Reviews:
         expiry = expiry_of(authorization)
         return expiry is not None and expiry <= self._wall_clock()
 
-    def _remember(self, token: str, question: Question, reviewed: Reviewed) -> None:
+    def _remember(self, token: str, review: Review, reviewed: Reviewed) -> None:
         answers = self._answers.setdefault(token, OrderedDict())
-        answers[question] = reviewed
-        answers.move_to_end(question)
+        answers[review] = reviewed
+        answers.move_to_end(review)
         self._answers.move_to_end(token)
         if len(answers) > MAX_ANSWERS:
             answers.popitem(last=False)
         if len(self._answers) > MAX_TOKENS:
             self._answers.popitem(last=False)
 
-    def _forget(self, token: str, question: Question) -> None:
+    def _forget(self, token: str, review: Review) -> None:
         answers = self._answers.get(token, OrderedDict())
-        answers.pop(question, None)
+        answers.pop(review, None)
         if not answers:
             self._answers.pop(token, None)
 
@@ -172,7 +173,7 @@ class Reviews:
 
 
 def _is_of_the_link(error: Unreachable | StatusError) -> bool:
-    """Whether the cloud has not answered the question, rather than answered no."""
+    """Whether the cloud gave no answer, rather than a no."""
     return isinstance(error, Unreachable) or error.code >= 500 or error.code == 429
 
 

@@ -16,7 +16,7 @@ from addons.filters.filter import Filter
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.table import Rules
 from addons.telemetry import metrics
-from addons.telemetry.labels import resource_label
+from addons.telemetry.labels import group_resource_label
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse
@@ -137,13 +137,13 @@ class Source:
 
         StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
         """
-        asked = self.reflector.refusal
+        before = self.reflector.refusal
         self.reflector.retry_now()
         try:
             async with asyncio.timeout(wait):
                 while not self._is_ready(version):
                     refusal = self.reflector.refusal
-                    if refusal is not None and refusal is not asked:
+                    if refusal is not None and refusal is not before:
                         raise refusal
                     if not self._is_restoring and not self.store.complete and not self.is_up():
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
@@ -193,7 +193,7 @@ class Source:
             opened.view.send_bookmark()
 
     def sweep(self, idle: float) -> bool:
-        """Close views that nobody used for `idle` seconds; True when nobody has used the source for as long."""
+        """Close views without a client for `idle` seconds; True when the source itself has had none for as long."""
         now = time.monotonic()
         if self.users and self.copy is not None:
             self.copy.use()
@@ -232,8 +232,8 @@ class Source:
             changed.cancel()
 
     async def _follow_errors(self) -> None:
-        """What the cloud no longer lets this identity see is shown to nobody: watches end with the cloud's words."""
-        resource = resource_label(self.list_watch.type.resource)
+        """Count what interrupts the source, and end all watches with the cloud's words once it refuses this user."""
+        resource = group_resource_label(self.list_watch.type.group, self.list_watch.type.resource)
         counters = {kind: metrics.SOURCE_ERRORS.labels(resource, text) for kind, text in REASONS.items()}
         counted = None
         while True:

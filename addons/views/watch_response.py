@@ -10,7 +10,7 @@ from aiohttp import web
 
 from addons.requests.object_read import ObjectRead
 from addons.telemetry import metrics
-from addons.telemetry.labels import resource_label
+from addons.telemetry.labels import group_resource_label
 from addons.views.responses import HEADERS
 from kube.errors import StatusError
 from kube.store.view import View, Watcher
@@ -44,7 +44,7 @@ async def watch_response(
             watcher = view.watch(read.version or None, bookmarks=read.bookmarks)
     except StatusError as error:
         return await _error_stream(view, error, request)
-    resource = resource_label(read.type.resource)
+    resource = group_resource_label(read.type.group, read.type.resource)
     response = _stream(view)
     seconds = max(read.timeout_seconds or MIN_WATCH * (1 + random.random()), SHORTEST_WATCH)
     timer = asyncio.get_running_loop().call_later(seconds, watcher.end)

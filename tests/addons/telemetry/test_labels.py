@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.chain import FILTERS
-from addons.telemetry.labels import RESOURCES, VERBS, resource_label, verb_label
+from addons.telemetry.labels import GROUPS, RESOURCES, VERBS, group_resource_label, resource_label, verb_label
 
 
 @pytest.mark.parametrize(("resource", "label"), [("pods", "pods"), ("", ""), ("widgets", "other")])
@@ -22,7 +22,21 @@ def test_verbs(verb: str, label: str) -> None:
     assert verb_label(verb) == label
 
 
+@pytest.mark.parametrize(
+    ("group", "resource", "label"),
+    [
+        ("", "pods", "pods"),
+        ("discovery.k8s.io", "endpointslices", "endpointslices.discovery.k8s.io"),
+        ("invented.io", "pods", "other"),
+        ("apps", "inventions", "other"),
+    ],
+)
+def test_resources_with_their_group(group: str, resource: str, label: str) -> None:
+    assert group_resource_label(group, resource) == label
+
+
 def test_what_filters_know_has_its_name() -> None:
+    assert {group for each in FILTERS for group, _ in each.resources} <= GROUPS
     assert {resource for each in FILTERS for _, resource in each.resources} <= RESOURCES
 
 
