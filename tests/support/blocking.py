@@ -1,7 +1,7 @@
 """Finds what holds an event loop during tests: a callback that computes for long, and calls that wait for the world.
 
-A callback's time is its thread's CPU time, so that a busy machine does not matter. A profiling timer, which counts CPU
-time too, tells whose code spends it: the test clouds share their loop with the product, and a test may compute as long
+A callback's time is its thread's CPU time, so that a busy machine does not matter. A thread that looks on tells
+whose code spends it: the test clouds share their loop with the product, and a test may compute as long
 as it likes. Calls that wait cost no CPU: Python's audit events tell of them. Those are looked at only while a callback
 runs, in its thread.
 """
@@ -9,8 +9,6 @@ runs, in its thread.
 from __future__ import annotations
 
 import asyncio
-import atexit
-import signal
 import socket
 import sys
 import threading
@@ -26,7 +24,7 @@ LIMIT = 1.0
 """Seconds of the product's CPU in one callback. Its longest takes 0.15; a node would notice this."""
 
 SAMPLE = 0.1
-"""Seconds of the process's CPU between two looks at whose code runs."""
+"""Seconds between two looks at whose code runs."""
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = tuple(f"{ROOT / room}/" for room in ("kube", "addons", "controllers"))
@@ -61,15 +59,24 @@ MAY_WAIT = {
 
 
 class _State(threading.local):
-    """Whether this thread runs a callback of a loop, and how often the timer found the callback at work for whom."""
+    """Whether this thread runs a callback of a loop."""
 
     inside: bool = False
-    for_tests: int = 0
-    for_others: int = 0
+
+
+class _Looks:
+    """How often a callback was found at work for a test, and for others."""
+
+    __slots__ = ("for_others", "for_tests")
+
+    def __init__(self) -> None:
+        self.for_tests = self.for_others = 0
 
 
 _state = _State()
 _found: list[str] = []
+_running: dict[int, _Looks] = {}
+"""The callback that each thread runs."""
 
 
 @contextmanager
@@ -91,41 +98,42 @@ def install() -> None:
 
     def run(handle: asyncio.Handle) -> None:
         _state.inside = True
-        _state.for_tests = _state.for_others = 0
+        looks = _running[threading.get_ident()] = _Looks()
         begin = time.thread_time()
         try:
             original(handle)
         finally:
             _state.inside = False
+            _running.pop(threading.get_ident(), None)
             # A task's step is a method of the task, which says more of itself than the step does.
             held_by = getattr(getattr(handle, "_callback", None), "__self__", handle)
             spent = time.thread_time() - begin
-            if spent > LIMIT and spent * _others_share(held_by) > LIMIT:
+            if spent > LIMIT and spent * _others_share(looks, held_by) > LIMIT:
                 _found.append(f"{spent:.2f} s of CPU in one callback: {held_by!r}")
 
     asyncio.Handle._run = run  # type: ignore[assignment]  # the one place that every callback passes
     sys.addaudithook(_audit)
-    signal.signal(signal.SIGPROF, _sample)
-    signal.setitimer(signal.ITIMER_PROF, SAMPLE, SAMPLE)
-    # An interpreter that ends gives up its handlers, and this signal ends a process that has none.
-    atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)
+    threading.Thread(target=_look_on, name="blocking", daemon=True).start()
 
 
-def _sample(_number: int, frame: FrameType | None) -> None:
-    """Note for whom the callback in this thread computes: for a test, when any function of the tests waits for it."""
-    if _state.inside:
-        if any(each.f_code.co_filename.startswith(TESTS) for each in _callers(frame)):
-            _state.for_tests += 1
-        else:
-            _state.for_others += 1
+def _look_on() -> None:
+    """Note for whom each callback computes: for a test, when any function of the tests waits for it."""
+    while True:
+        time.sleep(SAMPLE)
+        frames = sys._current_frames()
+        for thread, looks in list(_running.items()):
+            if any(each.f_code.co_filename.startswith(TESTS) for each in _callers(frames.get(thread))):
+                looks.for_tests += 1
+            else:
+                looks.for_others += 1
 
 
-def _others_share(held_by: object) -> float:
+def _others_share(looks: _Looks, held_by: object) -> float:
     """The part of the callback's CPU, from 0 to 1, that was spent on what no test called."""
-    looks = _state.for_tests + _state.for_others
-    if looks:
-        return _state.for_others / looks
-    # One long call of a C function, or another thread, which the timer's signal does not reach.
+    total = looks.for_tests + looks.for_others
+    if total:
+        return looks.for_others / total
+    # One long call of a C function, which lets no other thread look on.
     coroutine = held_by.get_coro() if isinstance(held_by, asyncio.Task) else None
     code = getattr(coroutine, "cr_code", None)
     return 0.0 if code is not None and code.co_filename.startswith(TESTS) else 1.0

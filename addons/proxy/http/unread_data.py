@@ -15,7 +15,7 @@ MAX_UNREAD = 32 * 1024 * 1024
 """Bytes that all clients of HTTP/2 together have not read."""
 
 
-class Reader(Protocol):
+class UnreadClient(Protocol):
     """A client's connection."""
 
     def give_up(self) -> None:
@@ -32,18 +32,18 @@ class UnreadData:
 
     def __init__(self, limit: int = MAX_UNREAD) -> None:
         self._limit = limit
-        self._sizes: dict[Reader, int] = {}
+        self._sizes: dict[UnreadClient, int] = {}
 
     @property
     def total(self) -> int:
         return sum(self._sizes.values())
 
-    def hold(self, reader: Reader, size: int) -> None:
+    def hold(self, client: UnreadClient, size: int) -> None:
         """Note a client's bytes, and give up those with the most until the others are within the bound."""
         if not size:
-            self._sizes.pop(reader, None)
+            self._sizes.pop(client, None)
             return
-        self._sizes[reader] = size
+        self._sizes[client] = size
         while self.total > self._limit:
             most = max(self._sizes, key=self._sizes.__getitem__)
             del self._sizes[most]
