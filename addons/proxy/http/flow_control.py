@@ -18,7 +18,7 @@ from addons.proxy.http.http_layer import layer_of
 from addons.proxy.patches import Patch
 
 
-class Reader(Protocol):
+class ByteReader(Protocol):
     """What mitmproxy uses of a stream."""
 
     async def read(self, n: int) -> bytes:
@@ -28,7 +28,7 @@ class Reader(Protocol):
 class PausingReader:
     """Reads only while there is room for what it reads."""
 
-    def __init__(self, reader: Reader, is_full: Callable[[], bool], moved: asyncio.Event) -> None:
+    def __init__(self, reader: ByteReader, is_full: Callable[[], bool], moved: asyncio.Event) -> None:
         self._reader = reader
         self._is_full = is_full
         self._moved = moved

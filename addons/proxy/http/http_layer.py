@@ -6,7 +6,7 @@ ended ones pile up, and a request beyond a server's limit of streams waits for a
 
 from __future__ import annotations
 
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from mitmproxy import connection
 from mitmproxy.addons import next_layer
@@ -46,6 +46,32 @@ FAIR_UNREAD = 1024 * 1024
 _layers: WeakValueDictionary[str, LastingHttpLayer] = WeakValueDictionary()
 
 
+MAX_PEER_STREAMS = 4_000
+"""Requests under way from one address to one listener, over all its connections."""
+
+_peers: WeakValueDictionary[str, PeerConnections] = WeakValueDictionary()
+
+
+class PeerConnections:
+    """The connections from one address to one listener; their layers keep it."""
+
+    def __init__(self) -> None:
+        self.layers: WeakSet[LastingHttpLayer] = WeakSet()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the address may have its latest request."""
+        return sum(len(each.streams) for each in self.layers) <= MAX_PEER_STREAMS
+
+
+def _peer_of(client: connection.Client) -> PeerConnections:
+    name = f"{client.sockname[1]} {client.peername[0]}"
+    peer = _peers.get(name)
+    if peer is None:
+        peer = _peers[name] = PeerConnections()
+    return peer
+
+
 def layer_of(client_id: str) -> LastingHttpLayer | None:
     """The layer of a client's connection; None before the client has said anything."""
     return _layers.get(client_id)
@@ -60,6 +86,8 @@ class LastingHttpLayer(HttpLayer):
         """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
         self._has_served = False
         _layers[context.client.id] = self
+        self.peer = _peer_of(context.client)
+        self.peer.layers.add(self)
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True

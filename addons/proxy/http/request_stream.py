@@ -23,12 +23,13 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http.http_connections import StreamNotProcessed
+from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import MAX_BODY, held_bodies
 from addons.proxy.http.request_head import fault_of
 from addons.proxy.http.upstream_failover import FailoverStream
 from addons.proxy.patches import Patch
 from addons.telemetry import metrics
-from kube.errors import StatusError, entity_too_large
+from kube.errors import StatusError, entity_too_large, too_many_requests
 
 MAX_RESENDS = 5
 """How often a request goes out again because a server did not process it."""
@@ -59,7 +60,7 @@ class RequestStream(FailoverStream):
         )
 
     def state_wait_for_request_headers(self, event: RequestHeaders) -> layer.CommandGenerator[None]:
-        fault = fault_of(event.request)
+        fault = fault_of(event.request) or self._too_many()
         if fault is not None:
             self.flow = http.HTTPFlow(self.context.client, self.context.server)
             self.flow.request, self.flow.live = event.request, True
@@ -129,6 +130,12 @@ class RequestStream(FailoverStream):
         if self.client_state == self.state_done:
             yield SendHttp(RequestEndOfMessage(self.stream_id), server)
 
+    def _too_many(self) -> StatusError | None:
+        layer = layer_of(self.context.client.id)
+        if layer is None or layer.peer.has_room:
+            return None
+        return too_many_requests("too many requests from this address are under way", 1)
+
     def _hold(self, wanted: int) -> StatusError | None:
         fault = held_bodies.resize(self._held, wanted)
         if fault is None:
@@ -147,6 +154,8 @@ class RequestStream(FailoverStream):
         self.request_body_buf.clear()
         self._hold(0)
         yield from super().state_consume_request_body(RequestEndOfMessage(self.stream_id))
+        # What came of the request while the addons decided is dropped, too.
+        self.client_state = self.state_errored
 
 
 PATCHES = (

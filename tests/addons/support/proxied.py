@@ -186,6 +186,8 @@ class Handler(Pausing):
         proxy.handlers.append(self)
 
     async def handle_hook(self, hook: commands.StartHook) -> None:
+        if self._proxy.hook_delay:
+            await asyncio.sleep(self._proxy.hook_delay)
         self._proxy.hook(hook)
 
 
@@ -208,6 +210,8 @@ class Proxy[Server: Raw | Http2Server]:
         self.stream_too_large: Callable[[bytes], bytes] | None = None
         self.is_streamed = False
         self.is_request_streamed = False
+        self.hook_delay = 0.0
+        """Seconds that the addons think about each hook."""
         self.decide: Callable[[http.HTTPFlow], None] | None = None
         """What an addon does to a request whose headers have come."""
         self.port = 0

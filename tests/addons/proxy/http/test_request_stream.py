@@ -13,7 +13,7 @@ from mitmproxy.proxy.layers.http import HttpStream
 
 from addons.connections import PATCHES
 from addons.proxy.fail_closed import refuse
-from addons.proxy.http import request_bodies
+from addons.proxy.http import http_layer, request_bodies
 from addons.proxy.http.request_bodies import MAX_BODY, held_bodies
 from addons.proxy.http.request_stream import MAX_RESENDS
 from addons.proxy.patches import install
@@ -96,6 +96,35 @@ async def test_all_collected_bodies_together_are_bounded(monkeypatch: pytest.Mon
     monkeypatch.setattr(request_bodies, "MAX_COLLECTED", 20_000)
     code, body = await upload(30_000, declared=False, is_streamed=False)
     assert code == json.loads(body)["code"] == 429
+
+
+async def test_what_came_while_the_addons_decided_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """The end of the request is here already when its head is refused."""
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        proxy.hook_delay = 0.05
+        refuse_all(proxy)
+        assert await ask(streams) == 401
+        stream = streams.post("/", {}, b"body")
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == 401
+        malformed = {":method": "GET /evil", ":path": "/", ":scheme": "http", ":authority": "hub"}
+        stream = streams.send(malformed)
+        await streams.until(lambda: stream in streams.ended)
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_layer, "MAX_PEER_STREAMS", 3)
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        watches = await watch(streams, 3)
+        assert await ask(streams) == 429
+        streams.cancel(watches[0])
+        layer = proxy.handlers[0].layer
+        assert isinstance(layer, http_layer.LastingHttpLayer)
+        while len(layer.streams) > 2:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
+            await asyncio.sleep(0.01)
+        assert await ask(streams) == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
