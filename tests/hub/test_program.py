@@ -23,14 +23,15 @@ from tests.cloud.processes import Process
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import ROOT, Hub
 
-HUB = ROOT / "scripts" / "hub"
+PROGRAM = (sys.executable, "-P", "-m", "addons.command")
+"""What `scripts/hub` runs, without what that says of its environment."""
 MITMDUMP = Path(sys.executable).with_name("mitmdump")
 
 
 def refused(folder: Path, *flags: str) -> str:
     """The last line of a hub that does not start."""
     given = ("--state-dir", str(folder / "state"), *flags)
-    done = subprocess.run([HUB, *given], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*PROGRAM, *given], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode in (1, 2), done.stderr
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("usage:", " "))]
     told = [line for line in lines if " INFO " not in line]
