@@ -214,7 +214,7 @@ def test_what_mitmproxy_refuses_is_told_in_a_line(
     assert capsys.readouterr().err == "edgehub: Unknown option(s): nonsense\n"
 
 
-@pytest.mark.parametrize(("flag", "words"), [("--help", "--pod-address"), ("--version", "edgehub 0.")])
+@pytest.mark.parametrize(("flag", "words"), [("--help", "--pod-address"), ("--version", "edgehub ")])
 def test_help_and_version_end_with_status_0(
     capsys: pytest.CaptureFixture[str], flag: str, words: str
 ) -> None:
