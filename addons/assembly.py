@@ -192,7 +192,7 @@ class Assembly:
         self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
         self._run("origin", parts.origin.start())
         self._run("events about bad rules", parts.events.run())
-        self._run("reflectors after an outage", self._hurry(parts.sources))
+        self._run("reflectors after an outage", self._end_delays(parts.sources))
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
@@ -206,7 +206,7 @@ class Assembly:
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))
 
-    async def _hurry(self, sources: Sources) -> None:
+    async def _end_delays(self, sources: Sources) -> None:
         while True:
             await self._egress.changed.wait()
             if self._egress.cloud.is_up:

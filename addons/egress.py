@@ -86,10 +86,10 @@ class Egress:
         lane = self._lanes.lane(context.caller.authorization) if lending is Lending.OWN else NO_LANE
         flow.request.host = ServerHost(server, lending, lane)
         flow.request.port = server.port
-        if context.rescue is None:
+        if context.failover is None:
             flow.request.stream = _counted("up", server)
         else:
-            context.rescue = self._suspecting(context.rescue)
+            context.failover = self._suspecting(context.failover)
 
     @guarded
     def request(self, flow: http.HTTPFlow) -> None:
@@ -112,10 +112,10 @@ class Egress:
             flow.response.headers[ANSWERED_HEADER] = str(host)
         if context.route.filtered_by:
             return
-        if context.rescue is not None and not is_too_large(flow.response.headers):
+        if context.failover is not None and not is_too_large(flow.response.headers):
             context.stream_too_large = self._counted_down(host.server)
             return
-        context.rescue = None
+        context.failover = None
         flow.response.stream = self._counted_down(host.server)
 
     @guarded
@@ -166,14 +166,14 @@ class Egress:
         if health is not None and flow.error is not None and "disconnect" not in flow.error.msg.lower():
             self._probes.suspect(health)
 
-    def _suspecting(self, rescue: Callable[[http.HTTPFlow], None]) -> Callable[[http.HTTPFlow], None]:
-        """A rescue that first lets the server be probed, which failed under the request."""
+    def _suspecting(self, failover: Callable[[http.HTTPFlow], None]) -> Callable[[http.HTTPFlow], None]:
+        """A failover that first lets the server be probed, which failed under the request."""
 
         def run(flow: http.HTTPFlow) -> None:
             health = self._health(flow.request.host)
             if health is not None:
                 self._probes.suspect(health)
-            rescue(flow)
+            failover(flow)
 
         return run
 

@@ -107,7 +107,7 @@ class Router:
         elif context.route.kind is RouteKind.CACHED_RELAY:
             assert self._cached_relay is not None
             if self._cached_relay.goes_to_cloud(context.info):
-                context.rescue = self._rescue
+                context.failover = self._fail_over
             else:
                 self._redirect(flow, context)
         elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
@@ -135,7 +135,7 @@ class Router:
         context = context_of(flow)
         if context is None or flow.response is None:
             return
-        if context.rescue is not None and self._cached_relay is not None:
+        if context.failover is not None and self._cached_relay is not None:
             self._copy(self._cached_relay, context, flow.request, flow.response)
         try:
             if _is_to_be_filtered(flow, context):
@@ -154,7 +154,7 @@ class Router:
                 self._origin.void(context.ticket)
             _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
-    def _rescue(self, flow: http.HTTPFlow) -> None:
+    def _fail_over(self, flow: http.HTTPFlow) -> None:
         """The server failed under a request that the node can answer."""
         context = context_of(flow)
         assert context is not None

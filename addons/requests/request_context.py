@@ -31,7 +31,7 @@ class RequestContext:
     server: str = ""
     ticket: str = ""
     """Of a request that goes to the origin; without one it goes to the cloud."""
-    rescue: Callable[[http.HTTPFlow], None] | None = None
+    failover: Callable[[http.HTTPFlow], None] | None = None
     """Turns the request to the origin when its server fails; None where only the cloud can answer."""
     stream_too_large: Callable[[bytes], bytes] | None = None
     """Handles the pieces of an answer that is too large to hold. None where the hub must hold the answer whole."""

@@ -209,7 +209,7 @@ def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
     flow = flow_of()
     made = context_of(flow)
     assert made is not None
-    made.rescue = lambda _: None
+    made.failover = lambda _: None
     flow.request.content = b"abc"
     egress.requestheaders(flow)
     egress.request(flow)
@@ -227,7 +227,7 @@ def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> Non
     assert flow.response is not None
     assert (bool(flow.request.stream), bool(flow.response.stream)) == (False, False)
     assert (counted("up") - up, counted("down") - down) == (3, 5)
-    assert context_of(flow).rescue is not None  # type: ignore[union-attr]  # flow_of made one
+    assert context_of(flow).failover is not None  # type: ignore[union-attr]  # flow_of made one
 
 
 def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its_place(
@@ -239,7 +239,7 @@ def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its
     assert callable(flow.response.stream)
     flow.response.stream(b"defgh")
     egress.response(flow)
-    assert context_of(flow).rescue is None  # type: ignore[union-attr]  # flow_of made one
+    assert context_of(flow).failover is None  # type: ignore[union-attr]  # flow_of made one
     assert counted("down") - down == 5, "counted once"
 
 
@@ -249,7 +249,7 @@ def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> N
     flow = rescuable(egress)
     made = context_of(flow)
     assert made is not None
-    made.ticket, made.rescue = "given", None
+    made.ticket, made.failover = "given", None
     flow.request.data.host, flow.request.data.port = ORIGIN
     egress.request(flow)
     egress.responseheaders(flow)

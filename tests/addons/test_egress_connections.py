@@ -103,12 +103,12 @@ def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
     flow = flow_of()
     context = context_of(flow)
     assert context is not None
-    rescued: list[http.HTTPFlow] = []
-    context.rescue = rescued.append if is_rescued else None
+    failed_over: list[http.HTTPFlow] = []
+    context.failover = failed_over.append if is_rescued else None
     egress.requestheaders(flow)
-    if context.rescue is not None:
-        context.rescue(flow)
-        assert (rescued, probed) == ([flow], egress.cloud.servers[:1])
+    if context.failover is not None:
+        context.failover(flow)
+        assert (failed_over, probed) == ([flow], egress.cloud.servers[:1])
         return
     flow.error = Error(message)
     egress.error(flow)

@@ -90,7 +90,7 @@ async def test_while_there_is_a_cloud_a_request_goes_there_and_can_be_rescued(ro
     flow = await routed.request(NODE, "cached")
     assert exchange_in(flow).route.kind is RouteKind.CACHED_RELAY  # type: ignore[union-attr]  # exchange_in has looked
     assert not is_at_origin(routed, flow)
-    assert exchange_in(flow).rescue is not None
+    assert exchange_in(flow).failover is not None
 
 
 @pytest.mark.parametrize("why", ["no cloud", "an earlier write waits"])
@@ -104,7 +104,7 @@ async def test_otherwise_it_goes_to_the_origin_as_it_is(routed: World, why: str)
     assert is_at_origin(routed, flow)
     assert (flow.request.method, flow.request.path) == ("PATCH", target)
     assert (flow.request.headers["Accept"], flow.request.headers["Accept-Encoding"]) == ("y", "gzip")
-    assert (exchange_in(flow).rescue, exchange_in(flow).was_sent) == (None, False)
+    assert (exchange_in(flow).failover, exchange_in(flow).was_sent) == (None, False)
 
 
 @pytest.mark.parametrize("is_up", [True, False])
@@ -125,7 +125,7 @@ async def test_what_the_node_cannot_answer_has_no_rescue(
     for routed.standing.is_up in (True, False):
         flow = await routed.request(target, component, caller=caller)
         assert not is_at_origin(routed, flow)
-        assert exchange_in(flow).rescue is None
+        assert exchange_in(flow).failover is None
 
 
 @pytest.mark.parametrize(("caller", "kept"), [(HUB, None), (POD, "Bearer pod")])
@@ -135,9 +135,9 @@ async def test_a_rescued_request_is_turned_to_the_origin_and_carries_no_lent_tok
     flow = await routed.request(NODE, "cached", caller=caller)
     if caller is HUB:
         lend(flow.request, "Bearer hub")  # as egress does
-    rescue = exchange_in(flow).rescue
-    assert rescue is not None
-    rescue(flow)
+    failover = exchange_in(flow).failover
+    assert failover is not None
+    failover(flow)
     assert is_at_origin(routed, flow)
     assert exchange_in(flow).was_sent
     assert with_credentials(flow.request).headers.get("Authorization") == kept
@@ -153,7 +153,7 @@ async def test_what_the_cloud_answered_is_copied(routed: World) -> None:
 async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(routed: World) -> None:
     target = "/api/v1/namespaces/default/services/lb"
     flow = await routed.request(target, "reader")
-    exchange_in(flow).rescue = lambda _: None
+    exchange_in(flow).failover = lambda _: None
     sent = raw(service("lb", 6, type="LoadBalancer"))
     await routed.answer(flow, sent)
     assert flow.response is not None
@@ -164,9 +164,9 @@ async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(routed: Worl
 async def test_what_the_node_answered_itself_is_not_copied_and_is_streamed(routed: World) -> None:
     flow = await routed.request(NODE, "cached")
     made = exchange_in(flow)
-    rescue, made.rescue = made.rescue, None
-    assert rescue is not None
-    rescue(flow)
+    failover, made.failover = made.failover, None
+    assert failover is not None
+    failover(flow)
     await routed.answer(flow, b"{}")
     assert flow.response is not None
     assert flow.response.stream

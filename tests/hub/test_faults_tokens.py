@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import aiohttp
 
 from kube.json_type import Json
+from tests.addons.support.observed import until
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import watching
 
 BAD_TOKENS = 200
+MOST_DESCRIPTORS = 60
+"""A hub with two watches has some 40; each bad token once left one more behind."""
 
 
 async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
@@ -40,7 +44,13 @@ async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
         assert not own.ended
         assert not node.ended
     assert await asyncio.to_thread(hub.metric, "edgehub_source_errors_total", reason="broken off") == 0
+    # The hub closes its side of each connection that kube-apiserver ended.
+    await until(lambda: descriptors(hub) < MOST_DESCRIPTORS, SLACK)
     assert await asyncio.to_thread(hub.metric, "edgehub_server_up") == 1
+
+
+def descriptors(hub: Hub) -> int:
+    return len(list(Path(f"/proc/{hub.process.pid}/fd").iterdir()))
 
 
 async def listed_with(url: str, number: int) -> int:

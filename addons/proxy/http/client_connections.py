@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 
-from h2.errors import ErrorCodes
 from h2.events import Event as H2Event
 from h2.events import TrailersReceived
 from mitmproxy.proxy import commands, events, layer
@@ -28,7 +27,6 @@ from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection
 from addons.proxy.http.request_bodies import MAX_BODY
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
-from addons.proxy.http.unread_data import UNREAD, unread
 from addons.proxy.patches import Patch
 from addons.telemetry import metrics
 from kube.errors import StatusError
@@ -118,26 +116,9 @@ class BoundedHttp2Server(Http2Server):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._is_given_up = False
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
 
-    def give_up(self) -> None:
-        self.h2_conn.stream_buffers.clear()
-        self._is_given_up = True
-        metrics.CONNECTIONS_REFUSED.labels("unread").inc()
-
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, events.ConnectionClosed):
-            UNREAD.hold(self, 0)
-        elif self._is_given_up:
-            self._is_given_up = False
-            yield from self.protocol_error("the client does not read", ErrorCodes.ENHANCE_YOUR_CALM)
-            return
-        yield from self._handled(event)
-        if not isinstance(event, events.ConnectionClosed):
-            UNREAD.hold(self, unread(self.h2_conn))
-
-    def _handled(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, ResponseProtocolError) and self._is_unanswered(event.stream_id):
             code = event.code.http_status_code()
             if code is not None:

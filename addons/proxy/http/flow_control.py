@@ -14,6 +14,7 @@ from mitmproxy.proxy import events, mode_servers
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
+from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.patches import Patch
 
@@ -64,8 +65,8 @@ class Pausing(LiveConnectionHandler):
         return layer is not None and layer.is_full(connection)
 
 
-class PausingHandler(Pausing, ProxyConnectionHandler):
-    """mitmproxy's own handler, pausing."""
+class PausingHandler(Pausing, WholeEnds, ProxyConnectionHandler):
+    """mitmproxy's own handler, pausing, and with whole ends."""
 
 
 PATCHES = (

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class FailoverStream(HttpStream):
-    """A flow's stream that calls `RequestContext.rescue` once before it gives up."""
+    """A flow's stream that calls `RequestContext.failover` once before it gives up."""
 
     _was_turned = False
 
@@ -64,7 +64,7 @@ class FailoverStream(HttpStream):
             yield from super().handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
             return
         assert self.flow.response is not None
-        context.rescue = None
+        context.failover = None
         self.flow.response.stream = context.stream_too_large
         held = bytes(self.response_body_buf)
         self.response_body_buf.clear()
@@ -84,14 +84,14 @@ class FailoverStream(HttpStream):
 
     def _turn(self) -> bool:
         context = context_of(self.flow)
-        if context is None or context.rescue is None:
+        if context is None or context.failover is None:
             return False
-        rescue, context.rescue = context.rescue, None
+        failover, context.failover = context.failover, None
         try:
-            rescue(self.flow)
+            failover(self.flow)
         except Exception:
             logger.exception("a request could not be turned to the origin")
-            metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue").inc()
+            metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
             return False
         self.flow.response = None
         self._was_turned = True

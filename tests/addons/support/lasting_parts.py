@@ -24,7 +24,7 @@ async def connected[Server: Raw | Http2Server](
     """A client of HTTP/2 whose requests go to the server through mitmproxy."""
     with taddons.context(Proxyserver()) as context:
         proxy = Proxy(context.options, server, Raw(FROM_NODE), layer_type)
-        proxy.rescue = None
+        proxy.failover = None
         proxy.is_streamed = True
         async with proxy.serve(is_h2=True), asyncio.timeout(20):
             streams = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))

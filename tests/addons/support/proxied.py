@@ -20,6 +20,7 @@ from mitmproxy.proxy import commands, mode_specs
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.flow_control import Pausing
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context
@@ -172,7 +173,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
 
-class Handler(Pausing):
+class Handler(Pausing, WholeEnds):
     """One client connection; hooks are plain functions of the test's."""
 
     def __init__(
@@ -206,7 +207,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.handlers: list[Handler] = []
         self.hooks: list[str] = []
         """The names of the flow's hooks, in their order."""
-        self.rescue: Callable[[http.HTTPFlow], None] | None = self.turn
+        self.failover: Callable[[http.HTTPFlow], None] | None = self.turn
         self.stream_too_large: Callable[[bytes], bytes] | None = None
         self.is_streamed = False
         self.is_request_streamed = False
@@ -230,7 +231,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.hooks.append(hook.name)
         if hook.name == "requestheaders" and found.response is None:
             made = request_context(found.request.path, method=found.request.method)
-            made.rescue, made.stream_too_large = self.rescue, self.stream_too_large
+            made.failover, made.stream_too_large = self.failover, self.stream_too_large
             begin(found, made)
             found.request.scheme = "http"
             found.request.host, found.request.port = "127.0.0.1", self.server.port

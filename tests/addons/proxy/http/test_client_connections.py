@@ -93,7 +93,7 @@ async def test_what_http1_must_not_carry(proxy: Proxy[Raw], code: int, request_:
 
 
 async def test_a_chunked_body_without_trailers_arrives(proxy: Proxy[Raw]) -> None:
-    proxy.rescue = None
+    proxy.failover = None
     async with proxy.serve(), asyncio.timeout(10):
         close = HEAD.replace(b"Host", b"Connection: close\r\nHost")
         assert (await proxy.ask(close + CHUNKED + b"\r\n")).endswith(b"server")

@@ -35,7 +35,7 @@ def installed(restored: None) -> None:
 def proxy() -> Iterator[Proxy[Raw]]:
     with taddons.context(Proxyserver()) as context:
         made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), LastingHttpLayer)
-        made.is_streamed, made.rescue = True, None
+        made.is_streamed, made.failover = True, None
         yield made
 
 

@@ -26,7 +26,7 @@ BROKEN = {
     "closed within the body": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-Of: server\r\n\r\nhalf of",
     "no HTTP": b"garbage\r\n\r\n",
 }
-FAILED = metrics.HOOK_ERRORS.labels("edgehub-rescue", "rescue")
+FAILED = metrics.HOOK_ERRORS.labels("edgehub-failover", "failover")
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_say
 
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
 async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy[Raw], says: bytes) -> None:
-    proxy.rescue = None
+    proxy.failover = None
     proxy.server.says = says
     async with proxy.serve():
         assert parts(await proxy.ask(GET))[0] == 502
@@ -117,7 +117,7 @@ async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> No
         raise RuntimeError("unforeseen")
 
     before = value_of(FAILED)
-    proxy.rescue = fail
+    proxy.failover = fail
     proxy.server.says = b""
     async with proxy.serve():
         assert parts(await proxy.ask(GET))[0] == 502
