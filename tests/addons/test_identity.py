@@ -263,23 +263,26 @@ async def test_the_plain_port_may_be_for_some_users_alone(
     monkeypatch.setattr(Settings.settings, "plain_users", frozenset(users))
     flow = tflow.tflow()
     begin(flow, request_context("/api/v1/pods", listener=Listener.PLAIN))
-    accepted = asyncio.Event()
+    accepted: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
 
     async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        flow.client_conn.peername = writer.get_extra_info("peername")
-        flow.client_conn.sockname = writer.get_extra_info("sockname")
-        accepted.set()
-        writer.close()
+        accepted.set_result(writer)
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
-    await accepted.wait()
-    for _ in range(2):
-        await identity.requestheaders(flow)
-        assert (flow.response.status_code if flow.response else 0) == code
-    writer.close()
-    await writer.wait_closed()
-    server.close()
+    _, own = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+    theirs = await accepted
+    flow.client_conn.peername = theirs.get_extra_info("peername")
+    flow.client_conn.sockname = theirs.get_extra_info("sockname")
+    try:
+        # The kernel tells whose an open connection is; of one that an end has closed it does not.
+        for _ in range(2):
+            await identity.requestheaders(flow)
+            assert (flow.response.status_code if flow.response else 0) == code
+    finally:
+        for writer in (own, theirs):
+            writer.close()
+            await writer.wait_closed()
+        server.close()
 
 
 async def test_whose_connection_it_is_cannot_be_seen_is_refused(

@@ -24,7 +24,7 @@ from addons.offline.copies import DiskCopies
 from addons.telemetry import metrics
 from kube.disk.database import Disk, open_cache
 from kube.disk.writer import DiskWriter
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 
 
 @pytest.fixture
@@ -164,8 +164,8 @@ async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: p
     again.keep(ResponseKey("both"), {}, b"of now")
     released.set()
     await blocked
-    await answers.written()
-    await answers.written()
+    await until(lambda: ResponseKey("old").name in again.index)
+    await again.written()
     for name, body in (("old", b"of before"), ("both", b"of now")):
         kept = await again.get(ResponseKey(name))
         assert kept is not None
