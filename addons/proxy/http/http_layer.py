@@ -36,9 +36,12 @@ STREAM_UNREAD = 256 * 1024
 
 The bound is the same for what a server of HTTP/2 does not read of a client's requests.
 """
-MAX_UNREAD = 8 * 1024 * 1024
-"""Bytes that the streams of one client connection may hold together; beyond, the one that holds most is reset."""
-MAX_ALL_UNREAD = 32 * 1024 * 1024
+MAX_UNREAD = 64 * 1024 * 1024
+"""Bytes that the streams of one client connection may hold together; beyond, the one that holds most is reset.
+
+A relayed list may be as large while its client reads: reading from a server of HTTP/2 does not pause.
+"""
+MAX_ALL_UNREAD = 64 * 1024 * 1024
 """As MAX_UNREAD, of all client connections."""
 FAIR_UNREAD = 1024 * 1024
 """Bytes that a client connection may hold whatever others do."""
