@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import h2.config
@@ -15,17 +15,21 @@ import h2.errors
 import h2.events
 from hyperframe.frame import GoAwayFrame
 from mitmproxy import http
+from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.options import Options
 from mitmproxy.proxy import commands, mode_specs
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import taddons
 
 from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.flow_control import Pausing
+from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserver"
+WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 FROM_NODE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode"
 
 
@@ -268,3 +272,12 @@ class Proxy[Server: Raw | Http2Server]:
         writer.close()
         await writer.wait_closed()
         return answer
+
+
+@contextmanager
+def watching_proxy() -> Iterator[Proxy[Raw]]:
+    """Before a server of HTTP/1.1 that answers with the beginning of a watch, and keeps its connection."""
+    with taddons.context(Proxyserver()) as context:
+        made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), LastingHttpLayer)
+        made.is_streamed, made.failover = True, None
+        yield made

@@ -6,19 +6,14 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.connection import Server
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
-from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
 from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.flow_control import PausingHandler
-from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.patches import install
-from tests.addons.support.proxied import FROM_NODE, Handler, Proxy, Raw
-
-WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+from tests.addons.support.proxied import Handler, Proxy, Raw, watching_proxy
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +23,7 @@ def installed(restored: None) -> None:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy[Raw]]:
-    with taddons.context(Proxyserver()) as context:
-        made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), LastingHttpLayer)
-        made.is_streamed, made.failover = True, None
+    with watching_proxy() as made:
         yield made
 
 

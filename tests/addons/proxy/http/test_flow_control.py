@@ -6,9 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy import mode_servers
-from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
 from addons.proxy.http import flow_control
@@ -19,9 +17,8 @@ from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import connected, watch
 from tests.addons.support.observed import value_of
 from tests.addons.support.patched import patched
-from tests.addons.support.proxied import FROM_NODE, Endless, Http2Server, Proxy, Raw
+from tests.addons.support.proxied import Endless, Http2Server, Proxy, Raw, watching_proxy
 
-WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 SOCKETS = 32 * 2**20
 """Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
 
@@ -33,9 +30,7 @@ def installed(restored: None) -> None:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy[Raw]]:
-    with taddons.context(Proxyserver()) as context:
-        made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), LastingHttpLayer)
-        made.is_streamed, made.failover = True, None
+    with watching_proxy() as made:
         yield made
 
 
