@@ -17,7 +17,6 @@ from addons.options import OPTIONS, Options, UnknownOptionError, as_flags, refus
 from addons.proxy.lean_imports import skip_default_addons
 from addons.settings import parse_settings, version
 from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
-from addons.ui.explain_command import explain
 
 HUB = Path(__file__).parent / "hub.py"
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
@@ -25,13 +24,16 @@ MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run in the foreground until SIGTERM, or ask a running hub: `explain`.
+    """Run in the foreground until SIGTERM, or the subcommand that is named first, `explain` for one.
 
     Ends the process with status 2 for flags that cannot be read, and with status 1 when the hub cannot start; one line
     on standard error says why.
     """
-    if arguments[:1] == ["explain"]:
-        sys.exit(explain(arguments[1:]))
+    if arguments and not arguments[0].startswith("-"):
+        # A shell that asks a running hub needs none of what runs one.
+        from addons.ui.commands import shell  # noqa: PLC0415 - as said above
+
+        sys.exit(shell.run(arguments))
     own, rest = _split(arguments)
     parser = _parser()
     asked = vars(parser.parse_args(own))

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from addons.ui.explain_command import explain
+from addons.ui.commands.shell import run
 from tests.cloud.ports import LOOPBACK, free_port
 
 ASKED = ("--component", "kube-proxy", "--resource", "endpointslices", "--namespace", "a b", "--name", "web-1")
@@ -40,7 +40,7 @@ def admin() -> Iterator[str]:
 def test_it_prints_the_answer(
     admin: str, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], accept: str
 ) -> None:
-    assert explain([*ASKED, "--admin", f"{admin}/", *flags]) == 0
+    assert run(["explain", *ASKED, "--admin", f"{admin}/", *flags]) == 0
     query = "component=kube-proxy&resource=endpointslices&namespace=a+b&name=web-1&verb=list"
     assert capsys.readouterr().out == f"{accept} /debug/explain?{query}\n"
 
@@ -49,7 +49,7 @@ def test_it_prints_the_answer(
     "url", [f"http://{LOOPBACK}:{free_port()}", "file:///etc/hostname"], ids=["nobody listens", "no http"]
 )
 def test_a_hub_that_cannot_be_asked(capsys: pytest.CaptureFixture[str], url: str) -> None:
-    assert explain([*ASKED, "--admin", url]) == 1
+    assert run(["explain", *ASKED, "--admin", url]) == 1
     said = capsys.readouterr()
     assert url in said.err
     assert not said.out
@@ -57,6 +57,6 @@ def test_a_hub_that_cannot_be_asked(capsys: pytest.CaptureFixture[str], url: str
 
 def test_what_must_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        explain(["--component", "kube-proxy"])
+        run(["explain", "--component", "kube-proxy"])
     assert caught.value.code == 2
     assert "--resource" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`scripts/hub explain`: asks a running hub why a component sees an object as it does."""
+"""`scripts/hub NAME`: asks the admin port of a running hub, and prints what it says."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ TIMEOUT = 10.0
 QUESTION = ("component", "resource", "namespace", "name", "verb")
 
 
-def explain(arguments: Sequence[str]) -> int:
-    """Print the hub's explanation; the exit status, 1 when the hub cannot be asked. Bad flags end the process."""
+def run(arguments: Sequence[str]) -> int:
+    """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2."""
     asked = _parser().parse_args(arguments)
     query = urlencode({name: getattr(asked, name) for name in QUESTION})
     accept = "application/json" if asked.json else "text/plain"
@@ -38,9 +38,13 @@ def explain(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="scripts/hub explain", description="Why does a component see an object as it does?"
-    )
+    parser = argparse.ArgumentParser(prog="edgehub", description="Ask a running hub.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_explain(commands.add_parser("explain", help="why a component sees an object as it does"))
+    return parser
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--component", required=True, help="For example kube-proxy.")
     parser.add_argument("--resource", required=True, help="Plural, for example endpointslices.")
     parser.add_argument("--namespace", default="")
@@ -48,4 +52,3 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verb", choices=("get", "list", "watch"), default="list")
     parser.add_argument("--admin", default=ADMIN, help=f"The hub's admin port. Default: {ADMIN}.")
     parser.add_argument("--json", action="store_true", help="For tools.")
-    return parser
