@@ -28,6 +28,7 @@ from addons.router import Router
 from addons.settings import Settings, listener_modes, version
 from addons.startup import preflight
 from addons.startup.state_folder import StateFolder
+from addons.telemetry import metrics
 from addons.ui.admin import Admin
 from addons.ui.explain import explain
 from addons.ui.link_log import LinkLog
@@ -112,7 +113,9 @@ class Assembly:
             self._offline = Offline(settings.state_dir / "cache")
             await self._offline.open()
         if settings.tls_port:
-            self._identity.serve_with(credentials, await self._serving_certificate(settings))
+            certificate = await self._serving_certificate(settings)
+            self._identity.serve_with(credentials, certificate)
+            metrics.watch_expiry("serving", certificate.expiry)
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
             self._build(settings, credentials, cloud)

@@ -14,7 +14,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from addons.connections import Connections
 from addons.offline.cached_response import is_too_large
 from addons.proxy.fail_closed import guarded, guarded_connection
-from addons.requests.caller import Lending, Listener
+from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
@@ -59,6 +59,7 @@ class Egress:
         """
         self.cloud, self._credentials, self._origin = cloud, credentials, origin
         self._tls = UpstreamTls(credentials)
+        metrics.watch_expiry("client", self._tls.expiry)
         self._probes.start(cloud, client)
 
     def done(self) -> None:
@@ -83,8 +84,7 @@ class Egress:
         if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
             lend(flow.request, self._credentials.bearer)
         flow.request.scheme = server.scheme
-        lane = self._lanes.lane(context.caller.authorization) if lending is Lending.OWN else NO_LANE
-        flow.request.host = ServerHost(server, lending, lane)
+        flow.request.host = ServerHost(server, lending, self._lane(context.caller))
         flow.request.port = server.port
         if context.failover is None:
             flow.request.stream = _counted("up", server)
@@ -190,6 +190,14 @@ class Egress:
         if server is None:
             raise unavailable("the cloud cannot be reached")
         return server
+
+    def _lane(self, caller: Caller) -> str:
+        """Which connections a request may share: see `addons.upstream.token_lanes` and `UpstreamTls.lane`."""
+        if caller.lending is Lending.OWN:
+            return self._lanes.lane(caller.authorization)
+        if caller.lending is Lending.HUB and self._tls is not None:
+            return self._tls.lane
+        return NO_LANE
 
     def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
         """A stream function that counts what a server sends, and notes that the server is alive."""

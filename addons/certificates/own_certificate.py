@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import tempfile
 from collections.abc import Iterable
@@ -31,6 +32,9 @@ class Certificate(Protocol):
     def use_in(self, context: SSL.Context) -> None:
         """Show it in handshakes of a context. OpenSSL.SSL.Error when it cannot be used."""
 
+    def expiry(self) -> datetime.datetime | None:
+        """When it ends; None where it cannot be read."""
+
 
 class OwnCertificate:
     """The certificate that the local CA in a folder signs."""
@@ -48,6 +52,9 @@ class OwnCertificate:
         certificate, key = self._pair
         context.use_certificate(certificate)
         context.use_privatekey(key)
+
+    def expiry(self) -> datetime.datetime | None:
+        return self._pair[0].not_valid_after_utc if self._pair is not None else None
 
     def sign(self, addresses: Iterable[str]) -> None:
         """Make or renew the certificate for these addresses where need be. Blocks for some milliseconds.

@@ -43,6 +43,13 @@ class ServingCertificate:
         context.use_certificate_chain_file(os.fspath(self._certificate))
         context.use_privatekey_file(os.fspath(self._key))
 
+    def expiry(self) -> datetime.datetime | None:
+        """When the certificate in the file ends; None where there is none that can be read."""
+        try:
+            return x509.load_pem_x509_certificate(self._certificate.read_bytes()).not_valid_after_utc
+        except (OSError, ValueError):
+            return None
+
     def load(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
         """The certificate and its key, as `own_certificate` makes them. ValueError when they do not belong together."""
         found = x509.load_pem_x509_certificate(self._certificate.read_bytes())

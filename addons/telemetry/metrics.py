@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
 # A counter's time of birth would double the page for nothing.
@@ -152,6 +156,13 @@ LEASE_RENEWALS = Counter(
     "edgehub_lease_renewals", "Renewals of this node's lease in the cloud.", ["outcome"], registry=REGISTRY
 )
 
+CERTIFICATE_EXPIRY = Gauge(
+    "edgehub_certificate_expiry_seconds",
+    "Seconds until a certificate of this hub ends, below 0 when it has ended; NaN where it cannot be read.",
+    ["use"],
+    registry=REGISTRY,
+)
+
 COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""
 
@@ -166,6 +177,16 @@ def component_label(component: str) -> str:
         return "other"
     _components.add(component)
     return component
+
+
+def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
+    """Show when the certificate for a use ends, as `expiry` says at each look at the metrics."""
+
+    def seconds_left() -> float:
+        ends = expiry()
+        return (ends - datetime.now(UTC)).total_seconds() if ends is not None else math.nan
+
+    CERTIFICATE_EXPIRY.labels(use).set_function(seconds_left)
 
 
 def exposition() -> bytes:

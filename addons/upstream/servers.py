@@ -47,7 +47,8 @@ class ServerHost(str):
 
     mitmproxy uses a connection again for an equal address. kube-apiserver takes each request on a connection with the
     hub's certificate for the hub's, so a request with a caller's own token must never travel on one: `lending` is part
-    of the address. So is `lane`, which keeps apart callers with tokens of their own: see `addons.upstream.token_lanes`.
+    of the address. So is `lane`, which keeps apart callers with tokens of their own (`addons.upstream.token_lanes`),
+    and the certificates that the hub has had one after another (`addons.upstream.tls`).
     """
 
     __slots__ = ("lane", "lending", "server")

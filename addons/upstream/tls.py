@@ -1,14 +1,35 @@
-"""TLS towards the cloud: verifies servers by the cluster's CA, and shows the hub's certificate where it is lent."""
+"""TLS towards the cloud: verifies servers by the cluster's CA, and shows the hub's certificate where it is lent.
+
+kubelet renews the node's certificate while the hub runs. The hub reads the files again when they change. It keeps what
+it had while the files do not fit each other, because a certificate and its key cannot be replaced in one step.
+"""
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
+import logging
+from dataclasses import dataclass
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from OpenSSL import SSL, crypto
 
 from kube.http.kubeconfig import Credentials
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A context, and the contents of the files that it was made of."""
+
+    pieces: tuple[bytes, ...]
+    context: SSL.Context
+    leaf: x509.Certificate | None
+    """The hub's certificate, where the context shows one."""
+    lane: str
+    """Names the certificate; "" for none."""
 
 
 class UpstreamTls:
@@ -16,18 +37,36 @@ class UpstreamTls:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._contexts: dict[bool, tuple[tuple[bytes, ...], SSL.Context]] = {}
+        self._made: dict[bool, _Made] = {}
+        """By whether the context shows the hub's certificate."""
+        self._refused: tuple[bytes, ...] = ()
+        """The last contents that no context could be made of, while a former context serves."""
 
     @property
     def server_name(self) -> str:
         return self._credentials.server_name
+
+    @property
+    def lane(self) -> str:
+        """Names the certificate in force, "" where there is none.
+
+        kube-apiserver looks at a connection's certificate with each request, and answers 401 after its end. A request
+        therefore never uses a connection that was opened with a former certificate, while streams there go on.
+        """
+        made = self._lent()
+        return made.lane if made is not None else ""
+
+    def expiry(self) -> datetime.datetime | None:
+        """When the certificate in force ends; None where there is none that can be used."""
+        made = self._lent()
+        return made.leaf.not_valid_after_utc if made is not None and made.leaf is not None else None
 
     def connection(self, server_name: str, *, lend_certificate: bool, alpn: list[bytes]) -> SSL.Connection:
         """A connection that is about to send its ClientHello. The handshake fails unless the server is `server_name`.
 
         ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
         """
-        ssl_conn = SSL.Connection(self._context(lend_certificate))
+        ssl_conn = SSL.Connection(self._current(lend_certificate).context)
         if not self._credentials.insecure:
             _expect_name(ssl_conn, server_name)
         if not _is_address(server_name):
@@ -36,19 +75,37 @@ class UpstreamTls:
         ssl_conn.set_connect_state()
         return ssl_conn
 
-    def _context(self, lend_certificate: bool) -> SSL.Context:
+    def _lent(self) -> _Made | None:
+        try:
+            return self._current(lend_certificate=True)
+        except (OSError, ValueError, SSL.Error):
+            return None  # the handshake says why
+
+    def _current(self, lend_certificate: bool) -> _Made:
+        """A context of the files as they are now, or the former one while they do not fit each other."""
         own = self._credentials
         pieces: tuple[bytes, ...] = (own.authority.read(),)
         if lend_certificate:
             pieces += (own.certificate.read(), own.key.read())
-        known = self._contexts.get(lend_certificate)
-        if known is not None and known[0] == pieces:
-            return known[1]
-        context = self._new_context(pieces)
-        self._contexts[lend_certificate] = (pieces, context)
-        return context
+        former = self._made.get(lend_certificate)
+        if former is not None and pieces in (former.pieces, self._refused):
+            return former
+        try:
+            made = self._new(pieces)
+        except (ValueError, SSL.Error) as error:
+            if former is None:
+                raise
+            self._refused = pieces
+            logger.warning(
+                "the new credentials of the kubeconfig cannot be used, the former serve: %s", error
+            )
+            return former
+        self._made[lend_certificate] = made
+        if former is not None and made.leaf is not None and made.leaf != former.leaf:
+            logger.info("this node has a new certificate, until %s", made.leaf.not_valid_after_utc)
+        return made
 
-    def _new_context(self, pieces: tuple[bytes, ...]) -> SSL.Context:
+    def _new(self, pieces: tuple[bytes, ...]) -> _Made:
         context = SSL.Context(SSL.TLS_CLIENT_METHOD)
         context.set_min_proto_version(SSL.TLS1_2_VERSION)
         context.set_verify(SSL.VERIFY_NONE if self._credentials.insecure else SSL.VERIFY_PEER)
@@ -61,15 +118,21 @@ class UpstreamTls:
                 store.add_cert(crypto.X509.from_cryptography(authority))
         else:
             context.set_default_verify_paths()
-        if any(pieces[1:]):
-            leaf, *chain = x509.load_pem_x509_certificates(pieces[1])
-            context.use_certificate(leaf)
-            for certificate in chain:
-                context.add_extra_chain_cert(certificate)
-            key = serialization.load_pem_private_key(pieces[2], None)
-            context.use_privatekey(key)  # type: ignore[arg-type]  # OpenSSL refuses kinds that it does not know
-            context.check_privatekey()
-        return context
+        leaf = _show(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
+        lane = leaf.fingerprint(hashes.SHA256()).hex()[:16] if leaf is not None else ""
+        return _Made(pieces, context, leaf, lane)
+
+
+def _show(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
+    """Have a context show a client's certificate, which is returned; ValueError or SSL.Error where it is no pair."""
+    leaf, *chain = x509.load_pem_x509_certificates(certificates)
+    context.use_certificate(leaf)
+    for certificate in chain:
+        context.add_extra_chain_cert(certificate)
+    private = serialization.load_pem_private_key(key, None)
+    context.use_privatekey(private)  # type: ignore[arg-type]  # OpenSSL refuses kinds that it does not know
+    context.check_privatekey()
+    return leaf
 
 
 def _is_address(name: str) -> bool:

@@ -22,7 +22,7 @@ class Piece:
 
     data: bytes = field(default=b"", repr=False)
     path: Path | None = None
-    _stamp: tuple[int, int] | None = None
+    _stamp: tuple[int, int, int] | None = None
 
     def read(self) -> bytes:
         """The present credential, b"" for none; OSError when its file has never been readable."""
@@ -30,7 +30,8 @@ class Piece:
             return self.data
         try:
             status = self.path.stat()
-            stamp = (status.st_mtime_ns, status.st_ino)
+            # The size tells a file that was read half written from the whole one: both may be of one tick of the clock.
+            stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._stamp and (data := self.path.read_bytes()):
                 self.data, self._stamp = data, stamp
         except OSError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mitmproxy import connection, http
@@ -14,12 +14,15 @@ from addons.egress import Egress
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
-from addons.upstream.health import Condition, ServerHealth
+from addons.upstream.health import Cloud, Condition, ServerHealth
 from addons.upstream.servers import ServerHost
 from addons.upstream.token_lanes import SHARED_LANES
+from kube.http.client import Client
+from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import ORIGIN, A, B, flow_of
 from tests.addons.support.observed import beats_of, value_of
+from tests.cloud.pki import Authority
 
 # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -158,3 +161,25 @@ def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_goo
     assert len({good, other, hub.request.host}) == 3
     assert {good, other, hub.request.host}.isdisjoint(bad)
     assert len({*new, *bad}) == SHARED_LANES, "for a thousand invented tokens"
+
+
+def test_a_new_certificate_has_connections_of_its_own(connections: Cut) -> None:
+    """kube-apiserver answers 401 on connections that show a certificate that has ended."""
+    authority = Authority()
+    pieces = Piece(b""), Piece(b"")
+    egress = Egress(connections)
+    credentials = Credentials("", "", False, Piece(), *pieces, Piece())
+    egress.start(Cloud([], "priority"), credentials, ORIGIN, cast(Client, None))
+    egress.cloud.servers.append(ServerHealth(A))
+    hosts: list[str] = []
+    for name in ("before", "before", "after"):
+        if not hosts or name == "after":
+            issued = authority.issue_node(name)
+            pieces[0].data, pieces[1].data = issued.certificate, issued.key
+        flow = flow_of()
+        egress.requestheaders(flow)
+        hosts.append(flow.request.host)
+    assert hosts[0] == hosts[1]
+    assert hosts[2] != hosts[1]
+    assert {str(host) for host in hosts} == {"a"}
+    egress.done()

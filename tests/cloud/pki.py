@@ -63,18 +63,25 @@ class Authority:
         """A client certificate; kube-apiserver reads CN as the user and each O as a group."""
         return self._issue(_name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
-    def issue_node(self, node: str) -> Credential:
+    def issue_node(self, node: str, lifetime: timedelta = LIFETIME) -> Credential:
         """What a kubelet gets at its bootstrap, and what a hub on that node uses."""
-        return self.issue_client(f"system:node:{node}", [NODES_GROUP])
+        subject = _name(f"system:node:{node}", [NODES_GROUP])
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, (), lifetime)
 
     def issue_admin(self) -> Credential:
         """A cluster admin's client certificate."""
         return self.issue_client("admin", [ADMIN_GROUP])
 
-    def _issue(self, subject: x509.Name, usage: x509.ObjectIdentifier, hosts: Sequence[str]) -> Credential:
+    def _issue(
+        self,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        hosts: Sequence[str],
+        lifetime: timedelta = LIFETIME,
+    ) -> Credential:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _builder(subject, self._subject, key.public_key())
+            _builder(subject, self._subject, key.public_key(), lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -120,7 +127,10 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    lifetime: timedelta = LIFETIME,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -130,7 +140,7 @@ def _builder(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATING)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + lifetime)
     )
 
 

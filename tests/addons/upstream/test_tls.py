@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,56 @@ def test_rotated_files_are_used_by_the_next_connection(
     other.replace(ca)
     with pytest.raises(SSL.Error):
         greet(tls, server)
+
+
+def from_files(authority: Authority, certificate: Path, key: Path) -> UpstreamTls:
+    files = Piece(path=certificate), Piece(path=key)
+    return UpstreamTls(Credentials("", "", False, Piece(authority.certificate), *files, Piece()))
+
+
+def test_one_file_with_both_is_taken_anew_when_the_link_to_it_is_swapped(
+    tmp_path: Path, server: TlsServer, authority: Authority
+) -> None:
+    """As kubelet rotates: a new file with certificate and key, then `kubelet-client-current.pem` leads there."""
+    current = tmp_path / "kubelet-client-current.pem"
+    tls = from_files(authority, current, current)
+    lanes = set()
+    for name in ("before", "after"):
+        pair = authority.issue_node(name)
+        (tmp_path / f"{name}.pem").write_bytes(pair.certificate + pair.key)
+        (tmp_path / "new").symlink_to(tmp_path / f"{name}.pem")
+        (tmp_path / "new").replace(current)
+        lanes.add(tls.lane)
+        greet(tls, server)
+    assert server.shown == ["system:node:before", "system:node:after"]
+    assert len(lanes) == 2
+
+
+def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
+    tmp_path: Path, server: TlsServer, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = authority.issue_node("before").write(tmp_path, "client")
+    tls = from_files(authority, certificate, key)
+    former, ends = tls.lane, tls.expiry()
+    renewed = authority.issue_node("after", timedelta(hours=1))
+    for torn in (renewed.certificate[:100], renewed.certificate):
+        certificate.write_bytes(torn)
+        assert (tls.lane, tls.expiry()) == (former, ends)
+        greet(tls, server)
+        greet(tls, server)
+    assert caplog.text.count("the former serve") == 2, "once for each state of the files"
+    key.write_bytes(renewed.key)
+    greet(tls, server)
+    assert server.shown == ["system:node:before"] * 4 + ["system:node:after"]
+    assert tls.lane != former
+    assert tls.expiry() != ends
+
+
+def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
+    tls = UpstreamTls(NO_CREDENTIALS)
+    assert (tls.lane, tls.expiry()) == ("", None)
+    missing = UpstreamTls(Credentials("", "", False, *([Piece(path=Path("/no/such/file"))] * 4)))
+    assert (missing.lane, missing.expiry()) == ("", None)
 
 
 def test_contexts_are_kept_while_the_files_stay(authority: Authority) -> None:

@@ -1,0 +1,133 @@
+"""The node's certificate is renewed under load, before a cloud that takes none that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.pki import LIFETIME, Credential
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.streams import watching
+
+SHORT = timedelta(seconds=15)
+"""The life of the certificate that ends under load."""
+EXPIRY = "edgehub_certificate_expiry_seconds"
+
+
+class NodeFiles:
+    """A kubeconfig as kubeadm writes it: it names a link to the file with the present certificate and key."""
+
+    def __init__(self, folder: Path, cloud: RealCloud) -> None:
+        self._folder = folder
+        self._count = 0
+        self.current = folder / "kubelet-client-current.pem"
+        self.kubeconfig = folder / "kubelet.conf"
+        user = {"client-certificate": str(self.current), "client-key": str(self.current)}
+        cluster = {"server": cloud.url, "certificate-authority": str(cloud.authority_file)}
+        document = {
+            "clusters": [{"name": "cloud", "cluster": cluster}],
+            "users": [{"name": "node", "user": user}],
+            "contexts": [{"name": "node", "context": {"cluster": "cloud", "user": "node"}}],
+            "current-context": "node",
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(document))
+
+    def rotate(self, issued: Credential) -> None:
+        """As kubelet does it: a file of a new name, and the link to it swapped."""
+        self._count += 1
+        file, link = self._folder / f"kubelet-client-{self._count}.pem", self._folder / "new"
+        file.write_bytes(issued.certificate + issued.key)
+        link.symlink_to(file)
+        os.replace(link, self.current)
+
+    def tear(self, issued: Credential, former: Credential) -> None:
+        """A certificate whose key is not there yet."""
+        self.rotate(Credential(issued.certificate, former.key))
+
+
+class Load:
+    """Reads the node over a few connections until it is told to stop; counts the codes of the answers."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.codes: Counter[int] = Counter()
+        self._hub = hub
+        self._answered = asyncio.Event()
+
+    async def run(self) -> None:
+        headers = {"User-Agent": "kubelet/v1"}
+        async with aiohttp.ClientSession(self._hub.url, headers=headers) as session:
+            await asyncio.gather(*(self._read(session) for _ in range(4)))
+
+    async def answers(self, count: int) -> None:
+        """Return when so many more answers have come."""
+        wanted = self.codes.total() + count
+        async with asyncio.timeout(SLACK):
+            while self.codes.total() < wanted:
+                self._answered.clear()
+                await self._answered.wait()
+
+    async def _read(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            async with session.get("/api/v1/namespaces/default/services/kubernetes") as answer:
+                await answer.read()
+                self.codes[answer.status] += 1
+                self._answered.set()
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def files(real_cloud: RealCloud, tmp_path: Path, node: str) -> NodeFiles:
+    made = NodeFiles(tmp_path, real_cloud)
+    made.rotate(real_cloud.authority.issue_node(node))
+    return made
+
+
+@pytest.fixture
+def hub(real_cloud: RealCloud, tmp_path: Path, node: str, files: NodeFiles) -> Iterator[Hub]:
+    real_cloud.apply(HUB_RBAC)
+    with Hub(tmp_path, real_cloud.url, node=node, kubeconfig=files.kubeconfig) as made:
+        yield made
+
+
+async def test_a_certificate_is_renewed_under_load(
+    hub: Hub, real_cloud: RealCloud, files: NodeFiles, namespace: str
+) -> None:
+    services = f"/api/v1/namespaces/{namespace}/services"
+    authority = real_cloud.authority
+    load = Load(hub)
+    loading = [asyncio.create_task(load.run())]
+    try:
+        await load.answers(20)
+        short = authority.issue_node(hub.node, SHORT)
+        files.tear(short, authority.issue_node(hub.node))
+        await load.answers(20)
+        assert hub.metric(EXPIRY, use="client") > SHORT.total_seconds(), "the former is in use"
+        files.rotate(short)
+        # These connections never show another certificate than the short one.
+        loading.append(asyncio.create_task(load.run()))
+        async with watching(hub.url, services, component="kubectl") as events:
+            await load.answers(40)
+            assert hub.metric(EXPIRY, use="client") < SHORT.total_seconds(), "the new one is in use"
+            files.rotate(authority.issue_node(hub.node))
+            await load.answers(40)
+            assert hub.metric(EXPIRY, use="client") > LIFETIME.total_seconds() / 2
+            await asyncio.sleep(SHORT.total_seconds())
+            await load.answers(40)
+            made = {"metadata": {"name": "late"}, "spec": {"ports": [{"port": 80}]}}
+            await asyncio.to_thread(real_cloud.admin.post, services, made)
+            await events.first("ADDED", "late")
+        assert set(load.codes) == {200}, load.codes
+    finally:
+        for each in loading:
+            each.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
