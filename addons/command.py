@@ -23,6 +23,11 @@ MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error"
 """The log levels of the hub as mitmproxy's event log calls them."""
 
 
+def program() -> None:
+    """The command `edgehub` of an installed wheel."""
+    main(sys.argv[1:])
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run in the foreground until SIGTERM, or the subcommand that is named first, `explain` for one.
 

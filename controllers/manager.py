@@ -158,5 +158,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def program() -> None:
+    """The command `edgehub-manager` of an installed wheel."""
+    sys.exit(main(sys.argv[1:]))
+
+
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

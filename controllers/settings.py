@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 WEBHOOK_CONTROLLER = "configbindingwebhook"
@@ -71,6 +72,7 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         help="annotation that triggers hubs on Endpoints and EndpointSlices (%(default)s)",
     )
     parser.add_argument("--verbose", action="store_true", help="log more")
+    parser.add_argument("--version", action="version", version=f"edgehub-manager {_version()}")
     given = parser.parse_args(arguments)
     try:
         chosen = parse_controllers(given.controllers, controllers)
@@ -104,3 +106,11 @@ def parse_controllers(text: str, known: Sequence[str]) -> frozenset[str]:
         names = set(known) if name == "*" else {name}
         chosen = chosen - names if entry.startswith("-") else chosen | names
     return frozenset(chosen)
+
+
+def _version() -> str:
+    """Of this program, as it is installed."""
+    try:
+        return metadata.version("edgehub")
+    except metadata.PackageNotFoundError:
+        return "unknown"
