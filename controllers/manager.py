@@ -47,11 +47,7 @@ class Manager:
             make(context) for name, make in CONTROLLERS.items() if name in settings.controllers
         ]
         for controller in self._controllers:
-            metrics.QUEUE_DEPTH.labels(controller.name).set_function(controller.queue.__len__)
-            metrics.BUSY.labels(controller.name).set_function(controller.busy)
-            metrics.RETRIES.labels(controller.name)
-            for result in metrics.RESULTS:
-                metrics.WORK.labels(controller.name, result)
+            controller.publish()
         for informer in self._informers:
             metrics.OBJECTS.labels(informer.resource.type.group_resource).set_function(informer.__len__)
 
@@ -116,7 +112,7 @@ async def serve(settings: Settings, credentials: Credentials) -> None:
             manager = Manager(client, connect(writing, credentials, identity), settings, gate)
             try:
                 async with (
-                    admin_server(settings.listen, settings.admin_port, manager.readiness_error),
+                    admin_server(settings.probes, settings.metrics, manager.readiness_error),
                     asyncio.TaskGroup() as tasks,
                 ):
                     tasks.create_task(manager.run_informers(), name="informers")

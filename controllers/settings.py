@@ -17,16 +17,30 @@ UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 """The trigger annotation of older releases of OpenYurt; newer ones call it openyurt.io/update-trigger."""
 
 
+TRUE = frozenset({"1", "t", "true"})
+FALSE = frozenset({"0", "f", "false"})
+"""What Go's flags take for a boolean, in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens: on one address or, without a `host`, on all of them, IPv4 and IPv6. Port 0: nowhere."""
+
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parsed command line. Without a `kubeconfig` the manager uses its pod's service account."""
+    """The parsed command line. Without a `kubeconfig` the manager looks where controller-runtime looks."""
 
     kubeconfig: Path | None = None
     namespace: str = "kube-system"
     controllers: frozenset[str] = frozenset()
-    listen: str = "0.0.0.0"  # noqa: S104  # kubelet's probes and Prometheus come from other hosts
-    admin_port: int = 10258
-    webhook_port: int = 9443
+    probes: Address = Address("", 10258)
+    """Of `/healthz` and `/readyz`."""
+    metrics: Address = Address("", 10258)
+    webhook: Address = Address("", 9443)
     leader_elect: bool = True
     trigger_annotation: str = UPDATE_TRIGGER
     verbose: bool = False
@@ -34,9 +48,37 @@ class Settings:
 
 def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Settings:
     """Parse the command line; a wrong option ends the process with a message. `controllers` are the known names."""
+    parser = _parser(controllers)
+    given = parser.parse_args(arguments)
+    try:
+        chosen = parse_controllers(given.controllers, controllers)
+    except ValueError as error:
+        parser.error(f"--controllers: {error}")
+    if not given.webhook_port:
+        chosen -= {WEBHOOK_CONTROLLER}
+    admin = Address(given.listen, given.admin_port)
+    return Settings(
+        kubeconfig=given.kubeconfig,
+        namespace=given.namespace,
+        controllers=chosen,
+        probes=given.health_probe_bind_address or admin,
+        metrics=given.metrics_bind_address or admin,
+        webhook=Address(given.listen, given.webhook_port),
+        leader_elect=given.leader_elect,
+        trigger_annotation=given.trigger_annotation,
+        verbose=given.verbose,
+    )
+
+
+def _parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
     defaults = Settings()
     parser = argparse.ArgumentParser(prog="manager", description=DESCRIPTION)
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: the pod's service account")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: $KUBECONFIG, else the pod's service account, else ~/.kube/config",
+    )
     parser.add_argument(
         "--namespace",
         default=defaults.namespace,
@@ -49,21 +91,21 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         help=f"which run, separated by commas; * is all, -name takes one away: --controllers=*,-{controllers[-1]}. "
         f"Known: {', '.join(controllers)}",
     )
-    parser.add_argument("--listen", default=defaults.listen, help="address of both ports (%(default)s)")
+    _add_addresses(parser, defaults)
     parser.add_argument(
-        "--admin-port",
-        type=int,
-        default=defaults.admin_port,
-        help="port of /healthz, /readyz and /metrics, 0 for none (%(default)s)",
+        "--leader-elect",
+        type=parse_boolean,
+        nargs="?",
+        const=True,
+        default=defaults.leader_elect,
+        metavar="BOOL",
+        help="write only while holding the Lease; false is for a single manager (true)",
     )
     parser.add_argument(
-        "--webhook-port",
-        type=int,
-        default=defaults.webhook_port,
-        help=f"port of the webhook for bindings, 0 for none and no {WEBHOOK_CONTROLLER} (%(default)s)",
-    )
-    parser.add_argument(
-        "--no-leader-elect", action="store_true", help="write without a Lease: for a single manager only"
+        "--no-leader-elect",
+        dest="leader_elect",
+        action="store_false",
+        help="the same as --leader-elect=false",
     )
     parser.add_argument(
         "--trigger-annotation",
@@ -73,24 +115,51 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
     )
     parser.add_argument("--verbose", action="store_true", help="log more")
     parser.add_argument("--version", action="version", version=f"edgehub-manager {_version()}")
-    given = parser.parse_args(arguments)
-    try:
-        chosen = parse_controllers(given.controllers, controllers)
-    except ValueError as error:
-        parser.error(f"--controllers: {error}")
-    if not given.webhook_port:
-        chosen -= {WEBHOOK_CONTROLLER}
-    return Settings(
-        kubeconfig=given.kubeconfig,
-        namespace=given.namespace,
-        controllers=chosen,
-        listen=given.listen,
-        admin_port=given.admin_port,
-        webhook_port=given.webhook_port,
-        leader_elect=not given.no_leader_elect,
-        trigger_annotation=given.trigger_annotation,
-        verbose=given.verbose,
+    return parser
+
+
+def _add_addresses(parser: argparse.ArgumentParser, defaults: Settings) -> None:
+    parser.add_argument(
+        "--listen", default="", metavar="ADDRESS", help="address of all ports (all addresses, IPv4 and IPv6)"
     )
+    parser.add_argument(
+        "--admin-port",
+        type=int,
+        default=defaults.probes.port,
+        help="port of /healthz, /readyz and /metrics, 0 for none (%(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-bind-address",
+        type=parse_address,
+        metavar="[HOST]:PORT",
+        help="another place for /metrics; 0 for none",
+    )
+    parser.add_argument(
+        "--health-probe-bind-address",
+        type=parse_address,
+        metavar="[HOST]:PORT",
+        help="another place for /healthz and /readyz; 0 for none",
+    )
+    parser.add_argument(
+        "--webhook-port",
+        type=int,
+        default=defaults.webhook.port,
+        help=f"port of the webhook for bindings, 0 for none and no {WEBHOOK_CONTROLLER} (%(default)s)",
+    )
+
+
+def parse_boolean(text: str) -> bool:
+    """A boolean as Go's flags take it; ValueError for another word."""
+    word = text.lower()
+    if word not in TRUE | FALSE:
+        raise ValueError(text)
+    return word in TRUE
+
+
+def parse_address(text: str) -> Address:
+    """An address as controller-runtime's flags take it: `:8080`, `127.0.0.1:8080`, `[::1]:8080`, or `0` for none."""
+    host, _, port = text.rpartition(":")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def parse_controllers(text: str, known: Sequence[str]) -> frozenset[str]:

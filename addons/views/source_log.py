@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 RBAC = "controllers/manifests/hub-rbac.yaml"
 """What the hubs of a cluster must be allowed."""
+RBAC_OF_NODES = "controllers/manifests/hub-nodes.yaml"
+"""What they must be allowed where a filter needs the labels of all nodes."""
 
 NO_CLOUD = "the cloud cannot be reached"
 """How the hub's own answer begins where no server gave one."""
@@ -30,7 +32,8 @@ def log_failure(path: str, user: str, error: Exception) -> None:
         logger.debug("%s: %s", path, error)
     elif _pace.allows((path, error.code)):
         if error.code == 403:
-            logger.warning("%s: the hub lacks a right: apply %s (%s)", path, RBAC, error)
+            rbac = RBAC_OF_NODES if path.startswith("/api/v1/nodes") else RBAC
+            logger.warning("%s: the hub lacks a right: apply %s (%s)", path, rbac, error)
         elif error.code == 401:
             logger.warning("%s: the cloud does not take the credentials of the kubeconfig (%s)", path, error)
         else:

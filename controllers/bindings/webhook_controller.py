@@ -55,7 +55,7 @@ class WebhookController(Controller):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._settings = context.settings
+        self._address = context.settings.webhook
         self._secret_key = (context.settings.namespace, SECRET)
         self._key = ("", CONFIGURATION)
         self._configurations = self.watch(_one(CONFIGURATIONS, "", CONFIGURATION), self._of_any)
@@ -100,7 +100,7 @@ class WebhookController(Controller):
         await runner.setup()
         try:
             await web.TCPSite(
-                runner, self._settings.listen, self._settings.webhook_port, ssl_context=context
+                runner, self._address.host or None, self._address.port, ssl_context=context
             ).start()
             self._serving = True
             while True:

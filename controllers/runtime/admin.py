@@ -1,25 +1,28 @@
-"""The admin port: `/healthz`, `/readyz` and `/metrics`."""
+"""The admin port: `/healthz` and `/readyz` for kubelet, and `/metrics` for Prometheus."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
 
 from controllers.runtime import metrics
+from controllers.settings import Address
 
 type ReadinessCheck = Callable[[], str]
 """Why the process is not ready, "" when it is ready."""
 
+type Handler = Callable[[web.Request], Awaitable[web.Response]]
+
 
 @asynccontextmanager
-async def admin_server(listen: str, port: int, check: ReadinessCheck) -> AsyncIterator[None]:
-    """Serve the admin port while the context is open; port 0 opens none. OSError when the port is taken."""
-    if port == 0:
-        yield
-        return
+async def admin_server(probes: Address, page: Address, check: ReadinessCheck) -> AsyncIterator[None]:
+    """Serve the probes and the page of metrics while the context is open, on one port if the addresses are equal.
+
+    OSError when a port is taken.
+    """
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -32,14 +35,23 @@ async def admin_server(listen: str, port: int, check: ReadinessCheck) -> AsyncIt
         body = await asyncio.to_thread(metrics.exposition)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
+    handlers: dict[Address, dict[str, Handler]] = {probes: {"/healthz": healthz, "/readyz": readyz}}
+    handlers.setdefault(page, {})["/metrics"] = exposition
+    async with AsyncExitStack() as stack:
+        for address, routes in handlers.items():
+            if address.port:
+                await stack.enter_async_context(_server(address, routes))
+        yield
+
+
+@asynccontextmanager
+async def _server(address: Address, routes: dict[str, Handler]) -> AsyncIterator[None]:
     app = web.Application()
-    app.add_routes(
-        [web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", exposition)]
-    )
+    app.add_routes([web.get(path, handler) for path, handler in routes.items()])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, listen, port).start()
+        await web.TCPSite(runner, address.host or None, address.port).start()
         yield
     finally:
         await runner.cleanup()

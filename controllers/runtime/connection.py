@@ -20,12 +20,19 @@ USER_AGENT = "edgehub-manager/0.1.0"
 
 
 def find_credentials(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Credentials:
-    """The credentials of the kubeconfig or, without one, of the pod; ValueError says what is missing."""
-    if kubeconfig is not None:
-        return load_kubeconfig(kubeconfig)
+    """The credentials of the kubeconfig or, without one, those that controller-runtime finds.
+
+    They are those of $KUBECONFIG, of the pod, or of ~/.kube/config. ValueError says what is missing.
+    """
+    named = environment.get("KUBECONFIG")
+    if kubeconfig is not None or named:
+        return load_kubeconfig(kubeconfig or Path(named or ""))
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise ValueError("outside a cluster the manager needs --kubeconfig")
+        default = Path(environment.get("HOME", "/"), ".kube", "config")
+        if default.exists():
+            return load_kubeconfig(default)
+        raise ValueError("outside a cluster the manager needs --kubeconfig or $KUBECONFIG")
     return Credentials(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         server_name="",

@@ -44,6 +44,27 @@ class Context:
     settings: Settings
 
 
+class MeteredQueue(Queue[Key]):
+    """The queue of one controller, which counts its keys and how long each waited for a worker."""
+
+    def __init__(self, controller: str) -> None:
+        super().__init__()
+        self._controller = controller
+        self._since: dict[Key, float] = {}
+
+    def add(self, key: Key) -> None:
+        super().add(key)
+        if key not in self._since:
+            self._since[key] = time.perf_counter()
+            metrics.QUEUE_ADDS.labels(self._controller).inc()
+
+    async def get(self) -> Key:
+        key = await super().get()
+        waited = time.perf_counter() - self._since.pop(key)
+        metrics.QUEUE_SECONDS.labels(self._controller).observe(waited)
+        return key
+
+
 class Controller(ABC):
     """One controller. Its constructor calls `watch` and `follow` for what it reads."""
 
@@ -55,8 +76,10 @@ class Controller(ABC):
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.queue: Queue[Key] = Queue()
+        self.queue = MeteredQueue(self.name)
         self.informers: list[Informer[Any]] = []
+        self._working: dict[Key, float] = {}
+        """The keys that are being reconciled, and since when."""
 
     @abstractmethod
     async def reconcile(self, key: Key) -> None:
@@ -102,6 +125,26 @@ class Controller(ABC):
         """Whether a key waits, is being reconciled or will be retried."""
         return not self.queue.idle
 
+    def work_under_way(self) -> list[float]:
+        """The seconds for which each reconcile that is under way has taken."""
+        now = time.perf_counter()
+        return [now - since for since in self._working.values()]
+
+    def publish(self) -> None:
+        """Have the page of metrics ask this controller, and show its counters before they count."""
+        metrics.QUEUE_DEPTH.labels(self.name).set_function(self.queue.__len__)
+        metrics.BUSY.labels(self.name).set_function(self.busy)
+        metrics.WORKERS.labels(self.name).set(self.workers)
+        metrics.ACTIVE_WORKERS.labels(self.name).set_function(lambda: len(self._working))
+        metrics.UNFINISHED_SECONDS.labels(self.name).set_function(lambda: sum(self.work_under_way()))
+        metrics.LONGEST_SECONDS.labels(self.name).set_function(
+            lambda: max(self.work_under_way(), default=0.0)
+        )
+        for counter in (metrics.QUEUE_ADDS, metrics.QUEUE_SECONDS, metrics.WORK_SECONDS, metrics.RETRIES):
+            counter.labels(self.name)
+        for result in metrics.RESULTS:
+            metrics.WORK.labels(self.name, result)
+
     async def run(self) -> None:
         """Reconcile until cancelled. A key whose reconcile the cancellation stops goes back into the queue."""
         for informer in self.informers:
@@ -114,13 +157,14 @@ class Controller(ABC):
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
-            began = time.perf_counter()
+            self._working[key] = began = time.perf_counter()
             try:
                 result = await self._reconcile(key)
             except asyncio.CancelledError:
                 self.queue.add(key)
                 raise
             finally:
+                del self._working[key]
                 self.queue.done(key)
             metrics.WORK_SECONDS.labels(self.name).observe(time.perf_counter() - began)
             metrics.WORK.labels(self.name, result).inc()

@@ -24,6 +24,10 @@ from kube.requests.request_info import ResourceType
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 
+RELEASE_ATTEMPTS = 2
+INTERNAL_ERROR = 500
+"""From this status code on the server may have accepted the write all the same."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -68,7 +72,10 @@ class LeaderElector:
         self._timing = timing
         self._clock = clock
         self._until = float("-inf")
-        self._held = False
+        self._writing: asyncio.Task[None] | None = None
+        """The last write."""
+        self._in_doubt = False
+        """Whether the server may have accepted a write whose answer never came."""
         self._lease: Json = {}
         self._seen_version = ""
         self._seen_at = float("-inf")
@@ -101,14 +108,14 @@ class LeaderElector:
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(lead())
-        self._held = True
         try:
-            while self._held:
+            held = True
+            while held:
                 await asyncio.wait({work}, timeout=self._timing.renew_period)
                 if work.done():
                     work.result()
                     raise RuntimeError("the leader's work ended although it was not cancelled")
-                self._held = await self._renew_in_time()
+                held = await self._renew_in_time()
         finally:
             # Close the gate first, so that the work starts no write while it is being cancelled.
             self._until = float("-inf")
@@ -159,15 +166,14 @@ class LeaderElector:
         return await self._unless_taken(self._put(self._taken(transitions), self._timing.request_timeout))
 
     async def _create(self) -> bool:
-        self._lease = {
+        lease = {
             "apiVersion": LEASES.api_version,
             "kind": "Lease",
             "metadata": {"namespace": self._namespace, "name": self._name},
             "spec": self._taken(0),
         }
-        return await self._unless_taken(
-            self._send("POST", LEASES.path(self._namespace), self._timing.request_timeout)
-        )
+        path = LEASES.path(self._namespace)
+        return await self._unless_taken(self._send("POST", path, lease, self._timing.request_timeout))
 
     async def _unless_taken(self, write: Awaitable[None]) -> bool:
         try:
@@ -179,14 +185,23 @@ class LeaderElector:
         return True
 
     async def _release(self) -> None:
-        if not self._held:
-            return
-        self._held = False
-        spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-        try:
-            await self._put(spec, self._timing.request_timeout)
-        except (StatusError, Unreachable) as error:
-            logger.warning("the lease was not released: %s", error)
+        """Give the Lease back if this process holds it, or holds it by a write whose answer it has not seen."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+            self._writing.exception()
+        for _ in range(RELEASE_ATTEMPTS):
+            try:
+                if self._in_doubt:
+                    await self._get()
+                if text(self._spec().get("holderIdentity")) == self._identity:
+                    released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
+                    await self._put({**self._spec(), **released}, self._timing.request_timeout)
+                return
+            except (StatusError, Unreachable) as error:
+                logger.warning("the lease was not released: %s", error)
+                if not isinstance(error, StatusError) or error.code != 409:
+                    return
+                self._in_doubt = True  # another client changed the Lease, who may be its new holder
 
     def _taken(self, transitions: int) -> Json:
         return {
@@ -206,12 +221,24 @@ class LeaderElector:
         self._lease = _parse(answer.body)
 
     async def _put(self, spec: Json, timeout: float) -> None:
-        self._lease = {**self._lease, "spec": spec}
-        await self._send("PUT", LEASES.path(self._namespace, self._name), timeout)
+        path = LEASES.path(self._namespace, self._name)
+        await self._send("PUT", path, {**self._lease, "spec": spec}, timeout)
 
-    async def _send(self, method: str, path: str, timeout: float) -> None:
-        answer = await self._client.request(method, path, body=orjson.dumps(self._lease), timeout=timeout)
+    async def _send(self, method: str, path: str, lease: Json, timeout: float) -> None:
+        """Write the Lease. A cancellation leaves the write alone: the server may have accepted it already."""
+        self._writing = asyncio.ensure_future(self._write(method, path, lease, timeout))
+        await asyncio.wait({self._writing})
+        self._writing.result()
+
+    async def _write(self, method: str, path: str, lease: Json, timeout: float) -> None:
+        self._in_doubt = True
+        try:
+            answer = await self._client.request(method, path, body=orjson.dumps(lease), timeout=timeout)
+        except StatusError as error:
+            self._in_doubt = error.code >= INTERNAL_ERROR
+            raise
         self._lease = _parse(answer.body)
+        self._in_doubt = False
 
 
 def _now() -> str:

@@ -25,6 +25,34 @@ BUSY = Gauge(
     ["controller"],
     registry=REGISTRY,
 )
+QUEUE_ADDS = Counter(
+    "edgehub_manager_queue_adds", "Keys that were put into the queue.", ["controller"], registry=REGISTRY
+)
+QUEUE_SECONDS = Histogram(
+    "edgehub_manager_queue_seconds",
+    "Time that a key waited for a worker.",
+    ["controller"],
+    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
+    registry=REGISTRY,
+)
+WORKERS = Gauge(
+    "edgehub_manager_workers", "Keys that can be reconciled at a time.", ["controller"], registry=REGISTRY
+)
+ACTIVE_WORKERS = Gauge(
+    "edgehub_manager_active_workers", "Keys that are being reconciled.", ["controller"], registry=REGISTRY
+)
+UNFINISHED_SECONDS = Gauge(
+    "edgehub_manager_unfinished_work_seconds",
+    "Seconds for which all reconciles that are under way have taken.",
+    ["controller"],
+    registry=REGISTRY,
+)
+LONGEST_SECONDS = Gauge(
+    "edgehub_manager_longest_work_seconds",
+    "Seconds for which the longest reconcile that is under way has taken.",
+    ["controller"],
+    registry=REGISTRY,
+)
 WORK_SECONDS = Histogram(
     "edgehub_manager_work_seconds",
     "Duration of a reconcile.",

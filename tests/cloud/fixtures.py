@@ -16,6 +16,8 @@ from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
 """What hubs may read, shipped with the product."""
+HUB_NODES = HUB_RBAC.with_name("hub-nodes.yaml")
+"""Their right to read all nodes, which not every cluster needs."""
 REAL_TIMEOUT = 300
 """Seconds for a test with real processes, the start of the control plane included, on busy cores."""
 
@@ -79,6 +81,7 @@ def real_cloud(
 def hub_rbac(real_cloud: RealCloud) -> None:
     """What nodes may read once the product's RBAC is applied."""
     real_cloud.apply(HUB_RBAC)
+    real_cloud.apply(HUB_NODES)
 
 
 @pytest.fixture

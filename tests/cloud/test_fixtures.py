@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.fixtures import HUB_RBAC, REAL_TIMEOUT, OpenLink
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC, REAL_TIMEOUT, OpenLink
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
@@ -87,5 +87,6 @@ def test_each_link_has_a_port_of_its_own(link: OpenLink) -> None:
 
 
 def test_the_manifest_is_the_products() -> None:
-    assert HUB_RBAC.is_relative_to(ROOT / "controllers" / "manifests")
-    assert HUB_RBAC.exists()
+    for manifest in (HUB_RBAC, HUB_NODES):
+        assert manifest.is_relative_to(ROOT / "controllers" / "manifests")
+        assert manifest.exists()

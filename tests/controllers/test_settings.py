@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from controllers.settings import WEBHOOK_CONTROLLER, Settings, parse_controllers, parse_settings
+from controllers.settings import (
+    WEBHOOK_CONTROLLER,
+    Address,
+    Settings,
+    parse_address,
+    parse_controllers,
+    parse_settings,
+)
 
 KNOWN = ["a", "b", "c"]
 
@@ -45,8 +52,9 @@ def test_every_option() -> None:
         kubeconfig=Path("k"),
         namespace="n",
         controllers=frozenset("a"),
-        listen="127.0.0.1",
-        admin_port=0,
+        probes=Address("127.0.0.1", 0),
+        metrics=Address("127.0.0.1", 0),
+        webhook=Address("127.0.0.1", 9443),
         leader_elect=False,
         trigger_annotation="openyurt.io/update-trigger",
         verbose=True,
@@ -56,8 +64,45 @@ def test_every_option() -> None:
 @pytest.mark.parametrize(("port", "chosen"), [("8443", {"a", WEBHOOK_CONTROLLER}), ("0", {"a"})])
 def test_without_a_port_there_is_no_webhook(port: str, chosen: set[str]) -> None:
     settings = parse_settings(["--webhook-port", port], ["a", WEBHOOK_CONTROLLER])
-    assert settings.webhook_port == int(port)
+    assert settings.webhook.port == int(port)
     assert settings.controllers == frozenset(chosen)
+
+
+@pytest.mark.parametrize(
+    ("options", "elects"),
+    [
+        ([], True),
+        (["--leader-elect"], True),
+        (["--leader-elect=true"], True),
+        (["--leader-elect=FALSE"], False),
+        (["--leader-elect=0"], False),
+        (["--no-leader-elect"], False),
+    ],
+)
+def test_leader_election_is_switched_as_in_go(options: list[str], elects: bool) -> None:
+    assert parse_settings(options, KNOWN).leader_elect is elects
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", Address("", 8080)),
+        ("127.0.0.1:8080", Address("127.0.0.1", 8080)),
+        ("[::1]:8080", Address("::1", 8080)),
+        ("0", Address("", 0)),
+    ],
+)
+def test_addresses_are_written_as_for_controller_runtime(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    settings = parse_settings(["--metrics-bind-address", text], KNOWN)
+    assert (settings.metrics, settings.probes) == (address, Settings().probes)
+    assert parse_settings(["--health-probe-bind-address", text], KNOWN).probes == address
+
+
+@pytest.mark.parametrize("option", ["--leader-elect=perhaps", "--metrics-bind-address=here"])
+def test_a_wrong_value_ends_the_process(option: str) -> None:
+    with pytest.raises(SystemExit):
+        parse_settings([option], KNOWN)
 
 
 def test_a_wrong_option_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from addons.telemetry.log import Pace
 from addons.views import source_log
-from addons.views.source_log import RBAC, log_failure
+from addons.views.source_log import RBAC, RBAC_OF_NODES, log_failure
 from kube.errors import forbidden, unauthorized, unavailable
 from kube.http.client import Unreachable
 
@@ -29,7 +29,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
         (
             forbidden('nodes is forbidden: User "system:node:a"'),
             "WARNING",
-            f'{NODES}: the hub lacks a right: apply {RBAC} (nodes is forbidden: User "system:node:a")',
+            f'{NODES}: the hub lacks a right: apply {RBAC_OF_NODES} (nodes is forbidden: User "system:node:a")',
         ),
         (
             unauthorized("Unauthorized"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 
@@ -19,7 +19,6 @@ ADDED = [
     (SLICES, {}),
     (SLICES, {"watch": "true"}),
     ("/api/v1/endpoints", {}),
-    ("/api/v1/nodes", {}),
     ("/apis/networking.k8s.io/v1/servicecidrs", {}),
     (POOLS, {}),
     (POOLS, {"watch": "true"}),
@@ -63,13 +62,18 @@ def becomes(client: RestClient, path: str, query: Mapping[str, str], allowed: bo
 
 def test_it_is_accepted_twice_and_adds_exactly_what_hubs_need(real_cloud: RealCloud, node: str) -> None:
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
-    real_cloud.kubectl("delete", "-f", str(HUB_RBAC), "--ignore-not-found")
+    for manifest in (HUB_NODES, HUB_RBAC):
+        real_cloud.kubectl("delete", "-f", str(manifest), "--ignore-not-found")
     assert [each for each in ADDED if not becomes(itself, *each, allowed=False)] == []
 
     assert set(words(real_cloud.apply(HUB_RBAC))) == {"created"}
     assert set(words(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
     assert [each for each in ADDED if not becomes(itself, *each, allowed=True)] == []
     assert [each for each in NEVER if status(itself, *each) != 403] == []
+    # The nodes of pools stand in NodePools. Who needs the labels of all nodes applies one more file.
+    assert status(itself, "/api/v1/nodes", {}) == 403
+    real_cloud.apply(HUB_NODES)
+    assert becomes(itself, "/api/v1/nodes", {}, allowed=True)
 
 
 def words(answer: str) -> list[str]:

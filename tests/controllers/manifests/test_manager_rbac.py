@@ -8,7 +8,7 @@ import pytest
 
 from tests.cloud.rest import RestClient
 from tests.controllers.conftest import MANIFESTS
-from tests.controllers.support.scene import CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
+from tests.controllers.support.scene import ACCOUNT, CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
 
 pytestmark = [pytest.mark.real]
 
@@ -54,6 +54,33 @@ def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> Non
     pods = "/api/v1/namespaces/kube-system/pods"
     assert account_client.request("POST", pods, body={"metadata": {"name": "p"}}).status == 403
     assert account_client.request("DELETE", f"{NODES}/any").status == 403
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verb", "resource"),
+    [
+        ("triggers.yaml", "patch", "endpointslices.discovery.k8s.io"),
+        ("triggers.yaml", "patch", "endpoints"),
+        ("crd-creation.yaml", "create", "customresourcedefinitions.apiextensions.k8s.io"),
+    ],
+)
+def test_leaving_a_manifest_out_takes_its_rights_away(
+    scene: Scene, manifest: str, verb: str, resource: str
+) -> None:
+    assert can(scene, verb, resource)
+    scene.cloud.kubectl("delete", "-f", str(MANIFESTS / manifest))
+    scene.until(lambda: not can(scene, verb, resource))
+    scene.cloud.apply(MANIFESTS / manifest)
+    scene.until(lambda: can(scene, verb, resource))
+
+
+def can(scene: Scene, verb: str, resource: str) -> bool:
+    """Whether the manager's account may do this in every namespace."""
+    name, _, group = resource.partition(".")
+    attributes = {"verb": verb, "resource": name, "group": group}
+    review = {"spec": {"user": ACCOUNT, "resourceAttributes": attributes}}
+    answer = scene.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
 
 
 def test_applying_the_manifests_takes_back_what_an_earlier_manager_granted(scene: Scene) -> None:

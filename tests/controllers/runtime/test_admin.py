@@ -9,12 +9,14 @@ import aiohttp
 import pytest
 
 from controllers.runtime.admin import admin_server
+from controllers.settings import Address
 from tests.cloud.ports import LOOPBACK, free_port
 
 
 async def test_it_says_why_it_is_not_ready() -> None:
     port, trouble = free_port(), ["nodes: not listed yet"]
-    async with admin_server(LOOPBACK, port, lambda: trouble[0]), aiohttp.ClientSession() as session:
+    address = Address(LOOPBACK, port)
+    async with admin_server(address, address, lambda: trouble[0]), aiohttp.ClientSession() as session:
 
         async def get(path: str) -> tuple[int, str]:
             async with session.get(f"http://{LOOPBACK}:{port}{path}") as answer:
@@ -31,16 +33,44 @@ async def test_it_says_why_it_is_not_ready() -> None:
 
 
 async def test_port_0_serves_nothing() -> None:
-    async with admin_server(LOOPBACK, 0, lambda: ""):
+    async with admin_server(Address("", 0), Address("", 0), lambda: ""):
         pass
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(LOOPBACK, free_port())
+
+
+async def test_the_page_of_metrics_can_have_a_port_of_its_own() -> None:
+    probes, page = Address(LOOPBACK, free_port()), Address(LOOPBACK, free_port())
+    async with admin_server(probes, page, lambda: ""), aiohttp.ClientSession() as session:
+        for address, path, status in (
+            (probes, "/healthz", 200),
+            (probes, "/metrics", 404),
+            (page, "/metrics", 200),
+            (page, "/readyz", 404),
+        ):
+            async with session.get(f"http://{LOOPBACK}:{address.port}{path}") as answer:
+                assert answer.status == status, path
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_without_a_host_it_listens_to_both_families(host: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+    address = Address("", free_port())
+    async with admin_server(address, address, lambda: ""):
+        _, writer = await asyncio.open_connection(host, address.port)
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_taken_port_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
+        address = Address(LOOPBACK, taken.getsockname()[1])
         with pytest.raises(OSError, match="in use"):
-            async with admin_server(LOOPBACK, taken.getsockname()[1], lambda: ""):
+            async with admin_server(address, address, lambda: ""):
                 pass

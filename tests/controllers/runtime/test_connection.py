@@ -32,6 +32,24 @@ def test_outside_a_cluster_a_kubeconfig_is_needed() -> None:
         find_credentials(None, {})
 
 
+def test_a_kubeconfig_is_found_as_by_controller_runtime(tmp_path: Path) -> None:
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    home = {"HOME": str(tmp_path)}
+    (tmp_path / ".kube").mkdir()
+    paths = [tmp_path / "flag", tmp_path / "variable", tmp_path / ".kube" / "config"]
+    for path in paths:
+        write_kubeconfig(path, f"http://{path.name}", token="t")
+    flag, variable, _ = paths
+    named = {"KUBECONFIG": str(variable)}
+    for given, environment, server in (
+        (flag, {**named, **pod, **home}, "http://flag"),
+        (None, {**named, **pod, **home}, "http://variable"),
+        (None, {**pod, **home}, "https://10.0.0.1:443"),
+        (None, home, "http://config"),
+    ):
+        assert find_credentials(given, environment).server == server
+
+
 def test_a_kubeconfig_s_certificates_are_used(tmp_path: Path) -> None:
     authority = Authority()
     path = write_kubeconfig(

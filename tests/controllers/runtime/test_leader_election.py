@@ -19,12 +19,13 @@ pytestmark = pytest.mark.looptime
 
 
 class LeaseServer:
-    """Keeps one Lease with optimistic locking; `down` refuses everybody."""
+    """Keeps one Lease with optimistic locking. `down` has no answer, and `slow` accepts a write but answers late."""
 
     def __init__(self) -> None:
         self.lease: Json = {}
         self.version = 0
         self.down: set[str] = set()
+        self.slow: set[str] = set()
         self.writes: list[tuple[float, str]] = []
 
     def answer(self, who: str, method: str, body: bytes | None) -> bytes:
@@ -63,7 +64,10 @@ class LeaseClient(Client):
         timeout: float = 0,
     ) -> ApiResponse:
         try:
-            return ApiResponse("application/json", self._server.answer(self._who, method, body))
+            answer = self._server.answer(self._who, method, body)
+            if self._who in self._server.slow and method != "GET":
+                await asyncio.sleep(1.0)
+            return ApiResponse("application/json", answer)
         except Unreachable:
             await asyncio.sleep(timeout)
             raise
@@ -110,6 +114,29 @@ async def test_one_leads_and_gives_the_lease_back() -> None:
     assert server.lease["spec"]["leaseTransitions"] == 1
     await second.end()
     assert first.terms[0][1] <= second.terms[0][0] <= first.terms[0][1] + 1.5
+
+
+@pytest.mark.parametrize("moment", [0.5, 3.5], ids=["as it takes the Lease", "as it renews the Lease"])
+async def test_the_lease_is_given_back_in_the_middle_of_a_write(moment: float) -> None:
+    """The server has accepted the write: the version that the elector knows is out of date."""
+    server = LeaseServer()
+    server.slow.add("only")
+    only = Candidate(server, "only")
+    await asyncio.sleep(moment)
+    assert server.lease["spec"]["holderIdentity"] == "only"
+    await only.end()
+    assert server.lease["spec"]["holderIdentity"] == ""
+
+
+async def test_a_lease_that_another_client_edited_is_given_back() -> None:
+    server = LeaseServer()
+    only = Candidate(server, "only")
+    await asyncio.sleep(0.5)
+    server.version += 1
+    server.lease["metadata"] = {"resourceVersion": str(server.version), "labels": {"edited": "yes"}}
+    await only.end()
+    assert server.lease["spec"]["holderIdentity"] == ""
+    assert server.lease["metadata"]["labels"] == {"edited": "yes"}
 
 
 async def test_after_a_crash_another_follows_in_time_and_never_before() -> None:
