@@ -22,11 +22,11 @@ from controllers.bindings.binding import BINDINGS
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.webhook_certificate import AUTHORITY, CERTIFICATE, KEY, renewed
 from controllers.bindings.workloads import AUTOSCALERS
-from controllers.runtime.connection import load_pair
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
+from kube.http.tls import load_pair
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key

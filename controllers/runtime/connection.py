@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import ssl
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import aiohttp
 from kube.http.client import Client
 from kube.http.http1 import Http1Session
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
+from kube.http.tls import tls_context
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder where kubelet mounts the service account of a pod."""
@@ -42,24 +41,6 @@ def find_credentials(kubeconfig: Path | None, environment: Mapping[str, str] = o
         key=Piece(),
         token=Piece(path=SERVICE_ACCOUNT / "token"),
     )
-
-
-def tls_context(credentials: Credentials) -> ssl.SSLContext:
-    """The TLS context of these credentials; ValueError when their certificates are unusable."""
-    try:
-        authority = credentials.authority.read().decode()
-        context = ssl.create_default_context(cadata=authority or None)
-        # Python 3.13 demands extensions that many clusters' CA certificates lack.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if credentials.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        certificate, key = credentials.certificate.read(), credentials.key.read()
-        if certificate:
-            load_pair(context, certificate, key)
-    except (ssl.SSLError, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"the certificates cannot be used: {error}") from error
-    return context
 
 
 def open_session(
@@ -103,12 +84,3 @@ def open_session(
 def connect(session: aiohttp.ClientSession, credentials: Credentials, identity: str) -> Client:
     """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
     return Client(Http1Session(session), credentials.server, {"User-Agent": f"{USER_AGENT} ({identity})"})
-
-
-def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a certificate through a private temporary file: OpenSSL reads certificates from files only."""
-    with tempfile.TemporaryDirectory() as folder:
-        pair = Path(folder) / "pair.pem"
-        pair.touch(mode=0o600)
-        pair.write_bytes(certificate + b"\n" + key)
-        context.load_cert_chain(pair)

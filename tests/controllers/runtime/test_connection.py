@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from controllers.runtime.connection import connect, find_credentials, open_session, tls_context
+from controllers.runtime.connection import connect, find_credentials, open_session
 from kube.http.client import Unreachable
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from kube.http.kubeconfig import Credentials, Piece
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 
@@ -48,33 +48,6 @@ def test_a_kubeconfig_is_found_as_by_controller_runtime(tmp_path: Path) -> None:
         (None, home, "http://config"),
     ):
         assert find_credentials(given, environment).server == server
-
-
-def test_a_kubeconfig_s_certificates_are_used(tmp_path: Path) -> None:
-    authority = Authority()
-    path = write_kubeconfig(
-        tmp_path / "config",
-        "https://127.0.0.1:1",
-        authority=authority.certificate,
-        credential=authority.issue_admin(),
-    )
-    context = tls_context(find_credentials(path))
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    assert len(context.get_ca_certs()) == 1
-
-
-@pytest.mark.parametrize("pem", [b"garbage", b"\xff"])
-def test_bad_certificates_are_the_operator_s_error(pem: bytes) -> None:
-    for field in ("authority", "certificate"):
-        credentials = Credentials(
-            **{
-                **{name: getattr(NO_CREDENTIALS, name) for name in Credentials.__slots__},
-                field: Piece(pem),
-            }
-        )
-        with pytest.raises(ValueError, match="cannot be used"):
-            tls_context(credentials)
 
 
 async def server_names(folder: Path, server_name: str, *, insecure: bool = False) -> list[str | None]:
