@@ -68,10 +68,11 @@ def make_parts(
         settings.idle,
         offline.copies if offline is not None else None,
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
+        offline.rules_edits() if offline is not None else None,
     )
     inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
     configmap = sources.sentinel(rules_list_watch(settings))
-    rules.listen(sources.rules_changed)
+    rules.listen(lambda: sources.rules_changed(configmap.store.version))
     rules.follow(configmap.store, configmap.why_empty)
     reviews = Reviews(clients.of_token, settings.review_max_age)
     answerers: dict[RouteKind, Answerer] = {

@@ -10,6 +10,7 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.garbage import Garbage
+from addons.offline.kept_rules_edit import KeptRulesEdit
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import TABLE, Journal
@@ -20,6 +21,7 @@ from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
+from addons.rules.edits import RulesEdits
 from addons.settings import Settings
 from addons.upstream.health import Cloud
 from addons.views.reviews import Reviews
@@ -36,6 +38,7 @@ class Offline:
         self.copies = DiskCopies(Disk(folder), DiskWriter())
         self._answers = CachedResponses(self.copies)
         self._journal = Journal(self.copies)
+        self._edit = KeptRulesEdit(self.copies)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -43,6 +46,7 @@ class Offline:
         await self.copies.open()
         await self._answers.open()
         await self._journal.open()
+        await self._edit.open()
 
     def build(
         self,
@@ -76,6 +80,10 @@ class Offline:
     @property
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:
         return {RouteKind.CACHED_RELAY: self.cached_relay, RouteKind.LOCAL: self._lease}
+
+    def rules_edits(self) -> RulesEdits:
+        """The edits of the rules, beginning with the last one of an earlier process."""
+        return RulesEdits(self._edit.last, self._edit.keep)
 
     def waiting(self) -> int:
         """How many writes wait for the cloud."""

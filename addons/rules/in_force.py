@@ -38,7 +38,7 @@ class RulesInForce:
         store.listen(self)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each edit that changes what the rules say."""
+        """Call `changed` once the rules are known, and after each edit that changes what they say."""
         self._listeners.append(changed)
 
     def current(self) -> Rules:
@@ -89,11 +89,10 @@ class RulesInForce:
         if rules.unnamed_problems and rules.unnamed_problems != self.rules.unnamed_problems:
             logger.warning("rules: %d more entries are skipped", rules.unnamed_problems)
         was, self.rules = self.rules, rules
-        if rules.digest != was.digest or not self.is_known:
-            logger.info("rules %s are in force", rules.digest[:12])
-        if not self.is_known:
-            self.is_known = True
-            self._known.set()
-        if rules.digest != was.digest:
-            for changed in self._listeners:
-                changed()
+        if self.is_known and rules.digest == was.digest:
+            return
+        logger.info("rules %s are in force", rules.digest[:12])
+        self.is_known = True
+        self._known.set()
+        for changed in self._listeners:
+            changed()

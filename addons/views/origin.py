@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 
+import aiohttp
 from aiohttp import web
 
 from addons.requests.headers import TICKET_HEADER
@@ -16,6 +17,8 @@ from kube.errors import StatusError, internal
 
 logger = logging.getLogger(__name__)
 
+CLIENT_LEFT = 499
+"""The status of a request whose client left while something was written to it. It reaches nobody."""
 
 type Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Answers one request: the whole answer, or a stream to its end. StatusError where that is the answer."""
@@ -59,6 +62,8 @@ class Origin:
             return await answer(request)
         except StatusError as error:
             return status_response(error)
+        except aiohttp.ClientConnectionResetError:
+            return web.Response(status=CLIENT_LEFT)
         except Exception:
             logger.exception("a view could not be served")
             return status_response(internal("the hub could not serve this view"))

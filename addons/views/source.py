@@ -74,7 +74,9 @@ class Source:
         rules: Callable[[], Rules],
         is_up: Callable[[], bool],
         compare_version: Callable[[int], None] | None = None,
+        can_resume: Callable[[int], bool] = lambda version: True,
     ) -> None:
+        """`can_resume` says whether clients hold a version from the rules in force (`addons.rules.edits`)."""
         self.is_up = is_up
         self.list_watch = list_watch
         self.client = client
@@ -91,8 +93,10 @@ class Source:
         self._restoring: StartFromCopy | None = None
         self._chain_of = chain_of
         self._rules = rules
+        self._can_resume = can_resume
         self._settled = Pulse()
         self._settling: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def start(self, copies: SourceCopies | None, trusts: Callable[[int], bool]) -> Source:
         """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
@@ -112,6 +116,9 @@ class Source:
         return self.copy
 
     def close(self) -> None:
+        """End the source. Requests that wait for a view of it are refused."""
+        self._is_closed = True
+        self._settled.notify()
         self._task.cancel()
         self._errors.cancel()
         if self._settling is not None:
@@ -167,6 +174,8 @@ class Source:
         try:
             async with asyncio.timeout(wait):
                 while True:
+                    if self._is_closed:
+                        raise unavailable(f"{self._what}: the hub has let go of its copy", retry_after=1)
                     opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:
                         return opened.view
@@ -262,7 +271,8 @@ class Source:
         opened = self.views.get(key)
         if opened is None:
             filters = self._filters(key)
-            view = View(self._projection(filters), key.scope, Form(metadata_only=key.metadata_only))
+            form = Form(metadata_only=key.metadata_only)
+            view = View(self._projection(filters), key.scope, form, self._can_resume)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         opened.used = time.monotonic()
         return opened

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.rules.edits import RulesEdits
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.persistence import SourceCopies
@@ -44,14 +45,19 @@ class Sources:
         idle: float,
         copies: SourceCopies | None = None,
         is_up: Callable[[], bool] = lambda: True,
+        edits: RulesEdits | None = None,
     ) -> None:
-        """`rules` gives the rules in force; `is_up` says whether there is a cloud to wait for."""
+        """`rules` gives the rules in force; `is_up` says whether there is a cloud to wait for.
+
+        `edits` knows the last edit of the rules that an earlier process noted.
+        """
         self._is_up = is_up
         self._cloud_at: int | None = None
         self._copies = copies
         self._client_of = client_of
         self._chain_of = chain_of
         self._rules = rules
+        self._edits = edits or RulesEdits()
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._tasks = [
@@ -133,8 +139,10 @@ class Sources:
         for source in self:
             source.inputs_changed(inputs)
 
-    def rules_changed(self) -> None:
-        """Give each view the filters that the rules now bind to its component."""
+    def rules_changed(self, version: int) -> None:
+        """Give each view the filters that the rules now bind to its component. `version` is that of the edit."""
+        given = (max(each.store.version, each.store.given_version) for each in self)
+        self._edits.note(self._rules().digest, max(version, *given, 0))
         for source in self:
             source.rules_changed()
 
@@ -150,7 +158,16 @@ class Sources:
         compare_version: Callable[[int], None] | None = None,
     ) -> Source:
         client = self._client_of(identity)
-        made = Source(list_watch, identity, client, self._chain_of, self._rules, self._is_up, compare_version)
+        made = Source(
+            list_watch,
+            identity,
+            client,
+            self._chain_of,
+            self._rules,
+            self._is_up,
+            compare_version,
+            self._edits.can_resume,
+        )
         made.reflector.restored = self._relist
         return made
 

@@ -13,7 +13,7 @@ must send every event that the client has not seen; it may repeat events. Versio
 3. A filtered view has no history before its first client. An earlier process, or another hub, may have given the
    same version while the filters had other inputs. So the view refuses to resume (410) until it has answered a list
    or a watch; history begins with that answer. Without filters, a version means one state, and history begins when
-   the view is made.
+   the view is made, unless a client may hold that version from before an edit of the rules (`can_resume`).
 4. The ring is bounded. When it drops an event, `View.oldest_resumable` rises; older versions get 410.
 5. A client may come with a version newer than the view's: the cloud, or another view of the same source, gave it.
    The watcher skips the cloud's events up to that version. A local event ends the skipping: it may have been made of
@@ -29,7 +29,7 @@ must send every event that the client has not seen; it may repeat events. Versio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,17 +98,25 @@ class Place(NamedTuple):
 class View:
     """One projection, scope and form, with the history of its events."""
 
-    def __init__(self, projection: Projection, scope: Scope, form: Form) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        scope: Scope,
+        form: Form,
+        can_resume: Callable[[int], bool] = lambda version: True,
+    ) -> None:
+        """`can_resume` says of a version whether clients can hold it from these very filters only (rule 3)."""
         self.scope = scope
         self.form = form
         self.watchers: set[Watcher] = set()
         self._projection = projection
         self._everything = scope.is_everything
         self._ring = Ring(projection.store.version)
-        self._has_history = not projection.filtered
-        """Whether a version that a client holds says which events the client has seen (rule 3)."""
+        self._can_resume = can_resume
         self._confirmed_version = 0
         """The newest version that the cloud confirmed for a list of this view (rule 7)."""
+        self._has_history = self._has_one_history()
+        """Whether a version that a client holds says which events the client has seen (rule 3)."""
         self._last_bookmark = (0, b"")
         self._trimming: asyncio.TimerHandle | None = None
         projection.listen(self, scope)
@@ -216,7 +224,7 @@ class View:
     def restarted(self) -> None:
         self._confirmed_version = 0
         self._ring.restart(self.version)
-        self._has_history = not self._projection.filtered
+        self._has_history = self._has_one_history()
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -229,6 +237,9 @@ class View:
         self._confirmed_version = max(self._confirmed_version, version)
         store.given_version = max(store.given_version, version)
         self._ring.touch(self.version)
+
+    def _has_one_history(self) -> bool:
+        return not self._projection.filtered and self._can_resume(self.version)
 
     def _begin_history(self) -> None:
         if not self._has_history:

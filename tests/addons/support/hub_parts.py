@@ -21,6 +21,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
+from addons.rules.edits import RulesEdit, RulesEdits
 from addons.rules.table import Rules, parse_rules
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
@@ -47,21 +48,27 @@ RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointsli
 class HubParts:
     """What Lifecycle builds, without a proxy: requests to the cloud go straight to it."""
 
-    def __init__(self, cloud: ScriptableCloud, idle: float = 300.0) -> None:
+    def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
+        """`edit` is the last edit of the rules that an earlier hub noted; without it there was none since ever."""
         self.cloud = cloud
         self.session = aiohttp.ClientSession(auto_decompress=False)
+        self._cloud_session = aiohttp.ClientSession(auto_decompress=False)
         self.is_up = True
         """What a probe says, for those who ask for one."""
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
+        self.edit = edit or RulesEdit(self.rules.digest, 0)
         self.inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
         self.sources = Sources(
             lambda identity: self._client_of(identity.authorization),
             partial(chain_of, self.inputs),
             lambda: self.rules,
             idle,
+            edits=RulesEdits(self.edit, self._keep_edit),
         )
+        if edit is None:
+            self.sources.rules_changed(0)
         self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
         self.serving = Serving(
             self.sources,
@@ -82,13 +89,14 @@ class HubParts:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.inputs.close()
-        self.sources.close()
         await self.session.close()
         runner = self.origin._runner  # the process' end closes it elsewhere
         assert runner is not None
         await runner.cleanup()
         self.origin.close()
+        self.inputs.close()
+        self.sources.close()
+        await self._cloud_session.close()
         await ended(self._before)
 
     def context(
@@ -132,12 +140,15 @@ class HubParts:
 
     def set_rules(self, data: Mapping[str, str]) -> None:
         self.rules = parse_rules(data)
-        self.sources.rules_changed()
+        self.sources.rules_changed(self.cloud.store.version)
+
+    def _keep_edit(self, edit: RulesEdit) -> None:
+        self.edit = edit
 
     def _client_of(self, authorization: str) -> Client:
         self.clients.append(authorization)
         headers = {"User-Agent": "edgehub", "Authorization": authorization or f"Bearer {HUB_TOKEN}"}
-        return Client(Http1Session(self.session), self.cloud.url, headers)
+        return Client(Http1Session(self._cloud_session), self.cloud.url, headers)
 
 
 class Watching:

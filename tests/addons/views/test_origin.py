@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from addons.requests.headers import TICKET_HEADER
-from addons.views.origin import Answer, Origin
+from addons.views.origin import CLIENT_LEFT, Answer, Origin
 from kube.errors import forbidden, unavailable
 
 
@@ -112,6 +112,13 @@ async def test_errors_are_statuses(door: Door, error: Exception, code: int, dela
     assert headers.get("Retry-After") == delay
     assert json.loads(text)["code"] == code
     assert "secret" not in text
+
+
+async def test_a_client_that_left_is_no_error(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    door.serving.error = aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+    status, _, _ = await door.knock(door.origin.ticket(door.serving.of()))
+    assert status == CLIENT_LEFT
+    assert not caplog.records
 
 
 async def test_it_is_on_loopback_alone(door: Door) -> None:

@@ -17,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from addons.filters.topology import SCOPE_ANNOTATION
+from addons.rules.edits import RulesEdit
 from kube.errors import StatusError
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import WatchFrame
@@ -51,10 +52,24 @@ class Client:
         self.reads = asyncio.Event()
         self.reads.set()
         self.response: aiohttp.ClientResponse | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"client of {self.target}")
+
+    async def stop(self) -> None:
+        """Break the connection off, as the end of the hub's process does; an error of the client itself is raised."""
+        assert self._task is not None
+        self.reads.set()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    async def _run(self) -> None:
         while True:
-            await self.world.runs.wait()
             try:
                 await self._watch()
             except (EOFError, TimeoutError, aiohttp.ClientError, ValueError):
@@ -106,8 +121,8 @@ class World:
     def __init__(self, cloud: ScriptableCloud) -> None:
         self.cloud = cloud
         self.rules: dict[str, str] = {**DISCARD, **TOPOLOGY}
-        self.runs = asyncio.Event()
         self.parts: HubParts
+        self.last_edit: RulesEdit | None = None
         selected = f"{SERVICES}?labelSelector=app%3Dx"
         self.clients = [
             Client(self, target, component, encoding)
@@ -173,6 +188,7 @@ class World:
             await until(lambda: all(client.state == self.expected(client) for client in self.clients))
         except TimeoutError:
             for client in self.clients:
+                assert client.is_running()
                 assert client.state == self.expected(client), (client.target, client.encoding)
 
     async def restart(self) -> None:
@@ -180,16 +196,16 @@ class World:
         await self.start()
 
     async def start(self) -> None:
-        self.parts = await HubParts(self.cloud).__aenter__()
+        self.parts = await HubParts(self.cloud, edit=self.last_edit).__aenter__()
         self.parts.set_rules({**BASE, **self.rules})
-        self.runs.set()
+        for client in self.clients:
+            client.start()
 
     async def stop(self) -> None:
-        self.runs.clear()
         for client in self.clients:
-            client.reads.set()
-            client.leave()
+            await client.stop()
         await self.parts.__aexit__()
+        self.last_edit = self.parts.edit
 
 
 def seen(obj: ApiObject) -> Any:
@@ -210,15 +226,11 @@ async def running() -> AsyncIterator[World]:
         cloud.access.tokens[HUB_TOKEN] = User("hub")
         cloud.store.create(service("web"))
         world = World(cloud)
-        tasks = [asyncio.create_task(client.run()) for client in world.clients]
         await world.start()
         try:
             yield world
         finally:
             await world.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def play(steps: list[Step]) -> None:
@@ -247,6 +259,17 @@ STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(
 @settings(max_examples=25)
 @given(STEPS)
 @example([("write slice", 0), ("annotate", 1), ("rules", 1), ("leave", 4), ("rules", 3), ("leave", 4)])
+@example(
+    [
+        ("write service", 1),
+        ("write service", 2),
+        ("write service", 3),
+        ("rules", 1),
+        ("settle", 0),
+        ("restart", 0),
+        ("rules", 0),
+    ]
+)
 @example(
     [("write service", 0), ("restart", 0), ("rules", 2), ("cut", 0), ("rules", 3), ("delete service", 0)]
 )

@@ -113,6 +113,27 @@ async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_delet
     silence.lift()
 
 
+async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothing_running(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """The quota of bytes may end a source while a request waits for the inputs of its filters."""
+    cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
+    cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
+    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
+    source = await ready(
+        parts, ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
+    )
+    waiting = asyncio.create_task(source.view(KEY, 30))
+    await asyncio.sleep(0)
+    parts.sources._drop(source)
+    with pytest.raises(StatusError, match="let go") as caught:
+        await waiting
+    assert (caught.value.code, caught.value.retry_after) == (503, 1)
+    assert not [
+        task for task in asyncio.all_tasks() if "filters of" in task.get_name() and not task.cancelling()
+    ]
+
+
 async def test_watches_end_with_the_clouds_words_when_it_refuses(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:

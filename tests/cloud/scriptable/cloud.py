@@ -9,6 +9,7 @@ specs, keeps no managedFields and knows no server-side apply.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterable
 from typing import Any, Self
@@ -29,6 +30,8 @@ NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """What is there from the beginning, as in a real cluster."""
 FAREWELL = 0.01
 """Seconds that open requests get to end by themselves when the cloud stops; a killed server gives none."""
+TURNS_TO_ACCEPT = 4
+"""Turns of the event loop until a connection that asyncio accepted has reached the server."""
 
 
 class ScriptableCloud:
@@ -59,6 +62,7 @@ class ScriptableCloud:
         self._tls = tls
         self._port = 0
         self._runner: web.ServerRunner | None = None
+        self._listening: socket.socket
         for name in NAMESPACES:
             self.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -83,13 +87,19 @@ class ScriptableCloud:
         )
         runner = web.ServerRunner(server, shutdown_timeout=FAREWELL)
         await runner.setup()
-        await web.TCPSite(runner, LOOPBACK, self._port, ssl_context=self._tls).start()
-        self._port = runner.addresses[0][1]
+        self._listening = socket.create_server((LOOPBACK, self._port))
+        await web.SockSite(runner, self._listening, ssl_context=self._tls).start()
+        self._port = self._listening.getsockname()[1]
         self._runner = runner
 
     async def stop(self) -> None:
         """Close the port and every connection, as if killed."""
         if self._runner:
+            # A connection that asyncio has accepted, and not yet given to the server, would outlive it: neither
+            # closed nor answered. So accepting ends first.
+            asyncio.get_running_loop().remove_reader(self._listening)
+            for _ in range(TURNS_TO_ACCEPT):
+                await asyncio.sleep(0)
             await self._runner.cleanup()
             self._runner = None
 

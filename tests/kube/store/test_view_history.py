@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube.errors import StatusError
 from kube.store.projection import InputKey, Projection
 from kube.store.view import Form, View
 from tests.kube.support.toys import (
@@ -103,6 +104,24 @@ async def test_what_came_before_a_first_watch_list_is_no_history_either() -> Non
     client.close()
     client.watch()
     assert told(client) == []
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_an_unfiltered_view_resumes_only_what_was_given_without_filters(is_trusted: bool) -> None:
+    """A client may hold a version that a former view gave it, whose filters an edit of the rules took away."""
+    view = View(
+        Projection(filled(10, Toy("x")), None), scope(), Form(metadata_only=False), lambda _: is_trusted
+    )
+    if is_trusted:
+        assert after(view, 10) == [("BOOKMARK", "", 10)]
+        return
+    with pytest.raises(StatusError, match="too old resource version"):
+        view.watch(10, bookmarks=True)
+    client = WatchClient(view)
+    client.watch_list()
+    client.close()
+    client.watch()
+    assert told(client) == [], "a version that this view gave can be resumed"
 
 
 async def test_a_watch_list_may_carry_the_version_that_the_cloud_confirmed() -> None:

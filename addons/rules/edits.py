@@ -1,0 +1,49 @@
+"""Whether a client may resume from a version that it holds from before an edit of the rules.
+
+A client that left before an edit holds what the old filters made of its version. Where no event has come since, the
+edited rules show another state at the very same version, and a resumed watch would never send the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RulesEdit:
+    """The digest of the rules, and the newest version that a client may hold from before they came into force."""
+
+    digest: str
+    version: int
+
+
+class RulesEdits:
+    """Follows the edits of the rules in this process, and remembers the last one of an earlier process."""
+
+    def __init__(
+        self, kept: RulesEdit | None = None, keep: Callable[[RulesEdit], None] | None = None
+    ) -> None:
+        """`kept` is the last edit that an earlier process noted, None for none; `keep` lets the next one know."""
+        self._kept = kept
+        self._keep = keep
+        self._digest: str | None = None
+        self._version: int | None = None
+
+    def note(self, digest: str, version: int) -> None:
+        """The rules of this digest are in force. `version` is the newest that any client was given before."""
+        if digest == self._digest:
+            return
+        is_first, self._digest = self._digest is None, digest
+        if is_first and self._kept is not None and self._kept.digest == digest:
+            self._version = self._kept.version
+            return
+        # The rules of an earlier process were others, or are unknown, and so is the newest version that it gave.
+        self._version = None if is_first else version
+        self._kept = RulesEdit(digest, version)
+        if self._keep is not None:
+            self._keep(self._kept)
+
+    def can_resume(self, version: int) -> bool:
+        """Whether every client that holds this version was given it under the rules in force."""
+        return self._version is not None and version > self._version
