@@ -12,6 +12,7 @@ from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.hidden_credentials import hide, path_of
 from addons.requests.request_context import RequestContext, begin
+from kube.differences.records import are_accepted
 from kube.errors import bad_request, forbidden, unavailable
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
@@ -64,6 +65,7 @@ class Resolve:
             component=HUB_COMPONENT if is_internal else component_of(flow.request.headers.get("user-agent")),
             listener=listener,
             accept=flow.request.headers.get("accept"),
+            reads_differences=are_accepted(flow.request.headers.get("accept-encoding", "")),
             server=server if is_internal else "",
         )
         begin(flow, context)

@@ -17,5 +17,7 @@ class ClientRequest:
     component: str
     caller: Caller
     route: Route
+    reads_differences: bool = False
+    """The client is a hub that reads watches as differences (`kube.differences.records`) and lists in zstd."""
     was_sent: bool = False
     """A server may have received the request before the hub answers it."""

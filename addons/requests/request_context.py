@@ -27,6 +27,7 @@ class RequestContext:
     listener: Listener
     accept: str | None
     caller: Caller = Caller(Lending.NONE)
+    reads_differences: bool = False
     route: Route | None = None
     server: str = ""
     ticket: str = ""
@@ -42,7 +43,14 @@ class RequestContext:
     def client_request(self) -> ClientRequest:
         """The request as a value, for those who answer it."""
         assert self.route is not None
-        return ClientRequest(self.info, self.component, self.caller, self.route, was_sent=self.was_sent)
+        return ClientRequest(
+            self.info,
+            self.component,
+            self.caller,
+            self.route,
+            reads_differences=self.reads_differences,
+            was_sent=self.was_sent,
+        )
 
 
 _contexts: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()

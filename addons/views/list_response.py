@@ -10,6 +10,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
 from addons.views.responses import HEADERS
+from kube.http.zstd_bodies import pack
 from kube.store.view import Listing
 from kube.wire.codec_base import ListBody
 
@@ -35,12 +36,27 @@ class Pieces(Payload):
             await asyncio.sleep(0)
 
 
-async def list_response(listing: Listing) -> web.Response:
-    """The whole answer. What can fail has been done when its headers go out."""
+class PackedPieces(Pieces):
+    """The same body in zstd, whose length nobody knows before it is made."""
+
+    def __init__(self, body: ListBody) -> None:
+        super().__init__(body)
+        self._size = None
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for piece in pack(self._body, self._body.size):
+            await writer.write(piece)
+            await asyncio.sleep(0)
+
+
+async def list_response(listing: Listing, *, packed: bool = False) -> web.Response:
+    """The whole answer, `packed` in zstd or not. What can fail has been done when its headers go out."""
     raws: list[bytes] = []
     for part in batched(listing.items, SLICE):
         if raws:
             await asyncio.sleep(0)
         raws += listing.raws(part)
-    body = Pieces(listing.body(raws))
-    return web.Response(body=body, headers={**HEADERS, "Content-Type": listing.codec.content_type})
+    body, headers = listing.body(raws), {**HEADERS, "Content-Type": listing.codec.content_type}
+    if packed:
+        return web.Response(body=PackedPieces(body), headers={**headers, "Content-Encoding": "zstd"})
+    return web.Response(body=Pieces(body), headers=headers)

@@ -37,6 +37,7 @@ from kube.http.client import Client
 from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
+from kube.store.stream_coding import DIFFERENCES, PLAIN
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation
 
@@ -96,10 +97,11 @@ class Serving:
             self._sources.check_view(source, key, user)
             view = await source.view(key, self._wait, user)
             if read.verb == "list":
-                return await list_response(view.listing(confirmed))
+                return await list_response(view.listing(confirmed), packed=wanted.reads_differences)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
-            return await watch_response(view, read, request, check, confirmed)
+            coding = DIFFERENCES if wanted.reads_differences else PLAIN
+            return await watch_response(view, read, request, check, confirmed, coding)
 
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest

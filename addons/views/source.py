@@ -20,6 +20,7 @@ from addons.telemetry.labels import group_resource_label
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse
+from kube.differences.reader import Misfit
 from kube.errors import StatusError, unavailable
 from kube.http.client import Client, TooLarge, Unreachable
 from kube.store.projection import Chain, InputKey, Projection
@@ -28,7 +29,13 @@ from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import Form, View
 
-REASONS = {Unreachable: "broken off", TooLarge: "too large", Malformed: "malformed", StatusError: "error"}
+REASONS = {
+    Unreachable: "broken off",
+    TooLarge: "too large",
+    Malformed: "malformed",
+    StatusError: "error",
+    Misfit: "difference",
+}
 """Of what stands between a source and the cloud, as a metric's label."""
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]

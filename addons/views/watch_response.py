@@ -13,6 +13,7 @@ from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.responses import HEADERS
 from kube.errors import StatusError
+from kube.store.stream_coding import PLAIN, StreamCoding
 from kube.store.view import View, Watcher
 from kube.wire.codec_base import in_pieces
 
@@ -31,6 +32,7 @@ async def watch_response(
     request: web.BaseRequest,
     check: Callable[[], Awaitable[None]] | None,
     confirmed: int = 0,
+    coding: StreamCoding = PLAIN,
 ) -> web.StreamResponse:
     """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
 
@@ -39,13 +41,13 @@ async def watch_response(
     """
     try:
         if read.wants_state:
-            watcher = view.watch_list(confirmed, bookmarks=read.bookmarks)
+            watcher = view.watch_list(confirmed, bookmarks=read.bookmarks, coding=coding)
         else:
-            watcher = view.watch(read.version or None, bookmarks=read.bookmarks)
+            watcher = view.watch(read.version or None, bookmarks=read.bookmarks, coding=coding)
     except StatusError as error:
-        return await _error_stream(view, error, request)
+        return await _error_stream(view, error, request, coding)
     resource = group_resource_label(read.type.group, read.type.resource)
-    response = _stream(view)
+    response = _stream(view, coding)
     seconds = max(read.timeout_seconds or MIN_WATCH * (1 + random.random()), SHORTEST_WATCH)
     timer = asyncio.get_running_loop().call_later(seconds, watcher.end)
     metrics.WATCHERS.labels(resource).inc()
@@ -54,7 +56,7 @@ async def watch_response(
     )
     try:
         await response.prepare(request)
-        await _write(response, watcher.initial_events())
+        await _write(response, coding.state(watcher.initial_events()))
         await _follow(watcher, response)
     except ConnectionError:
         pass  # the client left while something was written to it
@@ -83,28 +85,33 @@ async def _follow(watcher: Watcher, response: web.StreamResponse) -> None:
     """Write events until the watch ends; an error is the last of them."""
     try:
         while frames := await watcher.frames():
-            await _write(response, frames)
+            await _write(response, map(b"".join, in_pieces(frames)))
     except StatusError as error:
-        await response.write(watcher.view.codec.encode_error(error))
+        await response.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
 
 
-async def _error_stream(view: View, error: StatusError, request: web.BaseRequest) -> web.StreamResponse:
+async def _error_stream(
+    view: View, error: StatusError, request: web.BaseRequest, coding: StreamCoding
+) -> web.StreamResponse:
     """An error of the watch itself comes as its only event, as from kube-apiserver's watch cache."""
-    response = _stream(view)
+    response = _stream(view, coding)
     await response.prepare(request)
-    await response.write(view.codec.encode_error(error))
+    await response.write(coding.frame(view.codec.encode_error(error)))
     return response
 
 
-def _stream(view: View) -> web.StreamResponse:
-    response = web.StreamResponse(headers={**HEADERS, "Content-Type": view.codec.watch_content_type})
+def _stream(view: View, coding: StreamCoding) -> web.StreamResponse:
+    headers = {**HEADERS, "Content-Type": view.codec.watch_content_type}
+    if coding.name:
+        headers["Content-Encoding"] = coding.name
+    response = web.StreamResponse(headers=headers)
     response.enable_chunked_encoding()
     return response
 
 
-async def _write(response: web.StreamResponse, frames: Iterable[bytes]) -> None:
-    for number, piece in enumerate(in_pieces(frames)):
+async def _write(response: web.StreamResponse, pieces: Iterable[bytes]) -> None:
+    for number, piece in enumerate(pieces):
         if number:
             # A client that reads as fast as the hub writes never makes it wait.
             await asyncio.sleep(0)
-        await response.write(b"".join(piece))
+        await response.write(piece)

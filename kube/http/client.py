@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from kube.errors import StatusError, parse_status
+from kube.http import zstd_bodies
 from kube.http.gzip_bodies import unpack, unpack_stream
 from kube.http.session import BodyTooLarge, Response, Session
 from kube.wire.api_objects import decode_object
@@ -28,6 +29,9 @@ MAX_BODY = 256 * 1024 * 1024
 """Bytes of a response on the wire. A list comes in pages; the largest is one whose pages have expired."""
 MAX_RELAYED_BODY = 64 * 1024 * 1024
 """Bytes of a response that the client relays."""
+
+GZIP = "gzip"
+"""The coding that every Kubernetes API has."""
 
 NETWORK_ERRORS = (OSError, EOFError, zlib.error)
 """The errors of a response that is missing or broken off."""
@@ -61,10 +65,11 @@ class RawResponse:
 
 @dataclass(frozen=True, slots=True)
 class WatchStream:
-    """An open watch: its media type, and its bytes as they come."""
+    """An open watch: its media type, and its bytes as they come. The client has unpacked gzip, and no other coding."""
 
     content_type: str
     chunks: AsyncIterator[bytes]
+    coding: str = ""
 
 
 class Client:
@@ -88,10 +93,14 @@ class Client:
         accept: str = "application/json",
         body: bytes | None = None,
         content_type: str = "application/json",
+        codings: str = GZIP,
         timeout: float = RESPONSE_TIMEOUT,
     ) -> ApiResponse:
-        """One request and its whole response. StatusError for a response that is no 2xx, Unreachable for none."""
-        headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
+        """One request and its whole response. StatusError for a response that is no 2xx, Unreachable for none.
+
+        `codings` is the Accept-Encoding; the client unpacks gzip and zstd.
+        """
+        headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
         if body is not None:
             headers["Content-Type"] = content_type
         url = self._base_url + _target(path, query)
@@ -130,10 +139,13 @@ class Client:
 
     @asynccontextmanager
     async def watch(
-        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float
+        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = GZIP
     ) -> AsyncIterator[WatchStream]:
-        """An open watch, for `timeout` seconds at most. Errors as `request`, also while reading."""
-        headers = {**self._headers, "Accept": accept, "Accept-Encoding": "gzip"}
+        """An open watch, for `timeout` seconds at most. Errors as `request`, also while reading.
+
+        `codings` is the Accept-Encoding; the client unpacks gzip.
+        """
+        headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
         url = self._base_url + _target(path, query)
         asked = self._session.open("GET", url, headers=headers.items(), body=None, timeout=timeout)
         async with AsyncExitStack() as stack:
@@ -143,8 +155,10 @@ class Client:
                 raise _unreachable(f"watch {path}", error) from error
             if response.status != 200:
                 raise _refusal(response, await _read_refusal(path, response))
-            chunks = unpack_stream(response.chunks()) if _is_packed(response) else response.chunks()
-            yield WatchStream(_media_type(response), _read(path, chunks))
+            coding, chunks = _coding(response), response.chunks()
+            if coding == GZIP:
+                coding, chunks = "", unpack_stream(chunks)
+            yield WatchStream(_media_type(response), _read(path, chunks), coding)
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:
@@ -167,13 +181,18 @@ def _refusal(response: Response, body: bytes) -> StatusError:
     return parse_status(body, response.status)
 
 
-def _is_packed(response: Response) -> bool:
-    return response.headers.get("Content-Encoding", "") == "gzip"
+def _coding(response: Response) -> str:
+    return response.headers.get("Content-Encoding", "")
 
 
 async def _body(response: Response) -> bytes:
     body = await response.read(MAX_BODY)
-    return await unpack(body) if _is_packed(response) else body
+    match _coding(response):
+        case "gzip":
+            return await unpack(body)
+        case "zstd":
+            return await zstd_bodies.unpack(body)
+    return body
 
 
 def _unreachable(what: str, error: BaseException) -> Unreachable:

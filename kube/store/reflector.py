@@ -16,11 +16,13 @@ from enum import StrEnum
 
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
+from kube.differences.reader import DifferenceReader, Misfit
+from kube.differences.records import CODING
 from kube.errors import StatusError
-from kube.http.client import ApiResponse, Client, TooLarge, Unreachable
+from kube.http.client import GZIP, ApiResponse, Client, TooLarge, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
 from kube.store.store import Item, Key, Store
-from kube.wire.codec import Codec, ListPage, WatchFrame, codec_for
+from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 
 PAGE = 500
@@ -39,6 +41,9 @@ THREAD_THRESHOLD = 256 * 1024
 """Bytes from which a thread splits a list, so that the event loop keeps serving."""
 LONG_LIST = 1000
 """Objects from which a thread reads their metadata: some milliseconds of the event loop's time."""
+LIST_CODINGS = f"{CODING},zstd,{GZIP}"
+"""What a list may come in. A hub answers in zstd whoever reads differences; a kube-apiserver knows gzip alone."""
+WATCH_CODINGS = f"{CODING},{GZIP}"
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +95,10 @@ class Malformed(Exception):
     """A response that breaks the protocol. The store keeps its objects, and the reflector lists again."""
 
 
+type Failure = StatusError | Unreachable | Malformed | Misfit
+"""Why a store does not follow the cloud."""
+
+
 class Reflector:
     """One task, started by `run`. `error` says why the store does not follow the cloud now, None while it does."""
 
@@ -114,11 +123,13 @@ class Reflector:
         self._must_compare_version = False
         self._compare_version = compare_version
         self._must_verify = False
+        self._must_be_plain = False
+        """The last watch ended with a difference that did not fit: the next one is of whole objects."""
         self.restored: Callable[[], None] = lambda: None
         """Called when `verify` finds that the cloud was restored from a backup."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
-        self.error: StatusError | Unreachable | Malformed | None = None
+        self.error: Failure | None = None
         self.changed = Pulse()
         """Notified when `state` or `error` changes."""
         self.lists = 0
@@ -155,6 +166,11 @@ class Reflector:
                     await self._run_round()
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
+                except Misfit as error:
+                    # What the watch brought before is right: go on from there, at once.
+                    logger.debug("%s: %s; the next watch is plain", self._list_watch.path, error)
+                    self._must_be_plain = True
+                    self._set_state(State.WAITING, error)
                 except Exception as error:
                     # A bug of ours, here or in a listener. The store may be wrong now, so list again.
                     logger.exception("%s: the reflector failed", self._list_watch.path)
@@ -213,7 +229,7 @@ class Reflector:
             self._must_list = True
             self.restored()
 
-    async def _back_off(self, error: StatusError | Unreachable | Malformed) -> None:
+    async def _back_off(self, error: Failure) -> None:
         delay = self._backoff.next()
         self._must_compare_version = True
         if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
@@ -232,7 +248,7 @@ class Reflector:
         except TimeoutError:
             pass
 
-    def _set_state(self, state: State, error: StatusError | Unreachable | Malformed | None) -> None:
+    def _set_state(self, state: State, error: Failure | None) -> None:
         if (state, error) != (self.state, self.error):
             self.state, self.error = state, error
             self.changed.notify()
@@ -248,6 +264,7 @@ class Reflector:
                     self._list_watch.path,
                     query=query,
                     accept=self._list_watch.accept_as("PartialObjectMetadataList"),
+                    codings=LIST_CODINGS,
                 )
             except StatusError as error:
                 if error.code != 410 or not pages:
@@ -291,27 +308,46 @@ class Reflector:
         }
         self.watches += 1
         began, events = time.monotonic(), 0
+        codings = GZIP if self._must_be_plain else WATCH_CODINGS
         async with self.client.watch(
             self._list_watch.path,
             query=query,
             accept=self._list_watch.accept_as("PartialObjectMetadata"),
             timeout=seconds + WATCH_MARGIN,
+            codings=codings,
         ) as stream:
             self._refusal = None
+            self._must_be_plain = False
             self._set_state(State.WATCHING, None)
-            reader = _codec(stream.content_type).frames()
+            reader = self._reader(stream, codings)
             try:
                 async for chunk in stream.chunks:
                     for frame in reader.feed(chunk):
                         events += 1
                         self._apply(frame)
                 reader.close()
+            except Misfit:
+                raise
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error
         lasted = time.monotonic() - began
         self._must_compare_version = lasted < seconds - EARLY
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
+
+    def _reader(self, stream: WatchStream, codings: str) -> FrameReader | DifferenceReader:
+        """Reads a watch in its coding. Malformed where it came in one that the reflector did not ask for."""
+        codec = _codec(stream.content_type)
+        if not stream.coding:
+            return codec.frames()
+        if stream.coding not in codings.split(",") or codec is not self._store.codec:
+            raise Malformed(f"watch: it came as {stream.content_type} in {stream.coding}")
+        return DifferenceReader(codec, self._held)
+
+    def _held(self, namespace: str, name: str) -> tuple[int, bytes] | None:
+        """Version and raw form of an object of the store, to which a difference may be."""
+        item = self._store.get((namespace, name))
+        return (item.version, item.raw) if item is not None else None
 
     def _apply(self, frame: WatchFrame) -> None:
         match frame.type:

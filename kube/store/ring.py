@@ -19,6 +19,12 @@ class RingEvent:
     version: int
     sequence: int
     frame: bytes
+    record: bytes = b""
+    """The frame as a difference (`kube.differences.records`); empty where no watcher of the view has asked for one."""
+
+    @property
+    def size(self) -> int:
+        return len(self.frame) + len(self.record)
 
 
 class Ring:
@@ -36,18 +42,19 @@ class Ring:
     def end(self) -> int:
         return self.start + len(self._events)
 
-    def append(self, version: int, frame: bytes) -> None:
+    def append(self, version: int, frame: bytes, record: bytes = b"") -> None:
         """Add the event that brought the view to `version`; one that is not newer is ordered after the last."""
         last_version, last_sequence = self._last
         self._last = (version, 0) if version > last_version else (last_version, last_sequence + 1)
-        self._events.append(RingEvent(*self._last, frame))
-        self._bytes += len(frame)
+        event = RingEvent(*self._last, frame, record)
+        self._events.append(event)
+        self._bytes += event.size
 
     def trim(self, max_events: int, max_bytes: int) -> None:
         """Drop the oldest events over these bounds; watchers that have not read them lose their place."""
         while len(self._events) > 1 and (len(self._events) > max_events or self._bytes > max_bytes):
             dropped = self._events.popleft()
-            self._bytes -= len(dropped.frame)
+            self._bytes -= dropped.size
             self.start += 1
             # A client of this very version may not have seen what the node did at it.
             self.oldest = max(self.oldest, dropped.version + bool(dropped.sequence))

@@ -33,11 +33,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kube.differences.records import Former, event_record
 from kube.errors import StatusError, expired
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.ring import Ring
 from kube.store.scope import Scope
 from kube.store.store import Item
+from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
 from kube.wire.codec import Codec
 from kube.wire.codec_base import ListBody
 
@@ -118,6 +120,8 @@ class View:
         self._has_history = self._has_one_history()
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
         self._last_bookmark = (0, b"")
+        self._writes_differences = False
+        """A watcher has asked for differences: each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
         projection.listen(self, scope)
 
@@ -155,20 +159,20 @@ class View:
         api_version, kind = self._type()
         return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
 
-    def watch_list(self, confirmed: int = 0, *, bookmarks: bool) -> Watcher:
+    def watch_list(self, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
         """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
-        return self._open(self._ring.end, 0, bookmarks, list(self))
+        return self._open(self._ring.end, 0, bookmarks, coding, list(self))
 
-    def watch(self, since: int | None, *, bookmarks: bool) -> Watcher:
+    def watch(self, since: int | None, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
         """A watcher of the events after version `since`, or from now on when None. StatusError 410 by rules 3 and 4."""
         if since is None:
             self._begin_history()
-            return self._open(self._ring.end, 0, bookmarks)
+            return self._open(self._ring.end, 0, bookmarks, coding)
         if since < self.oldest_resumable or not self._has_history:
             raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
-        return self._open(self._ring.position_after(since), since, bookmarks)
+        return self._open(self._ring.position_after(since), since, bookmarks, coding)
 
     def place(self) -> Place:
         """Where a watcher is that has read the whole ring."""
@@ -215,7 +219,8 @@ class View:
             frame = change.frames[event_type, self.form.name] = self._frame(event_type, item)
         if change.is_local:
             self._ring.touch(self.version)
-        self._ring.append(change.version, frame)
+        record = self._record(frame, change.before if before else None)
+        self._ring.append(change.version, frame, record)
         for watcher in self.watchers:
             watcher.wake()
         if self._trimming is None:
@@ -247,9 +252,15 @@ class View:
             self._has_history = True
 
     def _open(
-        self, position: int, seen: int, bookmarks: bool, state: Sequence[Item] | None = None
+        self,
+        position: int,
+        seen: int,
+        bookmarks: bool,
+        coding: StreamCoding,
+        state: Sequence[Item] | None = None,
     ) -> Watcher:
-        watcher = Watcher(self, position, seen, state, bookmarks=bookmarks)
+        self._writes_differences = self._writes_differences or coding is DIFFERENCES
+        watcher = Watcher(self, position, seen, state, bookmarks=bookmarks, coding=coding)
         self.watchers.add(watcher)
         return watcher
 
@@ -263,6 +274,15 @@ class View:
     def _frame(self, event_type: str, item: Item) -> bytes:
         api_version, kind = self._type()
         return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
+
+    def _record(self, frame: bytes, former: Item | None) -> bytes:
+        """The frame as a difference to what a watcher holds that was sent the events before it; empty if none asks."""
+        if not self._writes_differences:
+            return b""
+        if former is None:
+            return event_record(frame, None)
+        raw = self.form.raw(self.codec, former)
+        return event_record(frame, Former(*former.key, former.version, raw))
 
     def _bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
         """Watchers of one view send the same bytes, so that a bookmark to hundreds is serialised once."""
@@ -286,6 +306,7 @@ class Watcher:
         "_state",
         "_waiter",
         "bookmarks",
+        "coding",
         "ended",
         "fell_behind",
         "view",
@@ -299,9 +320,11 @@ class Watcher:
         state: Sequence[Item] | None,
         *,
         bookmarks: bool,
+        coding: StreamCoding,
     ) -> None:
         """`state` is what the client gets first; None for a watch without initial events."""
         self.view = view
+        self.coding = coding
         self.bookmarks = bookmarks
         self.ended = False
         self.fell_behind = False
@@ -318,7 +341,7 @@ class Watcher:
         """The place at which the watch was ended: the client gets nothing of what follows."""
 
     def initial_events(self) -> Iterator[bytes]:
-        """The state as ADDED events, and the bookmark that ends it. Serialised as they are taken; to be sent first."""
+        """The state as ADDED events, and the bookmark that ends it. Sent first, by `coding.state`."""
         state, self._state = self._state, None
         if state is None:
             return
@@ -328,7 +351,7 @@ class Watcher:
             yield self.view._bookmark(self._start.version, initial_events_end=True)
 
     async def frames(self) -> list[bytes]:
-        """The next events, as many as there are; empty when the watch has ended. StatusError when it ended with one."""
+        """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""
         while True:
             frames = self._read()
             if frames:
@@ -377,10 +400,11 @@ class Watcher:
                 # The last event may carry an old version, from which the client could not resume.
                 self._seen_version, self._bookmark_due = 0, self._error is None
             seen = self._seen_version
-            frames = [event.frame for event in events if event.version > seen or event.sequence]
+            write = self.coding.event
+            frames = [write(event) for event in events if event.version > seen or event.sequence]
         if self._bookmark_due:
             self._bookmark_due = False
             if self.bookmarks:
                 version = self.view.version if self._end is None else self._end.version
-                frames.append(self.view._bookmark(max(version, self._seen_version)))
+                frames.append(self.coding.frame(self.view._bookmark(max(version, self._seen_version))))
         return frames

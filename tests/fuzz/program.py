@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-TARGETS = ("frames", "bodies", "targets", "rules", "http2_input")
+TARGETS = ("frames", "differences", "bodies", "targets", "rules", "http2_input")
 INPUT_SECONDS = 10
 """An input that takes longer is a finding: what reads a byte must cost little."""
 MEMORY = 1024

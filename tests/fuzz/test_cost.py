@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube.differences.records import event_record
 from tests.fuzz.program import TARGETS, target
 
 TIMES = 16
@@ -25,6 +26,7 @@ BEGINNINGS = {
         b"\0\x10",
         b'\0\xff{"type":"ADDED","object":{"kind":"C","apiVersion":"v1","a":[',
     ),
+    "differences": (b"\0\xff", b"\1\xff", b"\1\x10", b"\0\xff\0\0\xff\xff\1"),
     "bodies": (b"\0", b"\1", b'\0{"kind":"CList","apiVersion":"v1","items":[', b"\1k8s\0"),
     "targets": (
         b"\0/api/v1/",
@@ -48,6 +50,14 @@ PIECES = {
         b'{"kind":"C"},',
         b"\n",
         b"\0\0\0\2ab",
+        b"\xff",
+        b"\0",
+    ),
+    "differences": (
+        b"\0\0\0\1\0\n",
+        b"\0\0\0\0\0",
+        event_record(b"\n", None),
+        event_record(b"\n" * 200, None),
         b"\xff",
         b"\0",
     ),

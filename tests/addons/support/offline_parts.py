@@ -130,6 +130,7 @@ class Told(Client):
         accept: str = JSON,
         body: bytes | None = None,
         content_type: str = JSON,
+        codings: str = "",
         timeout: float = 0.0,
     ) -> ApiResponse:
         self.heard.append(Heard(method, path, body or b"", content_type, accept))

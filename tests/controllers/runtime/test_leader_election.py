@@ -61,6 +61,7 @@ class LeaseClient(Client):
         accept: str = "",
         body: bytes | None = None,
         content_type: str = "",
+        codings: str = "",
         timeout: float = 0,
     ) -> ApiResponse:
         try:

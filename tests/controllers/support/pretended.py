@@ -50,6 +50,7 @@ class PretendedCluster(Client):
         accept: str = "",
         body: bytes | None = None,
         content_type: str = "",
+        codings: str = "",
         timeout: float = 0,
     ) -> ApiResponse:
         if method == "PATCH":
@@ -62,7 +63,7 @@ class PretendedCluster(Client):
 
     @asynccontextmanager
     async def watch(
-        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float
+        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = ""
     ) -> AsyncIterator[WatchStream]:
         events: asyncio.Queue[bytes] = asyncio.Queue()
         self._watches.setdefault(path, []).append(events)

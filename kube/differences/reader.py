@@ -1,0 +1,138 @@
+"""Reads a watch that was written as differences, and trusts nothing in it.
+
+Sizes are bounded before memory is taken for them, the former version must be the one that the receiver holds, and
+zstd's checksum shows a wrong prefix. After an error the stream is broken; the objects that it brought so far are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import zstandard
+
+from kube.differences.records import (
+    HEAD,
+    MAX_RECORD,
+    MAX_UNPACKED_RECORD,
+    PREFIX,
+    Kind,
+    dictionary,
+)
+from kube.wire.codec_base import Codec, WatchFrame
+
+MAX_WINDOW = 64 * 1024 * 1024
+"""Bytes of memory that a zstd frame may ask for: a whole record and its prefix."""
+
+type FormerOf = Callable[[str, str], tuple[int, bytes] | None]
+"""Version and raw form of the object of a namespace and a name that the receiver holds, None where it holds none."""
+
+
+class Misfit(ValueError):
+    """A record that is damaged, over a limit, or a difference to what the receiver does not hold."""
+
+
+class DifferenceReader:
+    """Cuts the bytes of one stream into events, however they are chunked."""
+
+    def __init__(self, codec: Codec, former: FormerOf) -> None:
+        self._codec = codec
+        self._former = former
+        self._buffer = bytearray()
+        self._before = b""
+        """What the last piece of a state unpacked to."""
+        self._is_broken = False
+
+    def feed(self, chunk: bytes) -> Iterator[WatchFrame]:
+        """The events that this chunk completes. Misfit where one cannot be read.
+
+        The caller applies each event before it takes the next one, which may be a difference to it.
+        """
+        if self._is_broken:
+            raise Misfit("the stream was broken before")
+        self._buffer += chunk
+        start = 0
+        try:
+            while (record := self._next(start)) is not None:
+                kind, content, start = record
+                yield from self._frames(kind, content)
+        except Misfit:
+            self._is_broken = True
+            raise
+        finally:
+            del self._buffer[:start]
+
+    def close(self) -> None:
+        """The stream has ended: Misfit when it did so within a record, or was broken before."""
+        if self._is_broken or self._buffer:
+            self._is_broken = True
+            raise Misfit(f"the stream ended within a record, after {len(self._buffer)} bytes of it")
+
+    def _next(self, start: int) -> tuple[int, bytes, int] | None:
+        """Kind and content of the record that begins at `start`, and where it ends; None when it is not complete."""
+        if len(self._buffer) < start + HEAD.size:
+            return None
+        size, kind = HEAD.unpack_from(self._buffer, start)
+        if size > MAX_RECORD:
+            raise Misfit(f"a record of {size} bytes is over the limit of {MAX_RECORD}")
+        begin = start + HEAD.size
+        if len(self._buffer) < begin + size:
+            return None
+        return kind, bytes(self._buffer[begin : begin + size]), begin + size
+
+    def _frames(self, kind: int, content: bytes) -> list[WatchFrame]:
+        """The events of a record, whose frames are whole."""
+        unpacked = self._unpacked(kind, content)
+        self._before = unpacked if kind in (Kind.PACKED, Kind.CHAINED) else b""
+        reader = self._codec.frames()
+        try:
+            frames = reader.feed(unpacked)
+            reader.close()
+        except ValueError as error:
+            raise Misfit(f"a record holds no whole events: {error}") from error
+        return frames
+
+    def _unpacked(self, kind: int, content: bytes) -> bytes:
+        match kind:
+            case Kind.PLAIN:
+                return content
+            case Kind.PACKED:
+                return unpack(content)
+            case Kind.CHAINED:
+                return unpack(content, self._before)
+            case Kind.DIFFERENCE:
+                prefix, start = self._prefix(content)
+                return unpack(content[start:], prefix)
+            case _:
+                raise Misfit(f"a record is of the unknown kind {kind}")
+
+    def _prefix(self, content: bytes) -> tuple[bytes, int]:
+        """The raw form of the object that a difference is to, and where its zstd frame begins."""
+        if len(content) < PREFIX.size:
+            raise Misfit("a difference names no object")
+        version, namespace_size, name_size = PREFIX.unpack_from(content)
+        middle = PREFIX.size + namespace_size
+        start = middle + name_size
+        try:
+            namespace, name = content[PREFIX.size : middle].decode(), content[middle:start].decode()
+        except UnicodeDecodeError as error:
+            raise Misfit(f"a difference names no object: {error}") from error
+        held = self._former(namespace, name)
+        if held is None or held[0] != version:
+            has = f"version {held[0]}" if held else "no version"
+            raise Misfit(f"a difference is to version {version} of {namespace}/{name}, and {has} is held")
+        return held[1], start
+
+
+def unpack(packed: bytes, prefix: bytes = b"", limit: int = MAX_UNPACKED_RECORD) -> bytes:
+    """What one zstd frame holds. Misfit for other data, a wrong prefix, and more than `limit` bytes."""
+    try:
+        size = zstandard.get_frame_parameters(packed).content_size
+        if size > limit:
+            raise Misfit(f"a record unpacks to more than the limit of {limit} bytes")
+        unpacker = zstandard.ZstdDecompressor(dictionary(prefix), max_window_size=MAX_WINDOW)
+        unpacked: bytes = unpacker.decompress(packed, max_output_size=limit, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise Misfit(f"a record cannot be unpacked: {error}") from error
+    if len(unpacked) != size:
+        raise Misfit(f"a record unpacks to {len(unpacked)} bytes instead of {size}")
+    return unpacked

@@ -1,0 +1,40 @@
+"""Packs and unpacks whole bodies in zstd, which hubs send each other. A kube-apiserver knows gzip alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+import zstandard
+
+from kube.differences.reader import Misfit
+from kube.differences.reader import unpack as unpack_frame
+from kube.http.gzip_bodies import MAX_UNPACKED
+
+LEVEL = 3
+"""zstd's own default."""
+IN_LOOP = 64 * 1024
+"""Packed bytes up to which the event loop unpacks a body itself, in some milliseconds. A thread does the rest."""
+
+
+def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The pieces of a body of `size` bytes as one zstd frame, made as they are taken."""
+    packer = zstandard.ZstdCompressor(LEVEL, write_checksum=True).compressobj(size=size)
+    for piece in pieces:
+        if packed := packer.compress(piece):
+            yield packed
+    yield packer.flush()
+
+
+async def unpack(body: bytes) -> bytes:
+    """The unpacked body; OSError where it is damaged, cut off, or would be longer than MAX_UNPACKED bytes."""
+    if len(body) <= IN_LOOP:
+        return _unpack(body)
+    return await asyncio.to_thread(_unpack, body)
+
+
+def _unpack(body: bytes) -> bytes:
+    try:
+        return unpack_frame(body, limit=MAX_UNPACKED)
+    except Misfit as error:
+        raise OSError(f"the packed body: {error}") from error

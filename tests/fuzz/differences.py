@@ -1,0 +1,46 @@
+"""Watches that are written as differences: read the same however they are cut, or refused before they cost much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kube.differences.records import state_records
+from kube.wire.codec import codec_for
+from kube.wire.codec_base import WatchFrame
+from kube.wire.encoding import Encoding
+from tests.fuzz.objects import ENCODINGS, check_object, choose
+from tests.kube.support.differences import Holder, written
+from tests.kube.support.recorded import STREAMS, body
+
+
+def seeds() -> Iterator[bytes]:
+    for number, encoding in enumerate(ENCODINGS):
+        codec = codec_for(encoding)
+        for name in STREAMS:
+            stream = body(name, encoding)
+            records = [*written(codec, codec.frames().feed(stream)), *state_records([stream])]
+            yield bytes([number, 200]) + b"".join(records)
+
+
+def run(data: bytes) -> None:
+    encoding, rest = choose(data)
+    step, stream = rest[0] + 1 if rest else 1, rest[1:]
+    whole, is_broken = _read(encoding, [stream])
+    pieces, are_broken = _read(encoding, (stream[at : at + step] for at in range(0, len(stream), step)))
+    assert is_broken == are_broken
+    assert [each[:4] for each in whole] == [each[:4] for each in pieces]
+    for each in pieces[:4]:
+        if each.status is None:
+            check_object(encoding, each.api_version, each.kind, each.raw)
+
+
+def _read(encoding: Encoding, chunks: Iterable[bytes]) -> tuple[list[WatchFrame], bool]:
+    """The events until the stream ends or breaks, and whether it broke."""
+    holder = Holder(codec_for(encoding))
+    try:
+        for chunk in chunks:
+            holder.feed(chunk)
+        holder.read(b"")
+    except ValueError:  # a Misfit, or an object of a whole event that no store can read
+        return holder.events, True
+    return holder.events, False

@@ -1,0 +1,96 @@
+"""Differences say what an ordinary watch says, in fewer bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.differences.reader import DifferenceReader
+from kube.differences.records import Former, event_record, plain_record, state_records
+from kube.wire.codec import codec_for
+from kube.wire.codec_base import PIECE, WatchFrame
+from kube.wire.encoding import Encoding
+from tests.kube.support.differences import Holder, endpoint_slice, written
+from tests.kube.support.recorded import STREAMS, body
+
+JSON = codec_for(Encoding.JSON)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_recorded_watch_reads_as_it_was(name: str, encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    frames = codec.frames().feed(body(name, encoding))
+    read = Holder(codec).read(b"".join(written(codec, frames)))
+    assert [each[:4] for each in read] == [each[:4] for each in frames]
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 3), st.text(max_size=40), st.booleans()), max_size=12),
+    cuts=st.lists(st.integers(1, 200), max_size=6),
+)
+def test_any_changes_in_any_chunks_read_as_they_were(
+    changes: list[tuple[int, str, bool]], cuts: list[int]
+) -> None:
+    frames = list(_watch(changes))
+    stream = b"".join(written(JSON, frames))
+    holder = Holder(JSON)
+    read: list[WatchFrame] = []
+    for size in cuts:
+        read += holder.feed(stream[:size])
+        stream = stream[size:]
+    assert read + holder.read(stream) == frames
+
+
+def test_an_endpoint_that_changes_costs_less_than_a_thirtieth() -> None:
+    before, after = endpoint_slice("a", 7, ready=True), endpoint_slice("a", 8, ready=False)
+    frame = JSON.encode_event("MODIFIED", "discovery.k8s.io/v1", "EndpointSlice", after)
+    record = event_record(frame, Former("default", "a", 7, before))
+    assert len(record) * 30 < len(frame)
+
+
+def test_a_state_is_one_stream_of_pieces() -> None:
+    items = [endpoint_slice(f"slice-{number}", 7 + number) for number in range(200)]
+    frames = [JSON.encode_event("ADDED", "discovery.k8s.io/v1", "EndpointSlice", each) for each in items]
+    records = list(state_records(frames))
+    assert 1 < len(records) <= -(-sum(map(len, frames)) // PIECE)
+    assert sum(map(len, records)) * 20 < sum(map(len, frames))
+    assert [each.raw for each in Holder(JSON).read(b"".join(records))] == items
+
+
+def test_an_empty_state_is_nothing() -> None:
+    assert list(state_records([])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("é" * 128, 7), ("a", -1)],
+    ids=["a name that is too long for the record", "a version that is none"],
+)
+def test_what_the_record_cannot_name_goes_without_a_prefix(name: str, version: int) -> None:
+    raw = endpoint_slice("a", 8)
+    frame = JSON.encode_event("MODIFIED", "discovery.k8s.io/v1", "EndpointSlice", raw)
+    record = event_record(frame, Former("default", name, version, raw))
+    (read,) = DifferenceReader(JSON, lambda *_: None).feed(record)
+    assert read.raw == raw
+
+
+def test_a_plain_record_is_its_frames() -> None:
+    bookmark = JSON.encode_bookmark("v1", "Service", 9)
+    (read,) = DifferenceReader(JSON, lambda *_: None).feed(plain_record(bookmark))
+    assert (read.type, JSON.peek(read.raw).version) == ("BOOKMARK", 9)
+
+
+def _watch(changes: list[tuple[int, str, bool]]) -> Iterator[WatchFrame]:
+    """Events as a server would send them: objects come, change, and go."""
+    held: set[int] = set()
+    for version, (number, text, goes) in enumerate(changes, start=1):
+        meta = {"name": f"o-{number}", "namespace": "default", "resourceVersion": str(version)}
+        obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"text": text}}
+        kind = "ADDED" if number not in held else "DELETED" if goes else "MODIFIED"
+        held = held - {number} if kind == "DELETED" else held | {number}
+        yield WatchFrame(kind, "v1", "ConfigMap", orjson.dumps(obj))

@@ -1,0 +1,59 @@
+"""Bodies in zstd are unpacked whole up to a limit, or refused."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.http import zstd_bodies
+from kube.http.zstd_bodies import pack, unpack
+
+BODY = os.urandom(1000) + bytes(1_000_000)
+PACKED = b"".join(pack([BODY[:500], BODY[500:]], len(BODY)))
+
+_packer = zstandard.ZstdCompressor().compressobj()
+UNSIZED = _packer.compress(BODY) + _packer.flush()
+
+
+@given(st.lists(st.binary(max_size=200), max_size=5))
+async def test_a_body_in_any_pieces_is_unpacked_as_it_was(pieces: list[bytes]) -> None:
+    body = b"".join(pieces)
+    assert await unpack(b"".join(pack(pieces, len(body)))) == body
+
+
+async def test_a_thread_unpacks_long_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zstd_bodies, "IN_LOOP", 10)
+    assert await unpack(PACKED) == BODY
+
+
+@pytest.mark.parametrize("end", [0, 3, 20, 500, len(PACKED) - 1])
+async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
+    with pytest.raises(OSError, match="packed body"):
+        await unpack(PACKED[:end])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PACKED + b"x",
+        PACKED[:100] + b"\0" + PACKED[101:],
+        UNSIZED,
+        BODY,
+    ],
+    ids=["more behind it", "damaged", "of no stated size", "not packed"],
+)
+async def test_other_bodies_are_errors(body: bytes) -> None:
+    with pytest.raises(OSError, match="packed body"):
+        await unpack(body)
+
+
+async def test_a_body_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zstd_bodies, "MAX_UNPACKED", len(BODY) - 1)
+    with pytest.raises(OSError, match="limit"):
+        await unpack(PACKED)
+    monkeypatch.setattr(zstd_bodies, "MAX_UNPACKED", len(BODY))
+    assert await unpack(PACKED) == BODY

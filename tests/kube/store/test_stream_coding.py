@@ -1,0 +1,98 @@
+"""Watchers of differences are told what all others are told, of the same records."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.store.scope import Scope
+from kube.store.store import Store
+from kube.store.stream_coding import DIFFERENCES
+from kube.store.view import View, Watcher
+from kube.wire.codec import codec_for
+from kube.wire.codec_base import WatchFrame
+from kube.wire.encoding import Encoding
+from tests.kube.support.differences import Holder
+from tests.kube.support.toys import Toy, filled, scope, tell, view_of, waiting
+
+CODEC = codec_for(Encoding.JSON)
+
+
+def plain(view: View, watcher: Watcher) -> list[WatchFrame]:
+    """What there is for a watcher of whole objects."""
+    return view.codec.frames().feed(b"".join(waiting(watcher) or ()))
+
+
+def both(view: View) -> tuple[Watcher, Watcher]:
+    """A watcher of whole objects and one of differences, from the view's version."""
+    return (
+        view.watch(view.version, bookmarks=True),
+        view.watch(view.version, bookmarks=True, coding=DIFFERENCES),
+    )
+
+
+def held(view: View) -> Holder:
+    """A receiver of the view's present state."""
+    holder = Holder(view.codec)
+    state = view.watch_list(bookmarks=True, coding=DIFFERENCES)
+    holder.feed(b"".join(state.coding.state(state.initial_events())))
+    state.end()
+    return holder
+
+
+def changes(store: Store) -> None:
+    """Objects come, change, leave a scope, and go."""
+    tell(store, "ADDED", Toy("y", version=11, app="web"))
+    tell(store, "MODIFIED", Toy("x", version=12, app="web", address="10.0.0.2"))
+    tell(store, "MODIFIED", Toy("x", version=13, app="db"))
+    tell(store, "DELETED", Toy("y", version=14, app="web"))
+    store.advance(20)
+
+
+@pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
+@pytest.mark.parametrize("where", [scope(), scope(labels="app=web")], ids=["all", "some"])
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_differences_say_what_whole_objects_say(
+    encoding: Encoding, where: Scope, metadata_only: bool
+) -> None:
+    store = filled(10, Toy("x", version=4, app="web"), encoding=encoding)
+    view = view_of(store, where=where, metadata_only=metadata_only)
+    whole, differing = both(view)
+    holder = held(view)
+    changes(store)
+    view.send_bookmark()
+    expected = plain(view, whole)
+    assert len(expected) == 5
+    assert holder.read(b"".join(waiting(differing) or ())) == expected
+
+
+async def test_all_watchers_share_one_record_of_an_event() -> None:
+    store = filled(10, Toy("x", version=4))
+    view = view_of(store)
+    one, other = (view.watch(10, bookmarks=False, coding=DIFFERENCES) for _ in range(2))
+    tell(store, "MODIFIED", Toy("x", version=11, address="10.0.0.2"))
+    first, second = waiting(one), waiting(other)
+    assert first is not None
+    assert second is not None
+    assert first[0] is second[0]
+
+
+async def test_a_view_that_nobody_asks_for_differences_makes_none() -> None:
+    store = filled(10, Toy("x", version=4))
+    view = view_of(store)
+    watcher = view.watch(10, bookmarks=False)
+    tell(store, "MODIFIED", Toy("x", version=11, address="10.0.0.2"))
+    assert [each.record for each in view._ring.read(0, 1)] == [b""]
+    assert len(waiting(watcher) or ()) == 1
+
+
+async def test_events_from_before_the_first_watcher_of_differences_come_whole() -> None:
+    store = filled(10, Toy("x", version=4))
+    view = view_of(store)
+    holder = Holder(CODEC)
+    tell(store, "MODIFIED", Toy("x", version=11, address="10.0.0.2"))
+    late = view.watch(10, bookmarks=False, coding=DIFFERENCES)
+    (frame,) = holder.feed(b"".join(waiting(late) or ()))
+    assert (frame.type, CODEC.peek(frame.raw).version) == ("MODIFIED", 11)
+    tell(store, "MODIFIED", Toy("x", version=12, address="10.0.0.3"))
+    (frame,) = holder.read(b"".join(waiting(late) or ()))
+    assert CODEC.peek(frame.raw).version == 12
