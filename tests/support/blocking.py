@@ -51,6 +51,10 @@ MAY_WAIT = {
     (f"{ROOT / 'addons'}/assembly.py", "_start"): "nobody is served before the certificate is read",
     (f"{ROOT / 'kube'}/http/kubeconfig.py", "read"): "some hundred bytes, when a credential was rotated",
     (
+        f"{ROOT / 'addons'}/certificates/serving_certificate.py",
+        "expiry",
+    ): "some kilobytes, which each handshake reads, too",
+    (
         f"{ROOT / 'controllers'}/runtime/crds.py",
         "manifest",
     ): "a packaged file, when the cluster lacks a kind",
