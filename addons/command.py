@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mitmproxy.exceptions import OptionsError
-from mitmproxy.options import CONF_DIR
-from mitmproxy.optmanager import parse as parse_configuration
 
 from addons.options import OPTIONS, Options, UnknownOptionError, as_flags, refuse_unknown
-from addons.proxy.lean_imports import skip_default_addons
+from addons.proxy.lean_imports import leave_out_unused
 from addons.settings import parse_settings, version
 from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
 
@@ -43,11 +42,13 @@ def main(arguments: Sequence[str]) -> None:
     parser = _parser()
     asked = vars(parser.parse_args(own))
     ui, level, log_format = asked.pop("ui"), asked.pop("log_level"), asked.pop("log_format")
+    if ui == "none":
+        leave_out_unused()
     try:
         specifications = _specifications(rest, ui)
         set_here = dict(each.partition("=")[::2] for each in specifications)
         refuse_unknown(set_here)
-        configured = _configuration(Path(set_here.get("confdir", CONF_DIR)).expanduser() / "config.yaml")
+        configured = _configuration(set_here.get("confdir"))
         given = {**configured, **{f"hub_{name}": value for name, value in asked.items()}}
         _check(given, set_here)
     except UnknownOptionError as error:
@@ -134,10 +135,13 @@ def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> None:
     parse_settings(values)
 
 
-def _configuration(file: Path) -> Mapping[str, Any]:
+def _configuration(folder: str | None) -> Mapping[str, Any]:
     """The options in mitmproxy's configuration file; ValueError when it cannot be read."""
+    from mitmproxy import options, optmanager  # noqa: PLC0415 - behind leave_out_unused
+
+    file = Path(folder or options.CONF_DIR).expanduser() / "config.yaml"
     try:
-        values: Mapping[str, Any] = parse_configuration(file.read_text()) if file.is_file() else {}
+        values: Mapping[str, Any] = optmanager.parse(file.read_text()) if file.is_file() else {}
     except (OSError, UnicodeDecodeError, OptionsError) as error:
         raise ValueError(f"{file}: {error}") from None
     refuse_unknown(values)
@@ -145,8 +149,8 @@ def _configuration(file: Path) -> Mapping[str, Any]:
 
 
 def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
-    skip_default_addons()
-    # These import mitmproxy's addons, which an interface wants all of, and `explain` none.
+    gc.disable()  # until the addon `memory` has frozen what is imported here: hardly any of it is garbage
+    # These import mitmproxy's proxy, of which an interface wants all and `explain` nothing.
     from addons import hub  # noqa: PLC0415 - as said above
     from addons.proxy import master  # noqa: PLC0415 - as said above
 

@@ -1,79 +1,20 @@
 """Shows Kubernetes in mitmproxy's interfaces: bodies as YAML, and at each flow its route.
 
-Without an interface nothing here runs: interfaces alone use content views, and the marks join the addons only beside
-one. The hub keeps no body for a person: a streamed body is gone, unless mitmproxy's store_streamed_bodies is set.
+The hub's own master, which has no interface, runs nothing of it. The hub keeps no body for a person: a streamed body is
+gone, unless mitmproxy's store_streamed_bodies is set.
 """
 
 from __future__ import annotations
 
-import re
-
-from mitmproxy import contentviews, ctx, http
+from mitmproxy import ctx, http
 from mitmproxy.addonmanager import Loader
-from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 
+from addons.proxy.master import HubMaster
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import RouteKind
-from addons.ui.readable import readable_body, readable_watch
-from kube.wire.encoding import Encoding
-from kube.wire.protobuf_codec import MAGIC
-
-PRIORITY = 2.0
-"""Above mitmproxy's own view of JSON, which says 1."""
-NEVER = -1.0
 
 STREAMED = "the body was streamed and not kept (see store_streamed_bodies)"
-
-_TYPED = re.compile(rb'\s*\{[^{}\[]{0,200}"apiVersion"\s*:')
-"""The beginning of an object or a list. Where another field comes first, mitmproxy's own JSON view shows the body."""
-_EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)"')
-
-
-class ObjectView(Contentview):
-    """Objects, lists and Statuses."""
-
-    @property
-    def name(self) -> str:
-        return "Kubernetes"
-
-    @property
-    def syntax_highlight(self) -> SyntaxHighlight:
-        return "yaml"
-
-    def prettify(self, data: bytes, metadata: Metadata) -> str:
-        return readable_body(Encoding.PROTOBUF if data.startswith(MAGIC) else Encoding.JSON, data)
-
-    def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        match metadata.content_type:
-            case Encoding.PROTOBUF:
-                return PRIORITY if data.startswith(MAGIC) else NEVER
-            case Encoding.JSON:
-                return PRIORITY if _TYPED.match(data) else NEVER
-        return NEVER
-
-
-class WatchView(Contentview):
-    """Watches, one event after the other."""
-
-    @property
-    def name(self) -> str:
-        return "Kubernetes watch"
-
-    @property
-    def syntax_highlight(self) -> SyntaxHighlight:
-        return "yaml"
-
-    def prettify(self, data: bytes, metadata: Metadata) -> str:
-        return readable_watch(Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF, data)
-
-    def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        match metadata.content_type:
-            case Encoding.PROTOBUF:
-                return NEVER if data.startswith(MAGIC) or not data else PRIORITY
-            case Encoding.JSON:
-                return PRIORITY if _EVENT.match(data) else NEVER
-        return NEVER
 
 
 class Marks:
@@ -126,19 +67,23 @@ class Console:
     name = "edgehub-console"
 
     def __init__(self) -> None:
-        self._views: tuple[Contentview, ...] = (ObjectView(), WatchView())
         self._marks = Marks()
 
     def load(self, loader: Loader) -> None:
-        for view in self._views:
-            contentviews.add(view)
+        if isinstance(loader.master, HubMaster):
+            return
+        from addons.ui import content_views  # noqa: PLC0415 - imports mitmproxy's views, which nobody else needs
+
+        content_views.add()
         # Only the interfaces have mitmproxy's list of flows.
         if ctx.master.addons.get("view") is not None:
             ctx.master.addons.add(self._marks)
 
     def done(self) -> None:
-        for view in self._views:
-            # mitmproxy has no call to remove a content view.
-            contentviews.registry._by_name.pop(view.name.lower(), None)
+        if isinstance(ctx.master, HubMaster):
+            return
+        from addons.ui import content_views  # noqa: PLC0415 - as in `load`
+
+        content_views.remove()
         if ctx.master.addons.get(self._marks.name) is not None:
             ctx.master.addons.remove(self._marks)

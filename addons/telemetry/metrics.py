@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
+from prometheus_client.metrics import Counter, Gauge, disable_created_metrics
+from prometheus_client.registry import CollectorRegistry
 
 # A counter's time of birth would double the page for nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
@@ -191,4 +192,7 @@ def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
 
 def exposition() -> bytes:
     """All metrics in Prometheus' text format."""
+    # Imports servers and clients of HTTP, before which the hub would wait at its start.
+    from prometheus_client.exposition import generate_latest  # noqa: PLC0415 - as said above
+
     return generate_latest(REGISTRY)

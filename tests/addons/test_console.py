@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import yaml
 from mitmproxy import contentviews, http
 from mitmproxy.addons.view import View
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
@@ -15,11 +14,8 @@ from addons.console import MARKS, OWN, REFUSED, STREAMED, Console, mark_of
 from addons.requests.caller import Listener
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
-from kube.wire.codec import codec_for
-from kube.wire.encoding import Encoding
 from tests.addons.support.routed import Routed, flow_of
 from tests.addons.support.samples import SERVICES, request_context
-from tests.kube.support import recorded
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -40,61 +36,6 @@ def ui() -> Iterator[taddons.context]:
         made.options.update(store_streamed_bodies=False)
         yield made
         made.master.addons.clear()
-
-
-def shown(content_type: str, body: bytes, view: str = "auto") -> contentviews.ContentviewResult:
-    flow = tflow.tflow(resp=True)
-    flow.response = http.Response.make(200, body, {"Content-Type": content_type})
-    return contentviews.prettify_message(flow.response, flow, view)
-
-
-@pytest.mark.usefixtures("context")
-@pytest.mark.parametrize("name", ["services.single", "services.list", "services.missing", "pods.list"])
-@pytest.mark.parametrize("encoding", Encoding)
-def test_bodies_are_shown_decoded(name: str, encoding: Encoding) -> None:
-    result = shown(f"{encoding};charset=utf-8", recorded.body(name, encoding))
-    assert (result.view_name, result.syntax_highlight) == ("Kubernetes", "yaml")
-    assert "kind: " in result.text
-    assert "failed" not in result.description
-
-
-@pytest.mark.usefixtures("context")
-@pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
-@pytest.mark.parametrize("encoding", Encoding)
-def test_watches_are_shown_event_by_event(name: str, encoding: Encoding) -> None:
-    body = recorded.body(name, encoding)
-    result = shown(codec_for(encoding).watch_content_type, body)
-    assert (result.view_name, result.syntax_highlight) == ("Kubernetes watch", "yaml")
-    assert len(list(yaml.safe_load_all(result.text))) == len(codec_for(encoding).frames().feed(body))
-
-
-@pytest.mark.usefixtures("context")
-@pytest.mark.parametrize(
-    ("content_type", "body"),
-    [
-        ("application/json", b'{"openapi":"3.0"}'),
-        ("application/json", b""),
-        ("application/json", b"[1]"),
-        (PROTOBUF, b""),
-        ("text/plain", b'{"kind":"Service","apiVersion":"v1"}'),
-        ("application/json", b'{"metadata":{"name":"late"},"apiVersion":"v1"}'),
-    ],
-)
-def test_other_bodies_are_left_to_mitmproxy(content_type: str, body: bytes) -> None:
-    assert "Kubernetes" not in str(shown(content_type, body).view_name)
-
-
-@pytest.mark.usefixtures("context")
-@pytest.mark.parametrize("body", [b"k8s\x00\xff\xff", b"no frame", b"\x00\x00\x00\x02\xff\xff"])
-def test_a_body_that_is_malformed_is_shown_as_it_is(body: bytes) -> None:
-    result = shown(PROTOBUF, body)
-    assert "Traceback" not in result.text
-
-
-@pytest.mark.usefixtures("context")
-def test_a_person_may_choose_a_view() -> None:
-    body = b'{"metadata":{"name":"late"},"kind":"Service","apiVersion":"v1"}'
-    assert "name: late" in shown("text/plain", body, "kubernetes").text
 
 
 def test_the_views_come_and_go_with_the_addon() -> None:

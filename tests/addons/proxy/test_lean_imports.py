@@ -5,31 +5,101 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BEGIN = "import sys; from addons.proxy.lean_imports import skip_default_addons as skip; "
-UNUSED = ("flask", "ldap3", "passlib", "urwid", "tornado", "mitmproxy.addons.onboarding")
+import pytest
+
+from addons.proxy.lean_imports import FORBIDDEN, PACKAGES
+
+BEGIN = "import sys; from addons.proxy.lean_imports import leave_out_unused as leave_out; "
+UNUSED = {
+    "aiohttp.client",
+    "aiohttp.connector",
+    "aioquic",
+    "flask",
+    "http.server",
+    "ldap3",
+    "mitmproxy.addons.onboarding",
+    "mitmproxy.contentviews",
+    "mitmproxy.tools",
+    "passlib",
+    "pyparsing.core",
+    "ruamel.yaml.main",
+    "tornado",
+    "urwid",
+}
+PROGRAM = (
+    "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
+    "command.main(['--server', 'https://cloud:6443', '--node', 'n1'])"
+)
+"""All that the program does before its loop runs."""
+
+
+def said(program: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 def imported(program: str) -> set[str]:
-    said = subprocess.run(
-        [sys.executable, "-c", f"{BEGIN}{program}; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(said.stdout.split())
+    return set(said(f"import sys; {program}; print(*sys.modules)").split())
 
 
-def test_the_hub_imports_no_addon_of_mitmproxys_that_it_does_not_use() -> None:
-    found = imported("skip(); from addons import hub; from addons.proxy import master")
-    assert {"mitmproxy.addons.proxyserver", "mitmproxy.addons.next_layer"} <= found
+def test_the_program_imports_nothing_that_it_does_not_use() -> None:
+    found = imported(PROGRAM)
+    assert {"mitmproxy.addons.proxyserver", "mitmproxy.addons.next_layer", "aiohttp.web"} <= found
     assert found.isdisjoint(UNUSED)
 
 
-def test_mitmproxys_package_still_imports_them_all() -> None:
-    """When this fails, `skip_default_addons` is needed no longer."""
-    assert {"flask", "mitmproxy.addons.onboarding"} <= imported("import mitmproxy.addons")
+@pytest.mark.parametrize(
+    ("importing", "unused"),
+    [
+        ("mitmproxy.addons", "flask"),
+        ("mitmproxy.command", "pyparsing.core"),
+        ("mitmproxy.optmanager", "ruamel.yaml.main"),
+        ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
+        ("aiohttp.web", "aiohttp.connector"),
+        ("prometheus_client.metrics", "http.server"),
+    ],
+)
+def test_they_are_still_imported_where_nobody_leaves_them_out(importing: str, unused: str) -> None:
+    """When this fails, the module need not be left out any longer."""
+    assert unused in imported(f"import {importing}")
 
 
-def test_who_has_the_package_keeps_it() -> None:
-    found = imported("import mitmproxy.addons; skip(); mitmproxy.addons.default_addons")
-    assert "flask" in found
+def test_who_has_a_module_keeps_it() -> None:
+    everything = ", ".join((*PACKAGES, *FORBIDDEN))
+    same = f"{BEGIN}import {everything}; before = dict(sys.modules); leave_out(); print(before == dict(sys.modules))"
+    assert said(same).strip() == "True"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import mitmproxy.addons; mitmproxy.addons.default_addons()",
+        "from mitmproxy.addons import default_addons, errorcheck; default_addons()",
+        "import aiohttp, aiohttp.web; aiohttp.hdrs.ACCEPT; aiohttp.ClientTimeout(total=1); aiohttp.web.Response()",
+        "from aiohttp import ClientSession, web; web.Response()",
+        "import ruamel.yaml; ruamel.yaml.YAML(typ='safe', pure=True).load('a: 1')",
+        "import ruamel.yaml; ruamel.yaml.comments.CommentedMap()",
+        "import prometheus_client; prometheus_client.generate_latest()",
+        "import pyparsing; pyparsing.Word('a').parse_string('a')",
+    ],
+)
+def test_a_package_is_whole_for_who_asks_for_more(use: str) -> None:
+    said(f"{BEGIN}leave_out(); {use}")
+
+
+def test_a_name_that_a_package_has_not_is_an_attribute_error() -> None:
+    asked = "; ".join(f"print(hasattr(aiohttp, '{name}'))" for name in ("nonsense", "__nonsense__"))
+    assert said(f"{BEGIN}leave_out(); import aiohttp; {asked}").split() == ["False", "False"]
+
+
+def test_a_forbidden_class_has_no_instances() -> None:
+    use = (
+        "from mitmproxy.proxy.layers import ClientQuicLayer; print(isinstance(1, ClientQuicLayer)); "
+        "\ntry: ClientQuicLayer()"
+        "\nexcept RuntimeError as error: print(error)"
+    )
+    assert said(f"{BEGIN}leave_out(); {use}").splitlines() == [
+        "False",
+        "mitmproxy.proxy.layers.quic.ClientQuicLayer is left out of a hub without an interface",
+    ]
