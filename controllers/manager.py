@@ -28,7 +28,8 @@ from kube.http.kubeconfig import Credentials
 
 LEASE = "edgehub-manager"
 CRD_CHECK_INTERVAL = 1.0
-"""Seconds between two checks for kinds that the API server does not know."""
+LAST_CRD_CHECK_INTERVAL = 30.0
+"""Seconds between two checks for kinds that the API server does not know, at first and in the long run."""
 
 LIST_PATIENCE = 2.0
 """Seconds that the manager waits for one initial list before it starts the next: the kind may be missing."""
@@ -52,11 +53,14 @@ class Manager:
             metrics.OBJECTS.labels(informer.resource.type.group_resource).set_function(informer.__len__)
 
     def readiness_error(self) -> str:
-        """Which informers have not synced and why, and which controllers cannot serve; "" when all is well."""
+        """Which informers have not synced and why, and which controllers cannot serve; "" when all is well.
+
+        A kind that the cluster does not know is no trouble: there is nothing to do for it.
+        """
         missing = [
             f"{informer.resource.type.group_resource}: {informer.sync_error}"
             for informer in self._informers
-            if not informer.has_synced
+            if not informer.has_synced and not informer.missing
         ]
         missing += [error for each in self._controllers if (error := each.readiness_error())]
         return "; ".join(missing)
@@ -96,9 +100,11 @@ class Manager:
 
     async def _create_crds(self) -> None:
         tried: set[str] = set()
+        wait = CRD_CHECK_INTERVAL
         while any(not informer.has_synced for informer in self._informers):
             await create_missing_crds(self._api, self._informers, tried)
-            await asyncio.sleep(CRD_CHECK_INTERVAL)
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LAST_CRD_CHECK_INTERVAL)
 
 
 async def serve(settings: Settings, credentials: Credentials) -> None:

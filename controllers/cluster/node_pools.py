@@ -13,6 +13,8 @@ from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 NODEPOOL_TYPE = ResourceType("apps.openyurt.io", "v1beta2", "nodepools")
+NODEPOOL_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
+"""OpenYurt up to 1.6 serves v1beta1 and v1alpha1, since 1.7 all three. A field that a version lacks has its default."""
 MARK = "mark"
 """The leaderElectionStrategy that elects among marked nodes; every other value means `random`."""
 
@@ -37,6 +39,8 @@ DEFAULT_POOL_SCOPE = (
     PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
 )
 """OpenYurt's default."""
+RESOURCES = {"Service": "services", "Endpoints": "endpoints", "EndpointSlice": "endpointslices"}
+"""The resources of kinds: OpenYurt's proposal names what a pool shares by kind, its code by resource."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,6 +57,7 @@ class NodePool:
 
     name: str
     uid: str = ""
+    api_version: str = NODEPOOL_TYPE.api_version
     generation: int = 0
     version: str = ""
     interconnected: bool = False
@@ -79,13 +84,13 @@ class NodePool:
 
     @property
     def reference(self) -> ObjectReference:
-        return ObjectReference(NODEPOOL_TYPE.api_version, "NodePool", "", self.name, self.uid)
+        return ObjectReference(self.api_version, "NodePool", "", self.name, self.uid)
 
     @property
     def owner(self) -> Json:
         """An ownerReference, by which garbage collection deletes dependents with their pool."""
         return {
-            "apiVersion": NODEPOOL_TYPE.api_version,
+            "apiVersion": self.api_version,
             "kind": "NodePool",
             "name": self.name,
             "uid": self.uid,
@@ -100,6 +105,7 @@ def read_pool(obj: Json) -> NodePool:
     return NodePool(
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
+        api_version=text(obj.get("apiVersion")) or NODEPOOL_TYPE.api_version,
         generation=number(meta.get("generation")),
         version=text(meta.get("resourceVersion")),
         interconnected=spec.get("interConnectivity") is True,
@@ -128,8 +134,9 @@ def _read_pool_scope(value: object) -> tuple[PoolScopedResource, ...]:
     if not isinstance(value, list):
         return DEFAULT_POOL_SCOPE
     found = {
-        PoolScopedResource(text(each.get("group")), text(each.get("version")), text(each.get("resource")))
+        PoolScopedResource(text(each.get("group")), text(each.get("version")), resource)
         for each in objects(value)
+        if (resource := text(each.get("resource")) or RESOURCES.get(text(each.get("kind")), ""))
     }
     return tuple(sorted(each for each in found if _shareable(each)))
 
@@ -140,7 +147,7 @@ def _shareable(entry: PoolScopedResource) -> bool:
     return version and (entry.group, entry.resource) in SHAREABLE
 
 
-NODEPOOLS = WatchedResource(NODEPOOL_TYPE, read_pool)
+NODEPOOLS = WatchedResource(NODEPOOL_TYPE, read_pool, versions=NODEPOOL_VERSIONS)
 
 
 def with_condition(

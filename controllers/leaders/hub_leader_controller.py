@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from controllers.cluster.node_pools import NODEPOOL_TYPE, NODEPOOLS
+from controllers.cluster.node_pools import NODEPOOLS
 from controllers.cluster.nodes import NODES, Node
 from controllers.leaders.leader_choice import elect, leader_status
 from controllers.runtime.controller import Context, Controller, own_key
@@ -37,7 +37,7 @@ class HubLeaderController(Controller):
             return
         # The resourceVersion prevents a second election, by another manager or by one that has not seen its own write.
         patch = {"metadata": {"resourceVersion": pool.version}, "status": status}
-        written = await self._context.api.merge_patch(NODEPOOL_TYPE, "", pool.name, patch, "status")
+        written = await self._context.api.merge_patch(self._pools.type, "", pool.name, patch, "status")
         if leaders != pool.leaders:
             names = ", ".join(each.node for each in leaders) or "none"
             await self._context.events.normal(pool.reference, "LeadersElected", f"leader hubs: {names}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import NODEPOOL_TYPE, NODEPOOLS
+from controllers.cluster.node_pools import NODEPOOLS
 from controllers.cluster.nodes import NODES, Node
 from controllers.pools.membership import membership_status
 from controllers.runtime.controller import Context, Controller, own_key
@@ -30,7 +30,7 @@ class NodePoolController(Controller):
         if status:
             # No other controller writes these fields, so a resourceVersion in the patch would only cause conflicts.
             patch = {"status": status}
-            written = await self._context.api.merge_patch(NODEPOOL_TYPE, "", pool.name, patch, "status")
+            written = await self._context.api.merge_patch(self._pools.type, "", pool.name, patch, "status")
             await self._pools.wait_until_observed(written)
 
 

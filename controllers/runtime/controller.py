@@ -78,6 +78,7 @@ class Controller(ABC):
         self._context = context
         self.queue = MeteredQueue(self.name)
         self.informers: list[Informer[Any]] = []
+        self._optional: set[Informer[Any]] = set()
         self._working: dict[Key, float] = {}
         """The keys that are being reconciled, and since when."""
 
@@ -100,18 +101,37 @@ class Controller(ABC):
 
         return self.follow(resource, handle)
 
-    def follow[F](self, resource: WatchedResource[F], handler: EventHandler[F] | None = None) -> Informer[F]:
-        """Read a resource: `run` waits for its informer before it reconciles anything."""
+    def follow[F](
+        self,
+        resource: WatchedResource[F],
+        handler: EventHandler[F] | None = None,
+        *,
+        optional: bool = False,
+    ) -> Informer[F]:
+        """Read a resource: `run` waits for its informer before it reconciles anything.
+
+        It does not wait for an `optional` kind that the API server does not know.
+        """
         informer = self._context.informers.informer_for(resource)
         if handler is not None:
             informer.add_event_handler(handler)
         if informer not in self.informers:
             self.informers.append(informer)
+        if optional:
+            self._optional.add(informer)
         return informer
 
     @property
     def has_synced(self) -> bool:
-        return all(informer.has_synced for informer in self.informers)
+        return all(each.has_synced or (each.missing and each in self._optional) for each in self.informers)
+
+    async def wait_for_sync(self) -> None:
+        """Return when everything is known that the controller reads."""
+        for informer in self.informers:
+            if informer in self._optional:
+                await informer.wait_until_read_or_missing()
+            else:
+                await informer.wait_for_sync()
 
     async def serve(self) -> None:
         """What every replica does for this controller, leading or not; cancelled at the end. Nothing by default."""
@@ -147,8 +167,7 @@ class Controller(ABC):
 
     async def run(self) -> None:
         """Reconcile until cancelled. A key whose reconcile the cancellation stops goes back into the queue."""
-        for informer in self.informers:
-            await informer.wait_for_sync()
+        await self.wait_for_sync()
         logger.info("%s: started, %d keys wait", self.name, len(self.queue))
         async with asyncio.TaskGroup() as workers:
             for number in range(self.workers):

@@ -8,6 +8,7 @@ that thousands of nodes and slices fit in little memory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,11 @@ from typing import Any
 
 import orjson
 
+from controllers.runtime.discovery import served_type
 from controllers.runtime.unstructured import metadata, text
-from kube.http.client import Client
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.requests.resource_versions import parse_version
@@ -28,6 +32,13 @@ from kube.wire.encoding import Encoding
 OBSERVE_TIMEOUT = 2.0
 """Seconds that a controller waits to see its own write in the watch. The watch delivers within milliseconds unless it
 is broken."""
+
+DISCOVERY_INTERVAL = 10.0
+"""Seconds between two looks for a kind that the API server does not serve."""
+DISCOVERY_RETRY = 1.0
+"""Seconds until the next look where a look failed, or where the API server lists no kind that it says it serves."""
+MISSING = 404
+"""The status code by which the API server says that it does not know a kind."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +54,8 @@ class WatchedResource[F]:
     """What an informer watches and how it reads it.
 
     `read` turns an object into facts. `transform` removes what `read` does not need. `indexers` map facts to the
-    values under which `Informer.by_index` finds them.
+    values under which `Informer.by_index` finds them. `versions` are the versions that `read` can read, best first;
+    without any the informer reads the version of `type`.
     """
 
     type: ResourceType
@@ -53,11 +65,11 @@ class WatchedResource[F]:
     namespace: str = ""
     label_selector: str = ""
     field_selector: str = ""
+    versions: tuple[str, ...] = ()
 
-    @property
-    def list_watch(self) -> ListWatch:
+    def list_watch(self, served: ResourceType) -> ListWatch:
         return ListWatch(
-            self.type, self.namespace, self.label_selector, self.field_selector, encoding=Encoding.JSON
+            served, self.namespace, self.label_selector, self.field_selector, encoding=Encoding.JSON
         )
 
 
@@ -71,13 +83,20 @@ class Informer[F]:
 
     def __init__(self, client: Client, resource: WatchedResource[F]) -> None:
         self.resource = resource
+        self.type = resource.type
+        """The resource in the version that the API server serves."""
+        self._client = client
         self._store = _TransformingStore(resource.transform)
         self._store.listen(self)
-        self._reflector = Reflector(client, resource.list_watch, self._store)
+        self._reflector = Reflector(client, resource.list_watch(self.type), self._store)
         self._facts: dict[Key, F] = {}
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in resource.indexers}
         self._handlers: list[EventHandler[F]] = []
         self._synced = asyncio.Event()
+        self._answered = Pulse()
+        self._retry = asyncio.Event()
+        self._unserved = False
+        self._discovery_error = ""
 
     @property
     def has_synced(self) -> bool:
@@ -90,12 +109,19 @@ class Informer[F]:
     @property
     def sync_error(self) -> str:
         """Why the copy is missing or out of date, "" if it is current."""
-        return str(self._reflector.error or ("" if self.has_synced else "not listed yet"))
+        reason = self._discovery_error or self._reflector.error
+        return str(reason or ("" if self.has_synced else "not listed yet"))
 
     @property
     def refused(self) -> bool:
         """Whether the API server refuses the list: it does not know the kind, or denies the right to read it."""
-        return self._reflector.refusal is not None
+        return self._unserved or self._reflector.refusal is not None
+
+    @property
+    def missing(self) -> bool:
+        """Whether the API server does not know the kind."""
+        refusal = self._reflector.refusal
+        return self._unserved or (refusal is not None and refusal.code == MISSING)
 
     def __len__(self) -> int:
         return len(self._facts)
@@ -121,10 +147,16 @@ class Informer[F]:
     async def wait_for_response(self) -> None:
         """Return when the API server has answered the initial list, or refused it."""
         while not (self.has_synced or self.refused):
-            await self._reflector.changed.wait()
+            await self._answered.wait()
+
+    async def wait_until_read_or_missing(self) -> None:
+        """Return when the copy is complete, or when the API server says that it does not know the kind."""
+        while not (self.has_synced or self.missing):
+            await self._answered.wait()
 
     def retry_now(self) -> None:
         """List again at once: what stood in the way of the list may be gone."""
+        self._retry.set()
         self._reflector.retry_now()
 
     async def wait_until_observed(self, written: Json) -> None:
@@ -138,8 +170,46 @@ class Informer[F]:
             logger.info("the watch of %s lags behind", self.resource.type.group_resource)
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
-        await self._reflector.run()
+        """List and watch until cancelled, in a version that the API server serves."""
+        while True:
+            if self.resource.versions:
+                await self._find_version()
+            task = asyncio.ensure_future(self._reflector.run())
+            try:
+                await self._until_unserved(task)
+            finally:
+                task.cancel()
+                await asyncio.wait({task})
+            await asyncio.sleep(DISCOVERY_RETRY)
+
+    async def _find_version(self) -> None:
+        """Return when the API server serves a version that `read` can read."""
+        while True:
+            self._retry.clear()
+            try:
+                served = await served_type(self._client, self.resource.type, self.resource.versions)
+                self._discovery_error = "" if served else "the API server does not know this kind"
+                self._unserved, wait = served is None, DISCOVERY_INTERVAL
+            except (StatusError, Unreachable, ValueError) as error:
+                served, wait = None, DISCOVERY_RETRY
+                self._discovery_error = str(error)
+            if served is not None:
+                break
+            self._answered.notify()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._retry.wait(), wait)
+        self.type = served
+        # A new one also where the version is the same: the former remembers that it was refused.
+        self._reflector = Reflector(self._client, self.resource.list_watch(served), self._store)
+
+    async def _until_unserved(self, reflecting: asyncio.Future[None]) -> None:
+        """Return when the API server no longer serves this version of a kind that has several."""
+        while not (self.missing and self.resource.versions):
+            changed = self._reflector.changed.wait()
+            await asyncio.wait({reflecting, changed}, return_when=asyncio.FIRST_COMPLETED)
+            if reflecting.done():
+                reflecting.result()
+            self._answered.notify()
 
     def changed(self, change: Change) -> None:
         """The store calls this for each change."""
@@ -150,6 +220,7 @@ class Informer[F]:
         if not self.has_synced and self._store.complete:
             self._update_all()
             self._synced.set()
+            self._answered.notify()
 
     def restarted(self) -> None:
         """The store calls this when the cluster was restored from a backup: every object may have changed."""

@@ -83,6 +83,12 @@ WEBHOOK_MISSED = Counter(
     "Workloads that the controller had to inject because the webhook had not.",
     registry=REGISTRY,
 )
+UNRECORDED = Gauge(
+    "edgehub_manager_unrecorded",
+    "1 while what hubs were told of is too large for the record that the next manager reads.",
+    ["controller"],
+    registry=REGISTRY,
+)
 OBJECTS = Gauge(
     "edgehub_manager_objects", "Objects in the informers' memory.", ["resource"], registry=REGISTRY
 )

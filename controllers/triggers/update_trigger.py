@@ -4,27 +4,43 @@ A change creates a demand for each object that it concerns: "annotated no earlie
 demand when the object's annotation shows that it is met. A standby manager keeps the same demands, so that a change
 which the leader saw but did not handle is not lost when the leader ends.
 
-While no manager runs, NodePool.status holds the nodes that hubs know of. The next manager counts the nodes again, and a
-difference is a change like any other. Other changes are lost in that time: a changed topology annotation of a Service,
-a deleted pool, and the queue of the last manager. A record of them would cost a write for each Service or slice, which
-is the traffic that triggers should save.
+A ConfigMap keeps what hubs have been told of, for the next manager: which topology each Service had, and which nodes
+each pool. The manager writes it when all demands are met. The next manager demands triggers for what differs: what
+changed while no manager ran, and what was still queued when the last one ended.
+
+Without the kind NodePool the nodes of pools are those of NodeBuckets, where the cluster has these.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Set
 from datetime import UTC, datetime
 
+from controllers.cluster.node_buckets import NODEBUCKETS, NodeBucket
 from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.cluster.services import SERVICES, Service
+from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource
+from controllers.runtime.write_client import NotLeading
 from controllers.triggers.annotations import affected_nodes, topology_changed
 from controllers.triggers.backends import Backends
+from controllers.triggers.trigger_record import (
+    MAX_RECORD,
+    Seen,
+    differences,
+    pack,
+    read_record,
+    record,
+    record_name,
+)
 from kube.concurrency.workqueue import Bucket
 from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
 RATE = 200.0
@@ -33,8 +49,14 @@ that watches it, so slices of 1 KB cost 200 KB/s on each link. At this rate a fi
 finishes within 20 s."""
 BURST = 10
 """Writes before the rate applies."""
+RECORD_INTERVAL = 10.0
+"""Seconds between two looks whether the record is out of date. It is written at most so often, and after changes."""
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 SKEW = 60.0
 """Seconds by which the clocks of two managers may differ."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class UpdateTrigger(Controller):
@@ -53,13 +75,47 @@ class UpdateTrigger(Controller):
         self._pace = Bucket(RATE, BURST)
         self._targets = self.follow(kind, self._target_changed)
         self._services = self.follow(SERVICES, self._service_changed)
-        self.follow(NODEPOOLS, self._pool_changed)
+        self._pools = self.follow(NODEPOOLS, self._pool_changed, optional=True)
+        self._buckets = self.follow(NODEBUCKETS, self._bucket_changed, optional=True)
+        self._namespace = context.settings.namespace
+        self._record = self.follow(_record_of(self._namespace, self.name))
 
     async def run(self) -> None:
-        for informer in self.informers:
-            await informer.wait_for_sync()
-        self._demand_for(set(), set())
-        await super().run()
+        await self.wait_for_sync()
+        before = self._recorded()
+        self._demand_for(*(differences(before, self._seen()) if before is not None else (set(), set())))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run(), name=f"{self.name} workers")
+            tasks.create_task(self._keep_record(), name=f"{self.name} record")
+
+    async def _keep_record(self) -> None:
+        while True:
+            await asyncio.sleep(RECORD_INTERVAL)
+            seen = self._seen()
+            if self._demands or not self.queue.idle or seen == self._recorded():
+                continue
+            packed = pack(seen)
+            metrics.UNRECORDED.labels(self.name).set(len(packed) > MAX_RECORD)
+            if len(packed) > MAX_RECORD:
+                continue
+            try:
+                obj = record(self._namespace, self.name, packed)
+                await self._record.wait_until_observed(await self._context.api.apply(CONFIG_MAPS, obj))
+            except (StatusError, Unreachable, NotLeading) as error:
+                logger.warning("%s: the record of triggers was not written: %s", self.name, error)
+
+    def _recorded(self) -> Seen | None:
+        return self._record.get((self._namespace, record_name(self.name)))
+
+    def _seen(self) -> Seen:
+        topologies = {key: each.topology for key, each in self._services.items()}
+        pools: dict[str, frozenset[str]] = {}
+        if self._pools.has_synced:
+            pools = {pool.name: frozenset(pool.nodes) for _, pool in self._pools.items() if pool.nodes}
+        else:
+            for _, bucket in self._buckets.items():
+                pools[bucket.pool] = pools.get(bucket.pool, frozenset()) | frozenset(bucket.nodes)
+        return Seen(topologies, pools)
 
     async def reconcile(self, key: Key) -> None:
         if not self._is_due(key):
@@ -96,6 +152,18 @@ class UpdateTrigger(Controller):
         if not first:
             self._demand_for(set(), affected_nodes(old, new))
 
+    def _bucket_changed(self, _key: Key, old: NodeBucket | None, new: NodeBucket | None, first: bool) -> None:
+        if first or old == new or self._pools.has_synced:
+            return
+        pools = {each.pool for each in (old, new) if each is not None}
+        nodes = {
+            node
+            for pool in pools
+            for _, bucket in self._buckets.by_index("pool", pool)
+            for node in bucket.nodes
+        }
+        self._demand_for(set(), nodes.union(*(each.nodes for each in (old, new) if each is not None)))
+
     def _demand_for(self, services: Set[Key], nodes: Set[str]) -> None:
         """Demand a trigger for all objects of these Services, and for objects with an endpoint on these nodes if their
         Service keeps traffic in the pool."""
@@ -117,6 +185,15 @@ class UpdateTrigger(Controller):
     def _demand(self, key: Key) -> None:
         self._demands[key] = time.time()
         self.queue.add(key)
+
+
+def _record_of(namespace: str, controller: str) -> WatchedResource[Seen | None]:
+    return WatchedResource(
+        CONFIG_MAPS,
+        read_record,
+        namespace=namespace,
+        field_selector=f"metadata.name={record_name(controller)}",
+    )
 
 
 def is_met(demand: float, triggered: float) -> bool:

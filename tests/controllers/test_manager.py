@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from controllers.manager import main
+from controllers.triggers.trigger_record import read_record
+from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.support.oracle import wrong
@@ -172,13 +174,17 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
     service = scene.service(POOL_TOPOLOGY)
     touched = [scene.slice(service, node) for node in (stays, joins)]
     left = [scene.slice(service, stayed), scene.slice(scene.service(), joins)]
+    retopologised = scene.service()
     scene.barrier()
+    # The record of both controllers knows the last service that keeps to its pool.
+    for name in ("endpoints", "endpointslices"):
+        record = f"edgehub-manager-servicetopology-{name}"
+        scene.sees(CONFIG_MAPS, record, lambda obj: knows(obj, scene, service))
     manager.process.stop(PATIENCE)
 
     scene.relabel(joins, changed)
-    # A limit: nothing records which topology hubs were last told of.
-    retopologised = scene.service()
-    left.append(scene.slice(retopologised, stayed))
+    # A record says which topology hubs were last told of.
+    touched.append(scene.slice(retopologised, stayed))
     annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
     scene.admin.patch(f"{scene.services}/{retopologised}", annotations)
     assert [each for each in touched if scene.trigger(scene.slices, each)] == []
@@ -188,6 +194,11 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
         scene.sees(scene.slices, each, scene.triggered)
     scene.barrier()
     assert [each for each in left if scene.trigger(scene.slices, each)] == []
+
+
+def knows(record: Json, scene: Scene, service: str) -> bool:
+    seen = read_record(record)
+    return seen is not None and (scene.namespace, service) in seen.topologies
 
 
 def test_an_uncounted_pool_is_counted_and_triggers_hubs(scene: Scene, start_manager: StartManager) -> None:

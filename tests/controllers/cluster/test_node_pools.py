@@ -96,6 +96,23 @@ def test_only_the_allow_list_is_shared() -> None:
     assert pool.pool_scope == (PoolScopedResource("", "v1", "endpoints"),)
 
 
+def test_what_is_shared_may_be_named_by_kind() -> None:
+    entries = [
+        {"group": "discovery.k8s.io", "version": "v1", "kind": "EndpointSlice"},
+        {"group": "", "version": "v1", "kind": "Service"},
+        {"version": "v1", "resource": "services"},
+        {"group": "", "version": "v1", "kind": "Secret"},
+    ]
+    pool = read_pool({"spec": {"poolScopeMetadata": entries}})
+    assert pool.pool_scope == DEFAULT_POOL_SCOPE
+
+
+def test_a_pool_is_referred_to_in_the_version_in_which_it_was_read() -> None:
+    pool = read_pool({"apiVersion": "apps.openyurt.io/v1beta1", "metadata": {"name": "p"}})
+    assert pool.reference.api_version == pool.owner["apiVersion"] == "apps.openyurt.io/v1beta1"
+    assert read_pool({}).reference.api_version == "apps.openyurt.io/v1beta2"
+
+
 def test_a_leader_without_an_ip_address_is_none() -> None:
     """Whoever may write the status cannot put more than addresses into the ConfigMap of hubs."""
     addresses = ["10.0.0.9,node-1/6.6.6.6", "10.0.0.1", "fe80::1%a,b/c", "", "FD00::0001"]

@@ -48,6 +48,24 @@ def test_an_object_of_openyurt_applies_unchanged(scene: Scene) -> None:
     assert scene.admin.get(f"{POOLS}/{name}")["spec"] == OPENYURT
 
 
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1", "v1alpha1"])
+def test_nothing_is_lost_between_versions(scene: Scene, version: str) -> None:
+    """As OpenYurt's versions before v1beta2 have a selector; the server converts by None."""
+    name, path = scene.name("pool"), POOLS.replace("v1beta2", version)
+    spec = {**OPENYURT, "selector": {"matchLabels": {"apps.openyurt.io/nodepool": name}}}
+    kind = {"apiVersion": f"apps.openyurt.io/{version}", "kind": "NodePool"}
+    scene.admin.post(path, {**kind, "metadata": {"name": name}, "spec": spec})
+    for other in ("v1beta2", "v1beta1", "v1alpha1"):
+        found = scene.admin.get(f"{POOLS.replace('v1beta2', other)}/{name}")
+        assert (found["apiVersion"], found["spec"]) == (f"apps.openyurt.io/{other}", spec)
+
+
+def test_what_is_shared_may_be_named_by_kind(scene: Scene) -> None:
+    scope = [{"group": "discovery.k8s.io", "version": "v1", "kind": "EndpointSlice"}]
+    name = scene.pool(poolScopeMetadata=scope)
+    assert scene.admin.get(f"{POOLS}/{name}")["spec"]["poolScopeMetadata"] == scope
+
+
 def test_defaults(scene: Scene) -> None:
     name = scene.name("pool")
     body = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": name}}
@@ -89,6 +107,12 @@ def test_defaults(scene: Scene) -> None:
         ),
         ({"poolScopeMetadata": [{"group": "*", "version": "v1", "resource": "*"}]}, "should match"),
         ({"poolScopeMetadata": [{"group": ""}]}, "Required value"),
+        ({"poolScopeMetadata": [{"version": "v1"}]}, "by resource, or by kind"),
+        (
+            {"poolScopeMetadata": [{"version": "v1", "resource": "services", "kind": "Service"}]},
+            "by resource, or by kind",
+        ),
+        ({"poolScopeMetadata": [{"version": "v1", "kind": "Secret"}]}, "a pool shares the kinds"),
         ({"taints": [{"key": "a", "effect": "Sometimes"}]}, "Unsupported value"),
     ],
 )

@@ -9,6 +9,8 @@ from typing import cast
 
 import orjson
 
+from controllers.cluster.node_pools import NODEPOOL_TYPE
+from kube.errors import not_found
 from kube.http.client import ApiResponse, Client, WatchStream
 from kube.http.session import Session
 from kube.json_type import Json
@@ -16,11 +18,13 @@ from kube.requests.request_info import ResourceType
 
 
 class PretendedCluster(Client):
-    """`patches` are (seconds of the loop's clock, path) of all that was written."""
+    """`patches` are (seconds of the loop's clock, path) of all patches, `applied` the seconds of applied ConfigMaps."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, node_pools: bool = True) -> None:
         super().__init__(cast(Session, None), "", {})
         self.patches: list[tuple[float, str]] = []
+        self.applied: list[float] = []
+        self._node_pools = node_pools
         self._version = 1
         self._objects: dict[str, dict[str, Json]] = {}
         self._watches: dict[str, list[asyncio.Queue[bytes]]] = {}
@@ -55,6 +59,10 @@ class PretendedCluster(Client):
     ) -> ApiResponse:
         if method == "PATCH":
             answer = self._patch(path, orjson.loads(body or b"{}"))
+        elif path.startswith("/apis/apps.openyurt.io/") and path.count("/") == 3:  # discovery
+            if not self._node_pools or path != f"/apis/{NODEPOOL_TYPE.api_version}":
+                raise not_found(path, "")
+            answer = {"kind": "APIResourceList", "resources": [{"name": NODEPOOL_TYPE.resource}]}
         else:
             items = list(self._objects.get(path, {}).values())
             meta = {"resourceVersion": str(self._version)}
@@ -75,7 +83,15 @@ class PretendedCluster(Client):
         yield WatchStream("application/json", chunks())
 
     def _patch(self, path: str, patch: Json) -> Json:
-        """Of annotations: nothing else is patched here."""
+        """Of annotations, or a ConfigMap that is applied: nothing else is patched here."""
+        if "data" in patch:
+            self.applied.append(asyncio.get_running_loop().time())
+            self._collections[path] = path.rpartition("/")[0]
+            self._objects.setdefault(self._collections[path], {})
+            self._commit(
+                path, "MODIFIED" if path in self._objects[self._collections[path]] else "ADDED", patch
+            )
+            return patch
         self.patches.append((asyncio.get_running_loop().time(), path))
         old = self._objects[self._collections[path]][path]
         annotations = {**old["metadata"].get("annotations", {}), **patch["metadata"]["annotations"]}

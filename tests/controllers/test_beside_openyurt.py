@@ -1,0 +1,153 @@
+"""The manager in clusters that OpenYurt made: other versions of NodePool, NodeBuckets, or neither of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from kube.json_type import Json
+from tests.cloud.real import RealCloud
+from tests.controllers.conftest import MANIFESTS, StartManager
+from tests.controllers.support.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes
+
+pytestmark = [pytest.mark.real]
+
+GROUP = "apps.openyurt.io"
+CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.{GROUP}"
+BUCKETS = f"/apis/{GROUP}/v1alpha1/nodebuckets"
+KIND = f"nodepools.{GROUP}"
+
+
+def crd(plural: str, kind: str, versions: list[str], schema: Json) -> Json:
+    """A kind without a schema of ours, as another project serves it; the first version is stored."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": version == versions[0],
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", **schema}},
+                }
+                for version in versions
+            ],
+        },
+    }
+
+
+FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+OLD = crd("nodepools", "NodePool", ["v1beta1", "v1alpha1"], {"properties": {"spec": FREE, "status": FREE}})
+"""NodePool as OpenYurt up to 1.6 has it: no v1beta2."""
+BUCKET = crd("nodebuckets", "NodeBucket", ["v1alpha1"], {"x-kubernetes-preserve-unknown-fields": True})
+
+
+@pytest.fixture
+def own_kind(managed_cloud: RealCloud) -> Iterator[None]:
+    """Takes the kind NodePool away for a test, and gives ours back after it."""
+    remove(managed_cloud)
+    yield
+    remove(managed_cloud)
+    managed_cloud.apply(MANIFESTS / "nodepools.yaml")
+    managed_cloud.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
+
+
+def remove(cloud: RealCloud) -> None:
+    cloud.kubectl("delete", "crd", KIND, "--ignore-not-found", "--timeout=60s")
+
+
+def establish(cloud: RealCloud, definition: Json) -> None:
+    cloud.apply([definition])
+    name = definition["metadata"]["name"]
+    cloud.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    version = definition["spec"]["versions"][0]["name"]
+    cloud.kubectl("get", "--raw", f"/apis/{GROUP}/{version}/{name.partition('.')[0]}")
+
+
+@pytest.mark.usefixtures("own_kind")
+def test_pools_of_older_versions_are_read_as_they_are(
+    scene: Scene, managed_cloud: RealCloud, start_manager: StartManager
+) -> None:
+    establish(managed_cloud, OLD)
+    # All but NodePool itself: it changes no kind that is there.
+    before = scene.admin.get(CRD)
+    rest = [each for each in sorted(MANIFESTS.glob("*.yaml")) if each.name != "nodepools.yaml"]
+    managed_cloud.kubectl("apply", *(word for each in rest for word in ("-f", str(each))))
+    start_manager().wait_until_leading()
+    old = POOLS.replace("v1beta2", "v1beta1")
+    pool = scene.name("pool")
+    kind = {"apiVersion": f"{GROUP}/v1beta1", "kind": "NodePool"}
+    spec = {"type": "Edge", "labels": {"from": "pool"}}
+    scene.admin.post(old, {**kind, "metadata": {"name": pool}, "spec": spec})
+    node = scene.node(pool)
+    scene.sees(old, pool, has_nodes([node]))
+    scene.sees("/api/v1/nodes", node, lambda obj: obj["metadata"]["labels"]["from"] == "pool")
+    after = scene.admin.get(CRD)
+    assert (before["metadata"]["uid"], before["spec"]) == (after["metadata"]["uid"], after["spec"])
+
+    # OpenYurt is upgraded, which serves v1beta2 as well: ours applies over it, and the manager goes on.
+    managed_cloud.apply(MANIFESTS / "nodepools.yaml")
+    other = scene.node(pool)
+    scene.until(lambda: scene.admin.request("GET", f"{POOLS}/{pool}").status == 200)
+    scene.sees(POOLS, pool, has_nodes([node, other]))
+
+
+@pytest.fixture
+def no_creation(managed_cloud: RealCloud) -> Iterator[None]:
+    """Takes the manager's right to make kinds away for a test."""
+    manifest = MANIFESTS / "crd-creation.yaml"
+    managed_cloud.kubectl("delete", "-f", str(manifest))
+    yield
+    managed_cloud.apply(manifest)
+
+
+@pytest.mark.usefixtures("own_kind", "no_creation")
+def test_triggers_and_grids_run_without_node_pools(
+    scene: Scene, managed_cloud: RealCloud, start_manager: StartManager
+) -> None:
+    establish(managed_cloud, BUCKET)
+    start_manager().wait_until_leading()
+    grid = scene.grid()
+    scene.sees(scene.services, f"{grid}-svc", lambda obj: obj["spec"]["selector"])
+    # A changed annotation, and a changed bucket of a pool.
+    changed, pooled = scene.service(), scene.service(POOL_TOPOLOGY)
+    first = scene.slice(changed, "a")
+    causes = itertools.count()
+
+    def retopologised() -> bool:
+        annotations = {TOPOLOGY: f"topology-{next(causes)}"}
+        scene.admin.patch(f"{scene.services}/{changed}", {"metadata": {"annotations": annotations}})
+        return bool(scene.trigger(scene.slices, first))
+
+    # Again and again: a change that the manager sees before the slice concerns no slice.
+    scene.until(retopologised)
+    touched, left = scene.slice(pooled, "b"), scene.slice(pooled, "c")
+    name, pool = scene.name("bucket"), scene.name("pool")
+    meta = {"name": name, "labels": {"openyurt.io/pool-name": pool}}
+    kind = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "NodeBucket"}
+    scene.admin.post(BUCKETS, {**kind, "metadata": meta, "nodes": [{"name": "x"}]})
+
+    def refilled() -> bool:
+        nodes = [{"name": "b"}, {"name": f"y-{next(causes)}"}]
+        scene.admin.patch(f"{BUCKETS}/{name}", {"nodes": nodes})
+        return bool(scene.trigger(scene.slices, touched))
+
+    scene.until(refilled)
+    assert not scene.trigger(scene.slices, left)
+
+
+def test_the_manifest_serves_what_openyurt_ever_served() -> None:
+    definition = yaml.safe_load((MANIFESTS / "nodepools.yaml").read_text())
+    versions = {each["name"]: each for each in definition["spec"]["versions"]}
+    assert list(versions) == ["v1beta2", "v1beta1", "v1alpha1"]
+    assert all(each["served"] for each in versions.values())
+    assert versions["v1beta1"]["schema"] == versions["v1alpha1"]["schema"] == versions["v1beta2"]["schema"]

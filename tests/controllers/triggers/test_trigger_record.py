@@ -1,0 +1,74 @@
+"""What a record keeps, and what is different from it."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controllers.triggers.trigger_record import (
+    MAX_RECORD,
+    MAX_UNPACKED,
+    Seen,
+    differences,
+    pack,
+    read_record,
+    record,
+    unpack,
+)
+from kube.store.store import Key
+
+TEXT = st.text("ab/é", max_size=3)
+SEEN = st.builds(
+    Seen,
+    st.dictionaries(st.tuples(TEXT, TEXT), st.none() | TEXT, max_size=5),
+    st.dictionaries(TEXT, st.frozensets(TEXT, max_size=3), max_size=3),
+)
+
+
+@settings(max_examples=40)
+@given(SEEN)
+def test_a_record_keeps_all(seen: Seen) -> None:
+    assert read_record(record("ns", "a", pack(seen))) == seen
+    assert differences(seen, seen) == (set(), set())
+
+
+def test_what_is_different() -> None:
+    before = Seen(
+        {("ns", "same"): "a", ("ns", "changed"): "a", ("ns", "bared"): "a", ("ns", "bare"): None},
+        {"same": frozenset("n"), "joined": frozenset("ab"), "deleted": frozenset("c")},
+    )
+    now = Seen(
+        {
+            ("ns", "same"): "a",
+            ("ns", "changed"): "b",
+            ("ns", "bared"): None,
+            ("ns", "bare"): "a",
+            ("ns", "new"): "a",
+        },
+        {"same": frozenset("n"), "joined": frozenset("abd"), "made": frozenset("e")},
+    )
+    services, nodes = differences(before, now)
+    assert services == {("ns", "changed"), ("ns", "bared"), ("ns", "bare")}
+    assert nodes == set("abcde")
+
+
+@pytest.mark.parametrize(
+    "packed",
+    ["", "garbage", "Z2FyYmFnZQ==", base64.b64encode(zlib.compress(b" " * (MAX_UNPACKED + 1))).decode()],
+    ids=["empty", "no base64", "not packed", "too large"],
+)
+def test_garbage_is_no_record(packed: str) -> None:
+    assert unpack(packed) is None
+    assert read_record({}) is None
+
+
+def test_many_services_fit() -> None:
+    topologies: dict[Key, str | None] = {
+        (f"namespace-{n % 100}", f"service-{n}"): "openyurt.io/nodepool" for n in range(50_000)
+    }
+    pools = {f"pool-{n}": frozenset(f"node-{n}-{m}" for m in range(20)) for n in range(500)}
+    assert len(pack(Seen(topologies, pools))) < MAX_RECORD
