@@ -29,9 +29,12 @@ from addons.settings import Settings, listener_modes, version
 from addons.startup import preflight
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
+from addons.telemetry.log_tail import LogTail
+from addons.traffic import Traffic
 from addons.ui.admin import Admin
 from addons.ui.explain import explain
-from addons.ui.link_log import LinkLog
+from addons.ui.link_log import LinkLog, LinkState
+from addons.ui.reports.running_hub import RunningHub
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import Server, parse_server
 from addons.views.sources import Sources
@@ -49,13 +52,22 @@ class Assembly:
     """Those that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
     def __init__(
-        self, options: Options, resolve: Resolve, identity: Identity, router: Router, egress: Egress
+        self,
+        options: Options,
+        resolve: Resolve,
+        identity: Identity,
+        router: Router,
+        egress: Egress,
+        traffic: Traffic,
     ) -> None:
         self._options = options
         self._resolve = resolve
         self._identity = identity
         self._router = router
         self._egress = egress
+        self._traffic = traffic
+        self._log = LogTail()
+        self._hub: RunningHub | None = None
         self._session: Http2Session | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: Parts | None = None
@@ -98,6 +110,7 @@ class Assembly:
         await self._say_ready()
 
     async def _start(self, settings: Settings) -> None:
+        self._log.attach()
         credentials = load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
@@ -118,8 +131,7 @@ class Assembly:
             metrics.watch_expiry("serving", certificate.expiry)
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
-            self._build(settings, credentials, cloud)
-            self._log_link(cloud)
+            self._build(settings, credentials, cloud, self._log_link(cloud))
             await open_listeners(list(modes))
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
@@ -145,11 +157,12 @@ class Assembly:
                 error.strerror,
             )
 
-    def _log_link(self, cloud: Cloud) -> None:
+    def _log_link(self, cloud: Cloud) -> LinkState:
         waiting = self._offline.waiting if self._offline is not None else lambda: 0
         kept_in = "copies" if self._offline is not None else "memory"
         log = LinkLog(cloud, self._egress.changed, waiting, kept_in)
         self._tasks.append(asyncio.create_task(log.run(), name="log of the link"))
+        return log.state
 
     async def _say_ready(self) -> None:
         assert self._parts is not None
@@ -157,6 +170,7 @@ class Assembly:
         logger.info("ready")
 
     def done(self) -> None:
+        self._log.detach()
         parts = self._parts
         made = (parts.inputs, self._offline, parts.sources, parts.origin) if parts else (self._offline,)
         for part in (*made, self._admin):
@@ -182,7 +196,7 @@ class Assembly:
         asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
         return explain(parts.rules.rules, parts.sources, parts.inputs, verb=verb, **asked).text
 
-    def _build(self, settings: Settings, credentials: Credentials, cloud: Cloud) -> None:
+    def _build(self, settings: Settings, credentials: Credentials, cloud: Cloud, link: LinkState) -> None:
         # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
         self._session = Http2Session()
         clients = Clients(self._session, self._internal, self._resolve.secret)
@@ -199,11 +213,16 @@ class Assembly:
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
+        specs = list(listener_modes(settings))
+        self._hub = RunningHub(
+            *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
+            traffic=self._traffic.counts,
+            link=link,
+            log=self._log,
+            closed=lambda: closed(specs),
+        )
         if settings.admin_port:
-            specs, offline = list(listener_modes(settings)), self._offline
-            self._admin = Admin(
-                settings, cloud, parts.sources, parts.inputs, parts.rules, lambda: closed(specs), offline
-            )
+            self._admin = Admin(self._hub)
             self._run("admin server", self._admin.start())
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:

@@ -9,6 +9,7 @@ from addons.memory import Memory
 from addons.options import Options
 from addons.resolve import Resolve
 from addons.router import Router
+from addons.traffic import Traffic
 
 _options = Options()
 _connections = Connections(_options)
@@ -16,6 +17,7 @@ _resolve = Resolve()
 _identity = Identity(_options)
 _router = Router(_options, _connections)
 _egress = Egress(_connections)
+_traffic = Traffic()
 
 # Each addon, those that must come before it, and why it stands where it does.
 places = (
@@ -39,12 +41,17 @@ places = (
         "names the server of a routed request; a request that failed before has no server to go to",
     ),
     (
+        _traffic,
+        (_egress,),
+        "counts the pieces of an answer before egress, which has said how the answer is streamed, sees them",
+    ),
+    (
         Memory(),
         (),
         "has no hook of a request; the assembly behind it opens the listeners",
     ),
     (
-        Assembly(_options, _resolve, _identity, _router, _egress),
+        Assembly(_options, _resolve, _identity, _router, _egress, _traffic),
         (_options,),
         "hands on the settings that options has just read, and starts the parts when all addons are loaded",
     ),

@@ -118,6 +118,13 @@ REQUESTS_RESENT = Counter(
     registry=REGISTRY,
 )
 
+ADMIN_REFUSED = Counter(
+    "edgehub_admin_refused",
+    "Requests to the admin port refused at a bound: `turn` (reports that take long), `listener` (of the page).",
+    ["bound"],
+    registry=REGISTRY,
+)
+
 CACHE_WRITE_ERRORS = Counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
 )

@@ -104,7 +104,7 @@ def explain(
 
     `resource` is plural, with its group behind a dot (`endpointslices.discovery.k8s.io`) or one the hub reads.
     """
-    found = _source(sources, resource)
+    found = hub_source(sources, resource)
     kind = found.list_watch.type if found is not None else _type(resource)
     path = kind.path(namespace, name if verb == "get" else "")
     told = Explanation(component_of(component), path, verb, hints=_hints(rules, sources, component, resource))
@@ -198,8 +198,8 @@ def _type(resource: str) -> ResourceType:
     return ResourceType(group or known.get(plural, ""), "v1", plural)
 
 
-def _source(sources: Sources, resource: str) -> Source | None:
-    """The most complete of the hub's own copies of a resource: one without selectors before one with.
+def hub_source(sources: Sources, resource: str) -> Source | None:
+    """The most complete of the hub's own copies of a resource: of whole objects, and the one with the most.
 
     What a source of a caller's own token holds is nobody else's to know, not even that there is such an object.
     """
@@ -211,4 +211,4 @@ def _source(sources: Sources, resource: str) -> Source | None:
         and each.list_watch.type.resource == plural
         and (not group or each.list_watch.type.group == group)
     ]
-    return max(fitting, key=lambda each: len(each.store), default=None)
+    return max(fitting, key=lambda each: (not each.list_watch.metadata_only, len(each.store)), default=None)

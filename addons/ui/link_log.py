@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
+from addons.ui.durations import duration
 from addons.upstream.health import Cloud
 from kube.concurrency.pulse import Pulse
 
@@ -22,8 +23,22 @@ STEP = 0.2
 """Seconds between looks at the journal while it is replayed."""
 
 
+class LinkState:
+    """Since when the link to the cloud is as it is now: up, or gone."""
+
+    def __init__(self) -> None:
+        self.since = datetime.datetime.now().astimezone()
+
+    def changed(self) -> None:
+        self.since = datetime.datetime.now().astimezone()
+
+    def seconds(self) -> int:
+        """How long the link has been so."""
+        return max(0, round((datetime.datetime.now().astimezone() - self.since).total_seconds()))
+
+
 class LinkLog:
-    """Runs as long as the hub."""
+    """Runs as long as the hub. `state` says since when the link is as it is."""
 
     def __init__(
         self,
@@ -42,6 +57,7 @@ class LinkLog:
         self._waiting = waiting
         self._kept_in = kept_in
         self._clock = clock
+        self.state = LinkState()
 
     async def run(self) -> None:
         while True:
@@ -54,6 +70,7 @@ class LinkLog:
 
     async def _outage(self) -> None:
         began, replayed = self._clock(), replayed_writes()
+        self.state.changed()
         at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         logger.warning("offline since %s, answering from %s (%s)", at, self._kept_in, self._reasons())
         while not self._cloud.is_up:
@@ -65,6 +82,7 @@ class LinkLog:
                     "offline since %s, for %s now (%s)", at, duration(self._clock() - began), self._reasons()
                 )
         lasted = duration(self._clock() - began)
+        self.state.changed()
         await self._replay()
         count, left = replayed_writes() - replayed, self._waiting()
         logger.info(
@@ -89,12 +107,3 @@ class LinkLog:
 def replayed_writes() -> int:
     """Writes of the journal that the cloud has taken since the process began."""
     return int(sum(sample.value for each in metrics.JOURNAL_REPLAYED.collect() for sample in each.samples))
-
-
-def duration(seconds: float) -> str:
-    """`4s`, `3m20s`, `2h5m`: as kubectl tells an age."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}h{minutes}m"
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

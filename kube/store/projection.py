@@ -117,6 +117,12 @@ class Projection:
         """Whether the projection depends on more than the store."""
         return self._chain is not None
 
+    def outcomes(self) -> tuple[int, int, int]:
+        """How many objects the chain keeps as they are, changes, and hides; those it has not seen are left out."""
+        hidden = sum(shown is None for shown in self._overrides.values())
+        changed = len(self._overrides) - hidden
+        return len(self.store) - len(self._overrides) - len(self._unevaluated), changed, hidden
+
     def get(self, key: Key) -> Item | None:
         """The object that the projection shows under this key, None when it is hidden or absent."""
         if key in self._overrides:

@@ -134,6 +134,10 @@ class Reflector:
         """Notified when `state` or `error` changes."""
         self.lists = 0
         self.watches = 0
+        self.heard = 0.0
+        """When the cloud last sent a list, an event or a bookmark, in monotonic seconds; 0 for never."""
+        self.retry_at = 0.0
+        """When the present delay ends at the latest, in monotonic seconds."""
 
     @property
     def refusal(self) -> StatusError | None:
@@ -240,6 +244,7 @@ class Reflector:
         logger.debug("%s: %s; next try in %.1f s", self._list_watch.path, error, delay)
         self._set_state(State.REFUSED if refused else State.WAITING, error)
         self._retry.clear()
+        self.retry_at = time.monotonic() + delay
         # A client may cut a delay short, but not below the first one: clients that loop must not flood the cloud.
         await asyncio.sleep(min(delay, self._backoff.first))
         try:
@@ -289,6 +294,7 @@ class Reflector:
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
+        self.heard = time.monotonic()
 
     async def _current_version(self) -> int:
         """The version that the cloud has reached, from a list of one object."""
@@ -322,6 +328,7 @@ class Reflector:
             reader = self._reader(stream, codings)
             try:
                 async for chunk in stream.chunks:
+                    self.heard = time.monotonic()
                     for frame in reader.feed(chunk):
                         events += 1
                         self._apply(frame)

@@ -340,6 +340,11 @@ class Watcher:
         self._end: Place | None = None
         """The place at which the watch was ended: the client gets nothing of what follows."""
 
+    @property
+    def unread(self) -> int:
+        """Events that the view has and that `frames` has not given yet."""
+        return max(0, self.view._ring.end - self._position)
+
     def initial_events(self) -> Iterator[bytes]:
         """The state as ADDED events, and the bookmark that ends it. Sent first, by `coding.state`."""
         state, self._state = self._state, None

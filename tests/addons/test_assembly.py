@@ -29,6 +29,7 @@ from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, parse_settings
+from addons.traffic import Traffic
 from kube.http.client import Client
 from kube.http.http2 import Http2Session
 from tests.addons.support.observed import STEP, ended, until
@@ -61,10 +62,20 @@ class Running:
         self.admin = f"http://{LOOPBACK}:{self.given['admin_port']}"
         self.session = session
         options = Options()
+        self.traffic = Traffic()
         self.resolve, self.egress = Resolve(), Egress(connections := Connections(options))
         identity, router = Identity(options), Router(options, connections)
-        self.assembly = Assembly(options, self.resolve, identity, router, self.egress)
-        chain = [options, connections, self.resolve, identity, router, self.egress, self.assembly]
+        self.assembly = Assembly(options, self.resolve, identity, router, self.egress, self.traffic)
+        chain = [
+            options,
+            connections,
+            self.resolve,
+            identity,
+            router,
+            self.egress,
+            self.traffic,
+            self.assembly,
+        ]
         self.master = HubMaster(MitmproxyOptions(), chain)
         self.master.options.update(
             server=False, **{f"hub_{name}": value for name, value in self.given.items()}
@@ -206,7 +217,7 @@ async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
     options = Options()
     options.settings = settings(kubeconfig=str(tmp_path / "none"))
     with pytest.raises(SystemExit) as caught:
-        await Assembly(options, none, none, none, none)._open()
+        await Assembly(options, none, none, none, none, Traffic())._open()
     assert caught.value.code == 1
     assert str(tmp_path / "none") in caplog.text
 
@@ -253,9 +264,9 @@ async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     """Somebody took the script away in mitmproxy's options, and put it back."""
     none: Any = None
     with taddons.context() as context:
-        Assembly(Options(), none, none, none, none).load(Loader(context.master))
+        Assembly(Options(), none, none, none, none, none).load(Loader(context.master))
         with pytest.raises(SystemExit) as caught:
-            Assembly(Options(), none, none, none, none).load(Loader(context.master))
+            Assembly(Options(), none, none, none, none, none).load(Loader(context.master))
     assert caught.value.code == 1
     assert "a second time" in caplog.text
 
@@ -312,7 +323,7 @@ async def test_or_the_operators(tmp_path: Path, cloud: ScriptableCloud) -> None:
 
 def test_done_before_the_start_does_no_harm() -> None:
     none: Any = None
-    alone = Assembly(Options(), none, none, none, none)
+    alone = Assembly(Options(), none, none, none, none, none)
     alone.done()
     alone.done()
     assert alone._tasks == []

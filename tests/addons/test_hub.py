@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from mitmproxy import command, hooks, http
-from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
+from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow, tutils
 
@@ -34,6 +34,7 @@ from addons.router import Router
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
+from addons.traffic import Traffic
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
@@ -48,6 +49,7 @@ WIRING = {
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
     Egress: {"start", "confirm"},
+    Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
 }
@@ -148,7 +150,8 @@ def chain() -> Iterator[dict[type, Any]]:
     router.start(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known))
     egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), known)
     egress.cloud.servers.append(ServerHealth(parse_server("https://cloud:6443")))
-    yield {type(each): each for each in (options, connections, resolve, identity, router, egress)}
+    chained = (options, connections, resolve, identity, router, egress, Traffic())
+    yield {type(each): each for each in chained}
     egress.done()
 
 
@@ -226,6 +229,23 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     return flow
 
 
+async def counts_nothing_of_a_relay(chain: dict[type, Any], order: list[type]) -> None:
+    """Traffic before egress counts in a stream function that egress then replaces."""
+    counted = []
+    for path in (ORDER, order):
+        flow = await send(chain, ORDER)
+        flow.response = tutils.tresp()
+        with taddons.context() as context:
+            for kind in path:
+                if kind in (Router, Egress, Traffic):
+                    await context.master.addons.invoke_addon(chain[kind], HttpResponseHeadersHook(flow))
+        before = chain[Traffic].counts.sent()
+        assert callable(flow.response.stream)
+        flow.response.stream(b"abc")
+        counted.append(chain[Traffic].counts.sent() - before)
+    assert counted == [3, 0]
+
+
 async def takes_everybody_for_a_stranger(chain: dict[type, Any], order: list[type]) -> None:
     """A router before identity decides for an anonymous caller: no component of this node gets a view."""
     for path in (ORDER, order):
@@ -244,7 +264,7 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
     moved: list[HubAddress] = []
     options, none = Options(), cast(Any, None)
-    lifecycle = Assembly(options, none, none, none, none)
+    lifecycle = Assembly(options, none, none, none, none, Traffic())
     made = {Options: options, Assembly: lifecycle}
     with taddons.context(*(made[kind] for kind in order if kind in made)) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
@@ -256,6 +276,7 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
 
 
 BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitable[None]]] = {
+    (Egress, Traffic): counts_nothing_of_a_relay,
     (Identity, Router): takes_everybody_for_a_stranger,
     (Options, Assembly): hands_on_old_settings,
 }

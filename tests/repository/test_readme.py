@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from addons import command
+from addons.ui.commands import shell
 from controllers import manager
 from scripts import bench_program, demo_program
 from tests.repository.support.pages import DOCS, FLAG, README, headings, links, pages
@@ -58,6 +59,10 @@ def test_broken_links_are_found() -> None:
     ]
 
 
+SUBCOMMANDS = frozenset({*shell.REPORTS, "explain", "rules", "dump", "support"})
+"""What the hub's program does besides running the hub."""
+
+
 # -- commands ------------------------------------------------------------------------------------------------------
 
 
@@ -75,7 +80,10 @@ def flags() -> dict[str, set[str]]:
     asked.setattr("sys.argv", ["program", "--help"])
     helps = {
         "hub": help_of(lambda: command.main(["--help"])),
-        "hub explain": help_of(lambda: command.main(["explain", "--help"])),
+        **{
+            f"hub {name}": help_of(lambda name=name: command.main([name, "--help"]))  # type: ignore[misc]  # bound now
+            for name in SUBCOMMANDS
+        },
         "manager": help_of(lambda: manager.main(["--help"])),
         "demo": help_of(demo_program.main),
         "bench": help_of(bench_program.main),
@@ -88,7 +96,8 @@ def commands(text: str) -> Iterator[tuple[str, set[str]]]:
     """The scripts that a text runs, each with the flags that it is given."""
     for found in SCRIPT.finditer(text):
         rest = found["rest"].partition(" -- ")[0]
-        name = "hub explain" if found["name"] == "hub" and rest.split()[:1] == ["explain"] else found["name"]
+        first = "".join(rest.split()[:1]).strip("`")
+        name = f"hub {first}" if found["name"] == "hub" and first in SUBCOMMANDS else found["name"]
         yield name, set(FLAG.findall(rest))
 
 

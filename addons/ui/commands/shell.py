@@ -3,52 +3,204 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
-from collections.abc import Sequence
-from urllib.error import URLError
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
+from addons.ui.reports.text import TEXTS, trial_text
+
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
-TIMEOUT = 10.0
-"""Seconds; the answer is made of what the hub has in memory."""
-QUESTION = ("component", "resource", "namespace", "name", "verb")
+TIMEOUT = 60.0
+"""Seconds; the hub answers of what it has in memory, one long report after the other."""
+JSON = "application/json"
+
+type Asked = argparse.Namespace
+
+
+class NoAnswer(Exception):
+    """The hub cannot be asked, or refused."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2."""
     asked = _parser().parse_args(arguments)
-    query = urlencode({name: getattr(asked, name) for name in QUESTION})
-    accept = "application/json" if asked.json else "text/plain"
-    url = f"{asked.admin.rstrip('/')}/debug/explain?{query}"
-    if not url.startswith(("http://", "https://")):
-        print(f"{asked.admin} is no http URL", file=sys.stderr)
-        return 1
-    request = Request(url, headers={"Accept": accept})  # noqa: S310 - the scheme was looked at
-    # The admin port is on this node, whatever proxy the environment names.
-    opener = build_opener(ProxyHandler({}))
+    do: Callable[[Asked], int] = asked.do
     try:
-        with opener.open(request, timeout=TIMEOUT) as answer:
-            print(answer.read().decode(), end="")
-    except (URLError, TimeoutError) as error:
-        print(f"the hub at {asked.admin} does not answer: {error}", file=sys.stderr)
+        return do(asked)
+    except NoAnswer as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _report(asked: Asked) -> int:
+    answer = _ask(asked, asked.name)
+    print(answer if asked.json else TEXTS[asked.name](json.loads(answer)), end="")
+    return 0
+
+
+def _explain(asked: Asked) -> int:
+    query = {name: getattr(asked, name) for name in ("component", "resource", "namespace", "name", "verb")}
+    print(_ask(asked, "explain", query, accept=JSON if asked.json else "text/plain"), end="")
+    return 0
+
+
+def _dump(asked: Asked) -> int:
+    query = {
+        "resource": asked.resource,
+        "namespace": asked.namespace,
+        "name": asked.name,
+        "as": asked.component,
+    }
+    print(_ask(asked, "dump", query, accept="*/*"), end="")
+    return 0
+
+
+def _rules(asked: Asked) -> int:
+    asked.name = "rules"
+    return _try(asked) if asked.action else _report(asked)
+
+
+def _try(asked: Asked) -> int:
+    try:
+        text = sys.stdin.buffer.read() if asked.file == "-" else Path(asked.file).read_bytes()
+    except OSError as error:
+        raise NoAnswer(f"{asked.file}: {error.strerror}") from None
+    answer = _ask(asked, "rules/try", body=text)
+    trial = json.loads(answer)
+    print(answer if asked.json else trial_text(trial), end="")
+    lost = trial["lost"]["objects"] or trial["lost"]["endpoints"]
+    if trial["problems"] or (lost and not asked.allow_loss) or not trial["complete"]:
         return 1
     return 0
 
 
+def _support(asked: Asked) -> int:
+    packed = _fetch(asked, "support", accept="*/*")
+    try:
+        # New, and for this user alone.
+        with open(os.open(asked.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(packed)
+    except OSError as error:
+        raise NoAnswer(f"{asked.path}: {error.strerror}") from None
+    print(f"{asked.path}: {len(packed)} bytes")
+    return 0
+
+
+def _ask(
+    asked: Asked,
+    page: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    accept: str = JSON,
+    body: bytes | None = None,
+) -> str:
+    text = _fetch(asked, page, query, accept=accept, body=body).decode()
+    return text if text.endswith("\n") or not text else text + "\n"
+
+
+def _fetch(
+    asked: Asked,
+    page: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    accept: str = JSON,
+    body: bytes | None = None,
+) -> bytes:
+    """What the hub answers; a `body` is posted. NoAnswer where it cannot be asked, or refuses."""
+    url = f"{asked.admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
+    if not url.startswith(("http://", "https://")):
+        raise NoAnswer(f"{asked.admin} is no http URL")
+    headers = {"Accept": accept, **({"Content-Type": "application/yaml"} if body is not None else {})}
+    request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
+    # The admin port is on this node, whatever proxy the environment names.
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=TIMEOUT) as answer:
+            found: bytes = answer.read()
+            return found
+    except HTTPError as error:
+        raise NoAnswer(f"the hub at {asked.admin} refuses: {_message(error)}") from None
+    except (URLError, TimeoutError, OSError) as error:
+        raise NoAnswer(f"the hub at {asked.admin} does not answer: {error}") from None
+
+
+def _message(error: HTTPError) -> str:
+    try:
+        said: dict[str, Any] = json.loads(error.read())
+        return str(said["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="edgehub", description="Ask a running hub.")
+    parser = argparse.ArgumentParser(
+        prog="edgehub", description="Ask a running hub. Without a command, the hub itself runs: see --help."
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    _add_explain(commands.add_parser("explain", help="why a component sees an object as it does"))
+
+    def add(name: str, do: Callable[[Asked], int], text: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.add_argument("--admin", default=ADMIN, help=f"The hub's admin port. Default: {ADMIN}.")
+        made.set_defaults(do=do)
+        return made
+
+    for name, text in REPORTS.items():
+        made = add(name, _report, text)
+        made.set_defaults(name=name)
+        _add_json(made)
+    _add_explain(
+        add("explain", _explain, "Why does a component see an object, or a whole resource, as it does?")
+    )
+    rules = add("rules", _rules, "The rules in force; `rules try FILE`: what an edit would change.")
+    _add_json(rules)
+    rules.add_argument("action", nargs="?", choices=("try",), help="Compare an edit with what the hub has.")
+    rules.add_argument("file", nargs="?", default="-", help="The edited ConfigMap, or - for standard input.")
+    rules.add_argument(
+        "--allow-loss",
+        action="store_true",
+        help="End with status 0 although a component loses objects or endpoints.",
+    )
+    _add_dump(add("dump", _dump, "The hub's copy of a resource as YAML, or what a component sees of it."))
+    support = add(
+        "support", _support, "Write an archive for who helps: reports, metrics and log, no secrets."
+    )
+    support.add_argument("path", help="A new file, for example edgehub-support.tar.gz.")
     return parser
+
+
+REPORTS = {
+    "status": "Where the hub stands.",
+    "components": "Who asked in the last hour.",
+    "sources": "The lists and watches of the cloud that the hub keeps.",
+    "views": "What components are shown.",
+    "watchers": "Open watches.",
+    "journal": "Writes that wait for the cloud, and those that never reached it.",
+}
+"""The reports without arguments."""
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="For tools.")
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--component", required=True, help="For example kube-proxy.")
     parser.add_argument("--resource", required=True, help="Plural, for example endpointslices.")
     parser.add_argument("--namespace", default="")
-    parser.add_argument("--name", default="", help="One object; without it, only the route and the rules.")
+    parser.add_argument("--name", default="", help="One object; without it, all that is hidden or changed.")
     parser.add_argument("--verb", choices=("get", "list", "watch"), default="list")
-    parser.add_argument("--admin", default=ADMIN, help=f"The hub's admin port. Default: {ADMIN}.")
-    parser.add_argument("--json", action="store_true", help="For tools.")
+    _add_json(parser)
+
+
+def _add_dump(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("resource", nargs="?", default="", help="Plural; without it, what there is.")
+    parser.add_argument("--namespace", default="")
+    parser.add_argument("--name", default="")
+    parser.add_argument("--as", dest="component", default="", help="What this component sees.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
+from addons.ui.reports.running_hub import RunningHub
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from tests.addons.support.hub_parts import HubParts
@@ -44,9 +46,10 @@ class Pages:
         self.rules = RulesInForce(FILTERS, frozenset(), lambda _: None)
         self.rules.follow(source.store, source.why_empty)
         self.closed: list[str] = []
-        self.admin = Admin(
-            given, self.servers, parts.sources, parts.inputs, self.rules, lambda: list(self.closed)
+        self.hub = RunningHub(
+            *(given, self.servers, parts.sources, parts.inputs, self.rules), closed=lambda: list(self.closed)
         )
+        self.admin = Admin(self.hub)
         self._session = session
         host = f"[{given.listen}]" if ":" in given.listen else given.listen
         self._url = f"http://{host}:{given.admin_port}"
@@ -54,7 +57,7 @@ class Pages:
     async def get(self, path: str, **headers: str) -> tuple[int, str, str]:
         """Code, media type and body."""
         async with self._session.get(self._url + path, headers=headers) as response:
-            return response.status, response.content_type, await response.text()
+            return response.status, response.content_type, await response.text(errors="replace")
 
     async def json(self, path: str) -> Any:
         async with self._session.get(self._url + path, headers={"Accept": "application/json"}) as response:
@@ -127,7 +130,7 @@ async def test_servers(pages: Pages) -> None:
 async def test_what_the_node_does_without_the_cloud(pages: Pages, tmp_path: Path) -> None:
     assert await pages.json("/debug/offline") == {}, "nothing is kept in cloud mode"
     async with Process(tmp_path).running() as offline:
-        pages.admin._offline = offline
+        pages.admin._pages._hub = dataclasses.replace(pages.hub, offline=offline)
         assert await pages.json("/debug/offline") == offline.describe()
 
 

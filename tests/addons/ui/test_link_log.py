@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from addons.telemetry import metrics
-from addons.ui.link_log import LinkLog, duration
+from addons.ui.link_log import LinkLog
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from kube.concurrency.pulse import Pulse
@@ -89,9 +89,16 @@ async def test_a_replay_that_takes_long_is_not_waited_for_without_end(
     task.cancel()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0s"), (59.4, "59s"), (60, "1m0s"), (200, "3m20s"), (7500, "2h5m"), (90_000, "25h0m")],
-)
-async def test_durations(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+async def test_since_when_the_link_is_as_it_is() -> None:
+    world = World()
+    task = asyncio.create_task(world.log.run())
+    await asyncio.sleep(0.01)
+    began = world.log.state.since
+    await world.down()
+    gone = world.log.state.since
+    assert gone > began
+    await world.up()
+    await asyncio.sleep(1)
+    assert world.log.state.since > gone
+    assert world.log.state.seconds() >= 0
+    task.cancel()

@@ -73,6 +73,7 @@ def test_a_chain_keeps_changes_and_hides() -> None:
     assert shown(projection) == {"kept": "10.0.0.1", "changed": "10.9.9.9"}
     assert projection.get(("a", "hidden")) is None
     assert projection.get(("a", "unheard of")) is None
+    assert projection.outcomes() == (1, 1, 1)
 
 
 def test_each_way_of_an_object_through_a_chain() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
@@ -274,9 +275,12 @@ async def test_a_delay_that_nobody_cuts_short_is_waited_out(cloud: ScriptableClo
     store = Store()
     backoff_type = type("Counted", (Backoff,), {"next": lambda self: following_delay()})
     counted = backoff_type(0.005, 0.02)
+    began = time.monotonic()
     reflector = start(store, backoff=counted)
+    assert (reflector.heard, reflector.retry_at) == (0.0, 0.0)
     await until(reflector, store, copied(reflector, store, cloud))
     assert waited == [0.005, 0.01, 0.02, 0.02]
+    assert began < reflector.retry_at <= reflector.heard
 
 
 async def test_it_ends_when_cancelled_and_keeps_the_copy(

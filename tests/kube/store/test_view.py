@@ -120,6 +120,17 @@ async def test_a_watch_goes_on_from_a_list() -> None:
     assert told(client) == [("ADDED", "y", 11), ("MODIFIED", "x", 12), ("DELETED", "y", 13)]
 
 
+async def test_what_a_watch_has_still_to_be_sent() -> None:
+    store = filled(10, Toy("x", version=4))
+    view = view_of(store)
+    watcher = view.watch(10, bookmarks=False)
+    tell(store, "ADDED", Toy("y", version=11))
+    tell(store, "MODIFIED", Toy("x", version=12))
+    assert watcher.unread == 2
+    assert len(await watcher.frames()) == 2
+    assert watcher.unread == 0
+
+
 async def test_a_watch_from_before_gets_what_came_since() -> None:
     store = filled(10)
     view = view_of(store)

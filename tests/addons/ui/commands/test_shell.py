@@ -1,62 +1,169 @@
-"""What `scripts/hub explain` asks, prints and refuses."""
+"""What `scripts/hub NAME` asks, prints and refuses."""
 
 from __future__ import annotations
 
+import io
+import json
+import stat
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
-from addons.ui.commands.shell import run
+from addons.ui.commands.shell import REPORTS, run
+from addons.ui.reports.text import TEXTS
 from tests.cloud.ports import LOOPBACK, free_port
 
-ASKED = ("--component", "kube-proxy", "--resource", "endpointslices", "--namespace", "a b", "--name", "web-1")
+EXPLAIN = (
+    *("explain", "--component", "kube-proxy", "--resource", "endpointslices"),
+    *("--namespace", "a b", "--name", "web-1"),
+)
+TRIAL: dict[str, Any] = {
+    "problems": [],
+    "unnamedProblems": 0,
+    "changes": True,
+    "components": [],
+    "unseen": [],
+    "cached": {"gained": [], "lost": []},
+    "lost": {"objects": 0, "endpoints": 0},
+    "complete": True,
+}
+
+
+class Told:
+    """A hub's admin port that answers what it is told, and else tells what it was asked."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.answer: bytes | None = None
+        self.code = 200
+        self.posted = b""
 
 
 @pytest.fixture
-def admin() -> Iterator[str]:
-    """A hub's admin port that tells what it was asked."""
-
+def admin() -> Iterator[Told]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(told.code)
             self.end_headers()
-            self.wfile.write(f"{self.headers['Accept']} {self.path}\n".encode())
+            asked = f"{self.headers['Accept']} {self.path}\n".encode()
+            self.wfile.write(told.answer if told.answer is not None else asked)
+
+        def do_POST(self) -> None:
+            told.posted = self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Standard error is the test's."""
 
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+    told = Told(f"http://{LOOPBACK}:{server.server_port}")
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield f"http://{LOOPBACK}:{server.server_port}"
+    yield told
     server.shutdown()
     thread.join()
     server.server_close()
 
 
 @pytest.mark.parametrize(("flags", "accept"), [((), "text/plain"), (("--json",), "application/json")])
-def test_it_prints_the_answer(
-    admin: str, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], accept: str
+def test_explain_prints_the_answer(
+    admin: Told, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], accept: str
 ) -> None:
-    assert run(["explain", *ASKED, "--admin", f"{admin}/", *flags]) == 0
+    assert run([*EXPLAIN, "--admin", f"{admin.url}/", *flags]) == 0
     query = "component=kube-proxy&resource=endpointslices&namespace=a+b&name=web-1&verb=list"
     assert capsys.readouterr().out == f"{accept} /debug/explain?{query}\n"
+
+
+@pytest.mark.parametrize("name", [*REPORTS, "rules"])
+def test_each_report_in_words_and_as_json(
+    admin: Told, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(TEXTS, name, lambda report: f"told {report}\n")
+    admin.answer = b'["x"]'
+    assert run([name, "--admin", admin.url]) == 0
+    assert capsys.readouterr().out == "told ['x']\n"
+    assert run([name, "--admin", admin.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ["x"]
+
+
+def test_dump_asks_for_what_is_named(admin: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dump", "services", "--namespace", "a", "--as", "kubelet", "--admin", admin.url]) == 0
+    assert capsys.readouterr().out.endswith("/debug/dump?resource=services&namespace=a&name=&as=kubelet\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "flags", "status"),
+    [
+        ({}, (), 0),
+        ({"lost": {"objects": 2, "endpoints": 0}}, (), 1),
+        ({"lost": {"objects": 0, "endpoints": 2}}, (), 1),
+        ({"lost": {"objects": 2, "endpoints": 0}}, ("--allow-loss",), 0),
+        ({"problems": [{"key": "k", "text": "t", "why": "w"}]}, ("--allow-loss",), 1),
+        ({"complete": False}, (), 1),
+    ],
+)
+def test_a_trial_ends_with_what_a_pipeline_wants(
+    admin: Told, tmp_path: Path, given: dict[str, Any], flags: tuple[str, ...], status: int
+) -> None:
+    (tmp_path / "edit.yaml").write_text("endpoints: x\n")
+    admin.answer = json.dumps(TRIAL | given).encode()
+    assert run(["rules", "try", str(tmp_path / "edit.yaml"), "--admin", admin.url, *flags]) == status
+    assert admin.posted == b"endpoints: x\n"
+
+
+def test_a_trial_of_standard_input(admin: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin.answer = json.dumps(TRIAL).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"masterservice: y\n")))
+    assert run(["rules", "try", "-", "--admin", admin.url]) == 0
+    assert admin.posted == b"masterservice: y\n"
+
+
+def test_support_writes_a_new_file_for_its_owner(
+    admin: Told, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.answer = b"packed"
+    path = tmp_path / "support.tar.gz"
+    assert run(["support", str(path), "--admin", admin.url]) == 0
+    assert path.read_bytes() == b"packed"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert run(["support", str(path), "--admin", admin.url]) == 1
+    assert "File exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(b'{"message": "not for you"}', "refuses: not for you"), (b"<html>", "refuses: HTTP Error 403")],
+)
+def test_a_refusal_is_told(
+    admin: Told, capsys: pytest.CaptureFixture[str], answer: bytes, words: str
+) -> None:
+    admin.code, admin.answer = 403, answer
+    assert run(["status", "--admin", admin.url]) == 1
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "url", [f"http://{LOOPBACK}:{free_port()}", "file:///etc/hostname"], ids=["nobody listens", "no http"]
 )
 def test_a_hub_that_cannot_be_asked(capsys: pytest.CaptureFixture[str], url: str) -> None:
-    assert run(["explain", *ASKED, "--admin", url]) == 1
+    assert run([*EXPLAIN, "--admin", url]) == 1
     said = capsys.readouterr()
     assert url in said.err
     assert not said.out
 
 
-def test_what_must_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run(["rules", "try", str(tmp_path / "none")]) == 1
+    assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["explain", "--component", "kube-proxy"], ["nonsense"], ["support"]])
+def test_what_must_be_asked(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        run(["explain", "--component", "kube-proxy"])
+        run(arguments)
     assert caught.value.code == 2
-    assert "--resource" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""Counts what each component asked for and got in the last hour and today, for people. Prometheus has the metrics."""
+
+from __future__ import annotations
+
+import datetime
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from addons.telemetry import metrics
+from addons.telemetry.labels import OTHER
+
+MAX_COMPONENTS = 100
+"""Components that are counted by name. Clients invent User-Agents without end: all further ones count as `other`."""
+MAX_READS = 50
+"""Resources that a component is remembered to have read."""
+HOUR = 60
+"""Minutes that a report looks back."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Since the hub started. `sent` are bytes of bodies to the component, `fetched` those of the cloud for it alone."""
+
+    requests: int = 0
+    errors: int = 0
+    sent: int = 0
+    fetched: int = 0
+
+    def since(self, before: Totals) -> Totals:
+        """What came after an earlier count."""
+        return Totals(
+            self.requests - before.requests,
+            self.errors - before.errors,
+            self.sent - before.sent,
+            self.fetched - before.fetched,
+        )
+
+
+@dataclass(slots=True)
+class ComponentCounts:
+    """One component's counts. Who answers it adds to `totals` piece by piece."""
+
+    totals: Totals = field(default_factory=Totals)
+    watches: int = 0
+    """Open now."""
+    last_seen: float = 0.0
+    """Seconds since the epoch."""
+    reads: dict[str, None] = field(default_factory=dict)
+    """The resources that the component got, listed or watched, with their groups."""
+
+
+class ComponentTraffic:
+    """All components. Each new request moves the clock on; the hub's own probes are requests too, every few seconds."""
+
+    def __init__(
+        self, now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now().astimezone()
+    ) -> None:
+        self._now = now
+        self._components: dict[str, ComponentCounts] = {}
+        self._minutes: deque[tuple[int, dict[str, Totals]]] = deque(maxlen=HOUR)
+        """The totals at the beginning of each of the last minutes in which anybody asked."""
+        self._day = now().date()
+        self._link_at_midnight = link_bytes()
+
+    def began(self, component: str, read: str, code: int, *, is_watch: bool) -> ComponentCounts:
+        """Count a request that is answered with `code`; who answers counts on in what is returned."""
+        now = self._turn()
+        if component not in self._components and len(self._components) >= MAX_COMPONENTS:
+            component = OTHER
+        counts = self._components.setdefault(component, ComponentCounts())
+        counts.last_seen = now.timestamp()
+        counts.totals.requests += 1
+        counts.totals.errors += code >= 400
+        counts.watches += is_watch
+        if read and len(counts.reads) < MAX_READS:
+            counts.reads[read] = None
+        return counts
+
+    def components(self) -> dict[str, ComponentCounts]:
+        """By the component's name."""
+        return dict(self._components)
+
+    def last_hour(self) -> dict[str, Totals]:
+        """What each component did in the last hour, those that did nothing left out."""
+        start = int(self._now().timestamp() // 60) - HOUR
+        before = next((totals for minute, totals in self._minutes if minute >= start), {})
+        found = {
+            name: counts.totals.since(before.get(name, Totals())) for name, counts in self._components.items()
+        }
+        return {name: each for name, each in found.items() if each != Totals()}
+
+    def sent(self) -> int:
+        """Bytes to all components since the start, those to the hub itself left out."""
+        return sum(each.totals.sent for name, each in self._components.items() if name != "edgehub")
+
+    def link_today(self) -> tuple[int, int]:
+        """Bytes to and from the cloud since midnight, or since the start."""
+        self._turn()
+        up, down = link_bytes()
+        return up - self._link_at_midnight[0], down - self._link_at_midnight[1]
+
+    def _turn(self) -> datetime.datetime:
+        """Remember the totals at the beginning of a minute, and those of the link at midnight."""
+        now = self._now()
+        minute = int(now.timestamp() // 60)
+        if not self._minutes or self._minutes[-1][0] != minute:
+            self._minutes.append(
+                (minute, {name: replace(each.totals) for name, each in self._components.items()})
+            )
+        if now.date() != self._day:
+            self._day, self._link_at_midnight = now.date(), link_bytes()
+        return now
+
+
+def link_bytes() -> tuple[int, int]:
+    """Bytes of bodies sent to all servers, and received from them, since the process began."""
+    up = down = 0.0
+    for sample in next(iter(metrics.UPSTREAM_BYTES.collect())).samples:
+        if sample.labels["direction"] == "up":
+            up += sample.value
+        else:
+            down += sample.value
+    return int(up), int(down)

@@ -1,0 +1,35 @@
+"""The last lines of the log, for people who look at the hub and not at its terminal."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+
+MAX_LINES = 200
+"""Lines that are kept."""
+MAX_LINE = 1_000
+"""Characters of a line that are kept; the first line alone of a traceback."""
+
+_CREDENTIAL = re.compile(r"(?i)\b(bearer|basic)\s+\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*")
+"""The log is written without credentials. What looks like one all the same goes into no report."""
+
+
+class LogTail(logging.Handler):
+    """A handler of the root logger."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.lines: deque[str] = deque(maxlen=MAX_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record).partition("\n")[0]
+        self.lines.append(_CREDENTIAL.sub("(hidden)", line)[:MAX_LINE])
+
+    def attach(self) -> None:
+        """Keep what is logged from now on."""
+        logging.getLogger().addHandler(self)
+
+    def detach(self) -> None:
+        logging.getLogger().removeHandler(self)

@@ -1,0 +1,117 @@
+"""The pages under `/debug`: each report as JSON, for tools and for `scripts/hub`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from addons.ui.explain import explain
+from addons.ui.operator_check import refuse_others
+from addons.ui.reports import components, copies, journal, rules, status, support
+from addons.ui.reports.dump import dump
+from addons.ui.reports.rule_text import read_rules
+from addons.ui.reports.rule_trial import try_rules
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.reports.whole_resource import explain_resource, text_of
+from addons.ui.turns import Turns
+from kube.errors import bad_request
+
+type Report = Callable[[RunningHub], Any]
+
+REPORTS: dict[str, Report] = {
+    "status": status.status,
+    "servers": status.servers,
+    "components": components.components,
+    "sources": copies.sources,
+    "views": copies.views,
+    "watchers": copies.watchers,
+    "rules": rules.rules,
+    "journal": journal.journal,
+    "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
+}
+"""The reports that need nothing but the hub."""
+PAGES = (*REPORTS, "explain", "dump", "log", "support")
+"""What the index lists."""
+
+
+class DebugPages:
+    """The handlers, for the admin server."""
+
+    def __init__(self, hub: RunningHub) -> None:
+        self._hub = hub
+        self._turns = Turns()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            *(web.get(f"/debug/{name}", self._shown(report)) for name, report in REPORTS.items()),
+            web.get("/debug/explain", self._explain),
+            web.get("/debug/dump", self._dump),
+            web.get("/debug/log", self._log),
+            web.get("/debug/support", self._support),
+            web.post("/debug/rules/try", self._try),
+        ]
+
+    def _shown(self, report: Report) -> Callable[[web.Request], Any]:
+        async def page(_request: web.Request) -> web.Response:
+            return json_response(report(self._hub))
+
+        return page
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        hub = self._hub
+        asked = {name: request.query.get(name, "") for name in ("component", "resource", "namespace", "name")}
+        verb = request.query.get("verb", "list")
+        told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked)
+        is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
+        if asked["name"]:
+            return json_response(told) if is_json else web.Response(text=told.text)
+        async with self._turns.take():
+            whole = await explain_resource(
+                hub, asked["component"], asked["resource"], asked["namespace"], verb
+            )
+        return json_response(whole) if is_json else web.Response(text=text_of(whole, told.text))
+
+    async def _dump(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        query = request.query
+        if not query.get("resource"):
+            kept = {each.list_watch.type.group_resource for each in self._hub.sources if not each.user}
+            return web.Response(text="".join(f"?resource={name}\n" for name in sorted(kept)))
+        async with self._turns.take():
+            text = await dump(
+                self._hub,
+                query["resource"],
+                query.get("namespace", ""),
+                query.get("name", ""),
+                query.get("as", ""),
+            )
+        return web.Response(text=text, content_type="application/yaml")
+
+    async def _log(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        return web.Response(text="".join(f"{line}\n" for line in self._hub.log.lines))
+
+    async def _support(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        packed = await asyncio.to_thread(support.archive, support.files(self._hub))
+        return web.Response(body=packed, content_type="application/gzip")
+
+    async def _try(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        text = await request.read()
+        async with self._turns.take():
+            try:
+                data = await asyncio.to_thread(read_rules, text)
+            except ValueError as error:
+                raise bad_request(str(error)) from None
+            return json_response(await try_rules(self._hub, data))
+
+
+def json_response(document: Any) -> web.Response:
+    return web.Response(
+        body=orjson.dumps(document, option=orjson.OPT_INDENT_2), content_type="application/json"
+    )

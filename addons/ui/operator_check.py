@@ -1,0 +1,33 @@
+"""Who may ask for what only the operator of this node should see or do: objects, the log, drills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from ipaddress import ip_address
+from pathlib import Path
+
+from aiohttp import web
+
+from addons.requests.peer_user import table_of, user_of
+from kube.errors import forbidden
+
+ROOT = 0
+
+
+async def refuse_others(request: web.Request, plain_users: frozenset[int]) -> None:
+    """StatusError 403 for a caller on another machine, and for a user whom the plain port refuses, too.
+
+    Root and the hub's own user may always.
+    """
+    transport = request.transport
+    if transport is None:
+        raise forbidden("the connection is gone")
+    peer, own = transport.get_extra_info("peername")[:2], transport.get_extra_info("sockname")[:2]
+    if not ip_address(peer[0].partition("%")[0]).is_loopback:
+        raise forbidden("this is for the operator of the node: ask on the node, at a loopback address")
+    if not plain_users:
+        return
+    table = await asyncio.to_thread(Path(table_of(peer[0])).read_text)
+    if user_of(table, peer, own) not in plain_users | {ROOT, os.getuid()}:
+        raise forbidden("this page is not for your user of this node")

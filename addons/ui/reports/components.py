@@ -1,0 +1,48 @@
+"""The report `components`: who asked for what in the last hour."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from addons.filters.filter import READS
+from addons.rules.table import Rules
+from addons.telemetry.component_traffic import Totals
+from addons.ui.reports.running_hub import RunningHub
+
+
+def components(hub: RunningHub) -> list[dict[str, Any]]:
+    """Components that asked within the hour or have a watch open, the one with the most bytes first."""
+    hour = hub.traffic.last_hour()
+    found = []
+    for name, counts in hub.traffic.components().items():
+        if name not in hour and not counts.watches:
+            continue
+        totals = hour.get(name, Totals())
+        seen = datetime.datetime.fromtimestamp(counts.last_seen).astimezone()
+        found.append(
+            {
+                "component": name,
+                "requests": totals.requests,
+                "errors": totals.errors,
+                "watches": counts.watches,
+                "bytes": totals.sent,
+                "cloudBytes": totals.fetched,
+                "reads": sorted(counts.reads),
+                "filters": bound_filters(hub.rules.rules, name),
+                "lastSeen": seen.isoformat(timespec="seconds"),
+            }
+        )
+    return sorted(found, key=lambda each: (-each["bytes"], each["component"]))
+
+
+def bound_filters(rules: Rules, component: str) -> list[str]:
+    """The names of the filters that the rules bind to any read of a component, in their order."""
+    bound = {
+        each.name
+        for filter_ in rules.filters
+        for group, resource in filter_.resources
+        for verb in READS
+        for each in rules.chain(component, group, resource, verb)
+    }
+    return [each.name for each in rules.filters if each.name in bound]

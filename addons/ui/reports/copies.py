@@ -1,0 +1,87 @@
+"""The reports `sources`, `views` and `watchers`: what the hub keeps of the cloud, and who is looking at it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from addons.ui.reports.running_hub import RunningHub
+from addons.views.source import OpenView, Source, ViewKey
+
+
+def sources(hub: RunningHub) -> list[dict[str, Any]]:
+    """Each list and watch of the cloud. `age` and `nextTry` are seconds."""
+    return [_source(each) for each in hub.sources]
+
+
+def views(hub: RunningHub) -> list[dict[str, Any]]:
+    """What each component is shown, with or without an open watch."""
+    return [_view(source, key, opened) for source, key, opened in _opened(hub)]
+
+
+def watchers(hub: RunningHub) -> list[dict[str, Any]]:
+    """Open watches, those of one view in a row; `unread` is the most events that one of them has still to be sent."""
+    return [
+        {
+            **{
+                name: row[name]
+                for name in ("component", "path", "namespace", "labelSelector", "fieldSelector")
+            },
+            "watchers": row["watchers"],
+            "unread": max(each.unread for each in opened.view.watchers),
+            "version": row["version"],
+            "filters": row["filters"],
+        }
+        for source, key, opened in _opened(hub)
+        if opened.view.watchers
+        for row in (_view(source, key, opened),)
+    ]
+
+
+def _opened(hub: RunningHub) -> Iterator[tuple[Source, ViewKey, OpenView]]:
+    return ((source, key, opened) for source in hub.sources for key, opened in list(source.views.items()))
+
+
+def _source(source: Source) -> dict[str, Any]:
+    reflector, now = source.reflector, time.monotonic()
+    return {
+        "path": source.list_watch.path,
+        "labelSelector": source.list_watch.label_selector,
+        "fieldSelector": source.list_watch.field_selector,
+        "encoding": source.list_watch.encoding,
+        "metadataOnly": source.list_watch.metadata_only,
+        "identity": source.user or "hub",
+        "state": reflector.state,
+        "error": str(reflector.error) if reflector.error else "",
+        "complete": source.store.complete,
+        "version": source.store.version,
+        "objects": len(source.store),
+        "age": round(now - reflector.heard, 1) if reflector.heard else None,
+        "nextTry": round(max(0.0, reflector.retry_at - now), 1) if reflector.error else None,
+        "lists": reflector.lists,
+        "watches": reflector.watches,
+        "views": len(source.views),
+    }
+
+
+def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
+    kept, changed, hidden = opened.view.projection.outcomes()
+    return {
+        "component": key.component,
+        "verb": key.verb,
+        "path": source.list_watch.path,
+        "encoding": source.list_watch.encoding,
+        "namespace": key.scope.namespace,
+        "labelSelector": key.scope.labels.canonical,
+        "fieldSelector": key.scope.fields.canonical,
+        "metadataOnly": key.metadata_only,
+        "filters": [each.name for each in opened.filters],
+        "kept": kept,
+        "changed": changed,
+        "hidden": hidden,
+        "watchers": len(opened.view.watchers),
+        "version": opened.view.version,
+        "oldest": opened.view.oldest_resumable,
+        "evaluations": opened.view.projection.evaluations,
+    }

@@ -1,0 +1,69 @@
+"""Applies filters to many objects for a report: nothing is counted, no view is touched, and the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from addons.filters.chain import apply_chain
+from addons.filters.filter import Filter
+from addons.filters.verdict import Outcome
+from addons.inputs.filter_inputs import FilterInputs
+from addons.ui.explain import Note, judge
+from kube.store.store import Item
+
+BREATH = 0.01
+"""Seconds of work after which the event loop serves others."""
+MAX_SECONDS = 20.0
+"""Seconds after which a report ends with what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What filters make of an object: None where they hide it. `pending` says that an input is not known yet."""
+
+    item: Item | None
+    pending: bool = False
+
+
+def shown(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> Filtered:
+    """What a component with these filters is shown. An object for which a filter fails is hidden, as in a view."""
+    if not filters:
+        return Filtered(item)
+    asked = inputs.ask()
+    try:
+        obj = item.decode()
+        outcome = apply_chain(filters, obj, asked).outcome
+        made = item.as_filtered(obj.encode()) if outcome is Outcome.CHANGED else item
+    except Exception:
+        return Filtered(None)  # whoever has a view of it is told by the log
+    return Filtered(None if outcome is Outcome.DROPPED else made, asked.pending)
+
+
+def why(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> list[Note]:
+    """Each decision that did not keep what it was about."""
+    try:
+        _, notes, _ = judge(item, filters, inputs)
+    except Exception as error:
+        return [Note("", "object", Outcome.DROPPED, f"cannot be filtered: {error}")]
+    return [each for each in notes if each.outcome != Outcome.KEPT]
+
+
+async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Item]:
+    """The items that there are now, until `deadline` in monotonic seconds; others run in between."""
+    breath = time.monotonic() + BREATH
+    for item in list(items):
+        yield item
+        now = time.monotonic()
+        if now > deadline:
+            return
+        if now > breath:
+            await asyncio.sleep(0)
+            breath = time.monotonic() + BREATH
+
+
+def deadline() -> float:
+    """When a report that begins now has to end."""
+    return time.monotonic() + MAX_SECONDS

@@ -1,0 +1,210 @@
+"""The report `rules try`: what an edit of the rules would change for each component. Nothing is applied.
+
+The hub's own copies are filtered twice, by the rules in force and by the edit. No view is touched. A filter that asks
+for an input that no filter asked before starts its source, as it would when the edit applies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from addons.filters.filter import READS, Filter
+from addons.rules.entries import ANY, HUB
+from addons.rules.table import Rules, parse_rules
+from addons.ui.explain import hub_source
+from addons.ui.reports.components import bound_filters
+from addons.ui.reports.evaluation import deadline, in_slices, shown, why
+from addons.ui.reports.rules import problems
+from addons.ui.reports.running_hub import RunningHub
+from addons.views.source import Source
+from kube.store.store import Item
+
+MAX_NAMED = 50
+"""Objects of each kind of change that are named for a component and a resource; all are counted."""
+MAX_REASONS = 5
+"""Reasons that are told of one object; `explain` tells them all."""
+
+type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
+"""The filters by the rules in force, and by the edit."""
+
+
+@dataclass(slots=True)
+class Difference:
+    """What one component would see otherwise of one resource."""
+
+    gained: list[str] = field(default_factory=list)
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("gained", "lost", "changed"), 0))
+    endpoints_before: int = 0
+    endpoints_after: int = 0
+    unknown: int = 0
+    """Objects for which a filter lacks an input."""
+    seen: int = 0
+
+
+async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str, Any]:
+    """`data` are the data of the edited ConfigMap; None where it is deleted. `lost` counts objects and endpoints."""
+    now = hub.rules.rules
+    edited = parse_rules(data, now.disabled, now.filters)
+    end = deadline()
+    asked = _asked(hub)
+    rows = [
+        await _row(hub, of, verbs, chains, end)
+        for of in asked
+        for chains, verbs in _changed_chains(now, edited, *of).items()
+    ]
+    seen = {component for component, _, _ in asked}
+    named = (now.components | edited.components) - {ANY, HUB}
+    return {
+        "problems": problems(edited),
+        "unnamedProblems": edited.unnamed_problems,
+        "changes": edited.digest != now.digest,
+        "components": rows,
+        "unseen": [
+            {"component": name, "before": before, "after": after}
+            for name in sorted(named - seen)
+            if (before := bound_filters(now, name)) != (after := bound_filters(edited, name))
+        ],
+        "cached": {
+            "gained": sorted(
+                name for name in named | seen if name in edited.agents and name not in now.agents
+            ),
+            "lost": sorted(name for name in named | seen if name in now.agents and name not in edited.agents),
+        },
+        "lost": {
+            "objects": sum(row["lost"]["count"] for row in rows),
+            "endpoints": sum(max(0, -row["endpoints"]["difference"]) for row in rows),
+        },
+        "complete": time.monotonic() <= end,
+    }
+
+
+def loses(trial: Mapping[str, Any]) -> bool:
+    """Whether some component would see less than now."""
+    return bool(trial["lost"]["objects"] or trial["lost"]["endpoints"])
+
+
+def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
+    """(component, group, resource) of all that components asked of what filters understand."""
+    found = {
+        (key.component, source.list_watch.type.group, source.list_watch.type.resource)
+        for source in hub.sources
+        for key in source.views
+    }
+    understood = {of for each in hub.rules.rules.filters for of in each.resources}
+    for name, counts in hub.traffic.components().items():
+        for read in counts.reads:
+            resource, _, group = read.partition(".")
+            found.add((name, group, resource))
+    return sorted(each for each in found if each[1:] in understood and each[0] != HUB)
+
+
+def _changed_chains(
+    now: Rules, edited: Rules, component: str, group: str, resource: str
+) -> dict[Chains, list[str]]:
+    """The verbs that are filtered otherwise, by how."""
+    found: dict[Chains, list[str]] = {}
+    for verb in sorted(READS):
+        before = now.chain(component, group, resource, verb)
+        after = edited.chain(component, group, resource, verb)
+        if before != after:
+            found.setdefault((before, after), []).append(verb)
+    return found
+
+
+async def _row(
+    hub: RunningHub, of: tuple[str, str, str], verbs: list[str], chains: Chains, end: float
+) -> dict[str, Any]:
+    component, group, resource = of
+    name = f"{resource}.{group}" if group else resource
+    source = hub_source(hub.sources, name)
+    found = Difference()
+    if source is not None:
+        found = await _difference(hub, source, component, chains, end)
+    before, after = ([each.name for each in chain] for chain in chains)
+    return {
+        "component": component,
+        "resource": name,
+        "verbs": verbs,
+        "before": before,
+        "after": after,
+        "objects": found.seen,
+        "copy": source is not None,
+        "gained": {"count": found.counts["gained"], "names": found.gained},
+        "lost": {"count": found.counts["lost"], "names": found.lost},
+        "changed": {"count": found.counts["changed"], "names": found.changed},
+        "endpoints": {
+            "before": found.endpoints_before,
+            "after": found.endpoints_after,
+            "difference": found.endpoints_after - found.endpoints_before,
+        },
+        "unknown": found.unknown,
+    }
+
+
+async def _difference(
+    hub: RunningHub, source: Source, component: str, chains: Chains, end: float
+) -> Difference:
+    found = Difference()
+    scopes = [key.scope for key in source.views if key.component == component]
+    async for item in in_slices(source.store, end):
+        if scopes and not any(scope.matches(item) for scope in scopes):
+            continue
+        found.seen += 1
+        before, after = (shown(item, chain, hub.inputs) for chain in chains)
+        if before.pending or after.pending:
+            found.unknown += 1
+            continue
+        _compare(found, hub, item, (before.item, after.item), chains[1])
+    return found
+
+
+def _compare(
+    found: Difference,
+    hub: RunningHub,
+    item: Item,
+    states: tuple[Item | None, Item | None],
+    filters: tuple[Filter, ...],
+) -> None:
+    before, after = states
+    same = before.raw == after.raw if before is not None and after is not None else before is after
+    if same:
+        return
+    found.endpoints_before += endpoints_of(before)
+    found.endpoints_after += endpoints_of(after)
+    name = f"{item.key[0]}/{item.key[1]}" if item.key[0] else item.key[1]
+    kind = "gained" if before is None else "lost" if after is None else "changed"
+    found.counts[kind] += 1
+    if found.counts[kind] > MAX_NAMED:
+        return
+    if kind == "gained":
+        found.gained.append(name)
+        return
+    reasons = [
+        f"{each.filter}: {each.subject} {each.outcome}: {each.reason}"
+        for each in why(item, filters, hub.inputs)
+    ]
+    row = {
+        "name": name,
+        "reasons": reasons[:MAX_REASONS],
+        "endpoints": endpoints_of(after) - endpoints_of(before),
+    }
+    (found.lost if kind == "lost" else found.changed).append(row)
+
+
+def endpoints_of(item: Item | None) -> int:
+    """The endpoints of a slice, or the addresses of Endpoints; 0 for other objects."""
+    if item is None:
+        return 0
+    match item.store.kind:
+        case "EndpointSlice":
+            return len(item.decode().fields.children("endpoints"))
+        case "Endpoints":
+            return sum(
+                len(subset.children("addresses")) for subset in item.decode().fields.children("subsets")
+            )
+    return 0

@@ -1,0 +1,75 @@
+"""The report `rules`: each rule in force, where it was written, and what it does to whom now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from addons.filters.filter import Filter
+from addons.rules.entries import ANY, RuleEntry
+from addons.rules.table import Rules
+from addons.ui.reports.running_hub import RunningHub
+
+
+def rules(hub: RunningHub) -> dict[str, Any]:
+    """`entries` are built-in ones too. What a view keeps, changes and hides is the work of all its filters together."""
+    found = hub.rules.rules
+    return {
+        "known": hub.rules.is_known,
+        "digest": found.digest,
+        "problems": problems(found),
+        "unnamedProblems": found.unnamed_problems,
+        "cachedComponents": {
+            "added": sorted(found.agents.added),
+            "removed": sorted(found.agents.removed),
+        },
+        "entries": [
+            _entry(hub, filter_, entry)
+            for filter_ in found.filters
+            for entries in found.entries[filter_.name].values()
+            for entry in entries
+        ],
+    }
+
+
+def problems(found: Rules) -> list[dict[str, str]]:
+    """The entries that were skipped, and why."""
+    return [{"key": each.key, "text": each.text, "why": each.why} for each in found.problems]
+
+
+def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]:
+    views = [
+        opened.view.projection.outcomes()
+        for source in hub.sources
+        for key, opened in source.views.items()
+        if filter_ in opened.filters
+        and entry.component in (ANY, key.component)
+        and (source.list_watch.type.group, source.list_watch.type.resource) in entry.resources
+        and not entry.excludes
+    ]
+    names = hub.traffic.components()
+    return {
+        "filter": filter_.name,
+        "component": entry.component,
+        "resources": sorted(resource for _, resource in entry.resources),
+        "verbs": sorted(entry.verbs),
+        "from": entry.origin,
+        "does": _effect(hub.rules.rules, filter_, entry),
+        "matched": bool(views) or (entry.component in names or (entry.component == ANY and bool(names))),
+        "views": len(views),
+        "kept": sum(kept for kept, _, _ in views),
+        "changed": sum(changed for _, changed, _ in views),
+        "hidden": sum(hidden for _, _, hidden in views),
+    }
+
+
+def _effect(found: Rules, filter_: Filter, entry: RuleEntry) -> str:
+    if filter_.name in found.disabled:
+        return "switched off by the hub's options"
+    if entry.excludes:
+        return "takes away"
+    bound = any(
+        filter_ in found.chain(entry.component, group, resource, verb)
+        for group, resource in entry.resources
+        for verb in entry.verbs
+    )
+    return "binds" if bound else "taken away by an exclusion"

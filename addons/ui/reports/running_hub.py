@@ -1,0 +1,34 @@
+"""The parts of a running hub that reports read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from addons.inputs.filter_inputs import FilterInputs
+from addons.offline.offline_mode import Offline
+from addons.rules.in_force import RulesInForce
+from addons.settings import Settings
+from addons.telemetry.component_traffic import ComponentTraffic
+from addons.telemetry.log_tail import LogTail
+from addons.ui.link_log import LinkState
+from addons.upstream.health import Cloud
+from addons.views.sources import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class RunningHub:
+    """A report reads these and changes none of them."""
+
+    settings: Settings
+    cloud: Cloud
+    sources: Sources
+    inputs: FilterInputs
+    rules: RulesInForce
+    offline: Offline | None = None
+    """None where the hub keeps nothing."""
+    traffic: ComponentTraffic = field(default_factory=ComponentTraffic)
+    link: LinkState = field(default_factory=LinkState)
+    log: LogTail = field(default_factory=LogTail)
+    closed: Callable[[], list[str]] = list
+    """Names the listeners that were asked for and are not open."""

@@ -1,0 +1,72 @@
+"""The report `status`: where this hub stands, in some twenty numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from addons.filters.inputs import POOL_LABEL
+from addons.settings import version
+from addons.telemetry.component_traffic import link_bytes
+from addons.ui.reports.running_hub import RunningHub
+from addons.views.sources import Sources
+from kube.store.reflector import State
+
+
+def status(hub: RunningHub) -> dict[str, Any]:
+    """`saved` are bytes that components got and the cloud link did not carry, since the start."""
+    rules = hub.rules.rules
+    up_today, down_today = hub.traffic.link_today()
+    sent, (_, down) = hub.traffic.sent(), link_bytes()
+    states = [each.reflector.state for each in hub.sources]
+    return {
+        "version": version(),
+        "node": hub.settings.node,
+        "pool": hub.settings.pool or _pool_by_label(hub.sources, hub.settings.node),
+        "mode": hub.settings.mode,
+        "cloud": {
+            "up": hub.cloud.is_up,
+            "since": hub.link.since.isoformat(timespec="seconds"),
+            "seconds": hub.link.seconds(),
+            "servers": servers(hub),
+        },
+        "rules": {
+            "known": hub.rules.is_known,
+            "whyUnknown": "" if hub.rules.is_known else hub.rules.why_unknown,
+            "digest": rules.digest,
+            "problems": len(rules.problems) + rules.unnamed_problems,
+        },
+        "closedListeners": hub.closed(),
+        "sources": {
+            "all": len(states),
+            "following": states.count(State.WATCHING),
+            "refused": states.count(State.REFUSED),
+        },
+        "views": sum(len(each.views) for each in hub.sources),
+        "watchers": sum(len(o.view.watchers) for each in hub.sources for o in each.views.values()),
+        "journal": hub.offline.waiting() if hub.offline is not None else 0,
+        "bytes": {
+            "linkUpToday": up_today,
+            "linkDownToday": down_today,
+            "linkDown": down,
+            "sent": sent,
+            "saved": max(0, sent - down),
+        },
+    }
+
+
+def servers(hub: RunningHub) -> list[dict[str, Any]]:
+    """Each server of the cloud and its condition."""
+    return [
+        {"server": str(each.server), "condition": each.condition, "reason": each.reason}
+        for each in hub.cloud.servers
+    ]
+
+
+def _pool_by_label(sources: Sources, node: str) -> str:
+    """The pool that the node's label names in the hub's own copies; "" where no copy has this node."""
+    items = (
+        source.store.get(("", node))
+        for source in sources
+        if not source.user and source.list_watch.type.group_resource == "nodes"
+    )
+    return next((item.labels.get(POOL_LABEL, "") for item in items if item is not None), "")

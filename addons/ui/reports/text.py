@@ -1,0 +1,224 @@
+"""Reports as text for a terminal: what `scripts/hub NAME` and mitmproxy's command line show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from addons.ui.durations import duration
+
+type Row = Mapping[str, Any]
+type Column = tuple[str, Callable[[Row], object]]
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size(count: float) -> str:
+    """`812 B`, `1.5 MiB`."""
+    unit = 0
+    while count >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {UNITS[unit]}"
+
+
+def link(status: Row) -> str:
+    """`Online for 3m20s`, or `Offline for 4m0s, 12 writes wait`."""
+    cloud, waits = status["cloud"], status["journal"]
+    words = f"{'Online' if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
+    writes = "write waits" if waits == 1 else "writes wait"
+    return f"{words}, {waits} {writes} for the cloud" if waits or not cloud["up"] else words
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """Columns as wide as they must be; `none` without rows."""
+    if not rows:
+        return "none\n"
+    cells = [[name.upper() for name, _ in columns], *([_cell(of(row)) for _, of in columns] for row in rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
+    lines = (
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None | "" | [] | ():
+            return "-"
+        case list() | tuple():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)
+
+
+def _of(name: str) -> Callable[[Row], object]:
+    return lambda row: row[name]
+
+
+def _size_of(name: str) -> Callable[[Row], object]:
+    return lambda row: size(row[name])
+
+
+def _seconds(name: str) -> Callable[[Row], object]:
+    return lambda row: duration(row[name]) if row[name] is not None else "-"
+
+
+def selectors(row: Row) -> str:
+    """A path with its selectors, as in a URL."""
+    asked = [f"{name}={row[name]}" for name in ("labelSelector", "fieldSelector") if row[name]]
+    return f"{row['path']}{'?' if asked else ''}{'&'.join(asked)}"
+
+
+COMPONENTS: Sequence[Column] = (
+    ("component", lambda row: row["component"] or "(unnamed)"),
+    ("requests", _of("requests")),
+    ("errors", _of("errors")),
+    ("watches", _of("watches")),
+    ("bytes", _size_of("bytes")),
+    ("of the cloud", _size_of("cloudBytes")),
+    ("filters", _of("filters")),
+    ("last seen", lambda row: row["lastSeen"][11:19]),
+)
+SOURCES: Sequence[Column] = (
+    ("path", selectors),
+    ("state", _of("state")),
+    ("objects", _of("objects")),
+    ("encoding", lambda row: row["encoding"].rpartition(".")[2].removeprefix("application/")),
+    ("version", _of("version")),
+    ("age", _seconds("age")),
+    ("next try", _seconds("nextTry")),
+    ("identity", _of("identity")),
+    ("error", _of("error")),
+)
+VIEWS: Sequence[Column] = (
+    ("component", lambda row: row["component"] or "(unnamed)"),
+    ("path", selectors),
+    ("filters", _of("filters")),
+    ("kept", _of("kept")),
+    ("changed", _of("changed")),
+    ("hidden", _of("hidden")),
+    ("watchers", _of("watchers")),
+    ("version", _of("version")),
+)
+WATCHERS: Sequence[Column] = (
+    ("component", lambda row: row["component"] or "(unnamed)"),
+    ("path", selectors),
+    ("watchers", _of("watchers")),
+    ("unread", _of("unread")),
+    ("version", _of("version")),
+    ("filters", _of("filters")),
+)
+ENTRIES: Sequence[Column] = (
+    ("filter", _of("filter")),
+    ("component", _of("component")),
+    ("resources", _of("resources")),
+    ("verbs", _of("verbs")),
+    ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched nobody"),
+    ("kept", _of("kept")),
+    ("changed", _of("changed")),
+    ("hidden", _of("hidden")),
+    ("from", _of("from")),
+)
+
+
+def status_text(report: Row) -> str:
+    counts, rules = report["bytes"], report["rules"]
+    in_force = rules["digest"][:12] if rules["known"] else f"not known yet: {rules['whyUnknown']}"
+    lines = [
+        ("", link(report)),
+        ("node", report["node"]),
+        ("pool", report["pool"] or "-"),
+        ("version", f"{report['version']}, mode {report['mode']}"),
+        *(
+            ("server", f"{each['server']} {each['condition']} {each['reason']}".rstrip())
+            for each in report["cloud"]["servers"]
+        ),
+        ("rules", f"{in_force}, {report['rules']['problems']} problems"),
+        ("sources", "{all}, {following} follow the cloud, {refused} refused".format(**report["sources"])),
+        ("watchers", f"{report['watchers']} of {report['views']} views"),
+        ("journal", f"{report['journal']} writes wait"),
+        ("today", f"{size(counts['linkDownToday'])} from the cloud, {size(counts['linkUpToday'])} to it"),
+        ("saved", f"{size(counts['saved'])} of {size(counts['sent'])} sent to components came from copies"),
+        *(("not open", each) for each in report["closedListeners"]),
+    ]
+    return "".join(f"{name + ':':10}{text}\n" if name else f"{text}\n" for name, text in lines)
+
+
+def rules_text(report: Row) -> str:
+    return table(report["entries"], ENTRIES) + problems_text(report)
+
+
+def problems_text(report: Row) -> str:
+    """The entries that are skipped; nothing where there are none."""
+    lines = [f"skipped: key {each['key']}: {each['text']!r}: {each['why']}\n" for each in report["problems"]]
+    if report["unnamedProblems"]:
+        lines.append(f"skipped: {report['unnamedProblems']} more entries\n")
+    return "".join(lines)
+
+
+def journal_text(report: Row) -> str:
+    lines = [
+        f"{report['waiting']} writes wait: {len(report['statuses'])} statuses, {report['events']} events"
+    ]
+    lines += [f"  {path}" for path in report["statuses"]]
+    lines += [f"replayed: {each['count']} of kind {each['kind']}" for each in report["replayed"]]
+    lines += [
+        f"dropped: {each['count']} of kind {each['kind']} ({each['reason']})" for each in report["dropped"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def trial_text(report: Row) -> str:
+    lines = [] if report["changes"] else ["the edit changes no rule\n"]
+    for row in report["components"]:
+        lines.append(_difference(row))
+    for each in report["unseen"]:
+        lines.append(
+            f"{each['component']}: {_chain(each['before'])} becomes {_chain(each['after'])}; it asked for nothing yet\n"
+        )
+    for kind, words in (("gained", "are kept for an outage from now on"), ("lost", "are no longer kept")):
+        if report["cached"][kind]:
+            lines.append(f"reads of {', '.join(report['cached'][kind])} {words}\n")
+    lost = report["lost"]
+    lines.append(f"lost: {lost['objects']} objects, {lost['endpoints']} endpoints\n")
+    if not report["complete"]:
+        lines.append("the hub ran out of time: there is more\n")
+    return "".join(lines) + problems_text(report)
+
+
+def _difference(row: Row) -> str:
+    lines = [
+        f"{row['component'] or '(unnamed)'} {'/'.join(row['verbs'])} {row['resource']}: "
+        f"{_chain(row['before'])} becomes {_chain(row['after'])}"
+    ]
+    if not row["copy"]:
+        return lines[0] + "\n  the hub has no copy to try it on\n"
+    ends = row["endpoints"]
+    counts = ", ".join(f"{row[kind]['count']} {kind}" for kind in ("gained", "lost", "changed"))
+    also = f", {row['unknown']} unknown" if row["unknown"] else ""
+    lines.append(
+        f"  of {row['objects']} objects: {counts}{also}; endpoints in them: {ends['before']} to {ends['after']}"
+    )
+    lines += [f"  + {name}" for name in row["gained"]["names"]]
+    for mark, kind in (("-", "lost"), ("~", "changed")):
+        for each in row[kind]["names"]:
+            lines.append(f"  {mark} {each['name']}")
+            lines += [f"      {reason}" for reason in each["reasons"]]
+    return "\n".join(lines) + "\n"
+
+
+def _chain(names: Sequence[str]) -> str:
+    return ", ".join(names) or "no filter"
+
+
+TEXTS: Mapping[str, Callable[[Any], str]] = {
+    "status": status_text,
+    "components": lambda rows: table(rows, COMPONENTS),
+    "sources": lambda rows: table(rows, SOURCES),
+    "views": lambda rows: table(rows, VIEWS),
+    "watchers": lambda rows: table(rows, WATCHERS),
+    "rules": rules_text,
+    "journal": journal_text,
+}
+"""How each report without arguments is told, by its name."""

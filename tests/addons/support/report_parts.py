@@ -1,0 +1,53 @@
+"""A running hub as reports read it: the hub's parts on a scriptable cloud, with rules that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from addons.filters.chain import FILTERS
+from addons.options import OPTIONS
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.rules.in_force import RulesInForce
+from addons.rules.table import parse_rules
+from addons.settings import Settings, parse_settings
+from addons.ui.reports.running_hub import RunningHub
+from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.servers import parse_server
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.hub_parts import NODE, RULES, HubParts
+from tests.cloud.ports import free_port
+
+SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
+SERVICES = ResourceType("", "v1", "services")
+
+
+def settings(**given: Any) -> Settings:
+    defaults = {name: default for name, _, default, _ in OPTIONS}
+    own = {"server": "https://a:6443", "node": NODE, "admin_port": free_port()}
+    return parse_settings({**defaults, **own, **given})
+
+
+def running_hub(parts: HubParts, rules: Mapping[str, str] = RULES, **given: Any) -> RunningHub:
+    """A hub whose cloud is one server that is up, with these rules in force."""
+    parts.set_rules(rules)
+    in_force = RulesInForce(FILTERS, frozenset(), lambda _: None)
+    in_force.rules, in_force.is_known = parse_rules(rules), True
+    cloud = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
+    return RunningHub(settings(**given), cloud, parts.sources, parts.inputs, in_force)
+
+
+async def read(parts: HubParts, *types: ResourceType) -> None:
+    """The hub reads resources in JSON, as when a component has asked for them."""
+    for each in types:
+        await parts.sources.get(HUB_IDENTITY, ListWatch(each, encoding=Encoding.JSON)).ready(5)
+
+
+async def inputs_known(parts: HubParts) -> None:
+    """Return once the hub knows Services, which filters ask for."""
+    parts.inputs.ask().service("default", "web")
+    for each in list(parts.inputs._inputs.values()):
+        while not each.is_known:
+            await parts.inputs.learned.wait()

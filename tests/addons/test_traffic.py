@@ -1,0 +1,98 @@
+"""What is counted of a flow: streamed or whole, from the cloud or from a copy, to its end."""
+
+from __future__ import annotations
+
+import pytest
+from mitmproxy import flow as mitmproxy_flow
+from mitmproxy import http
+from mitmproxy.test import tflow, tutils
+
+from addons.requests.caller import Lending, Listener
+from addons.requests.request_context import begin
+from addons.telemetry.component_traffic import ComponentCounts
+from addons.traffic import Traffic
+from addons.upstream.servers import ServerHost, parse_server
+from addons.upstream.token_lanes import NO_LANE
+from tests.addons.support.samples import SERVICES, request_context
+
+WATCH = f"{SERVICES}?watch=true"
+
+
+@pytest.fixture
+def traffic() -> Traffic:
+    return Traffic()
+
+
+def answered(
+    target: str = SERVICES, *, cloud: bool = False, listener: Listener = Listener.PLAIN, code: int = 200
+) -> http.HTTPFlow:
+    flow = tflow.tflow(
+        req=tutils.treq(path=target.encode()), resp=tutils.tresp(status_code=code, content=b"whole")
+    )
+    begin(flow, request_context(target, listener=listener))
+    flow.request.data.host = (
+        ServerHost(parse_server("https://a:6443"), Lending.HUB, NO_LANE) if cloud else "origin"
+    )
+    return flow
+
+
+def of(traffic: Traffic, component: str = "kube-proxy") -> ComponentCounts:
+    return traffic.counts.components()[component]
+
+
+def test_an_answer_that_is_held_whole(traffic: Traffic) -> None:
+    flow = answered(cloud=True)
+    traffic.responseheaders(flow)
+    traffic.response(flow)
+    assert of(traffic).totals.since(type(of(traffic).totals)()) == of(traffic).totals
+    assert (of(traffic).totals.requests, of(traffic).totals.sent, of(traffic).totals.fetched) == (1, 5, 5)
+    assert list(of(traffic).reads) == ["services"]
+
+
+@pytest.mark.parametrize(("cloud", "fetched"), [(True, 3), (False, 0)])
+def test_a_stream_is_counted_piece_by_piece(traffic: Traffic, cloud: bool, fetched: int) -> None:
+    flow = answered(WATCH, cloud=cloud)
+    assert flow.response is not None
+    flow.response.stream = True
+    traffic.responseheaders(flow)
+    assert of(traffic).watches == 1
+    assert callable(flow.response.stream)
+    assert flow.response.stream(b"abc") == b"abc"
+    assert (of(traffic).totals.sent, of(traffic).totals.fetched) == (3, fetched)
+    traffic.response(flow)
+    assert (of(traffic).watches, of(traffic).totals.sent) == (0, 3)
+
+
+def test_what_streams_already_goes_on(traffic: Traffic) -> None:
+    flow = answered()
+    assert flow.response is not None
+    flow.response.stream = lambda chunk: chunk.upper()
+    traffic.responseheaders(flow)
+    assert callable(flow.response.stream)
+    assert flow.response.stream(b"abc") == b"ABC"
+    assert of(traffic).totals.sent == 3
+
+
+def test_the_hubs_own_requests_have_a_name_of_their_own(traffic: Traffic) -> None:
+    flow = answered(listener=Listener.INTERNAL, cloud=True)
+    traffic.responseheaders(flow)
+    traffic.response(flow)
+    assert set(traffic.counts.components()) == {"edgehub"}
+
+
+def test_refusals_and_broken_ends_are_errors_and_a_client_that_leaves_is_none(traffic: Traffic) -> None:
+    traffic.response(answered(code=404))
+    broken = answered(WATCH)
+    broken.response, broken.error = None, mitmproxy_flow.Error("connection refused")
+    traffic.error(broken)
+    left = answered(WATCH)
+    traffic.responseheaders(left)
+    left.error = mitmproxy_flow.Error("client disconnected")
+    traffic.error(left)
+    assert (of(traffic).totals.requests, of(traffic).totals.errors, of(traffic).watches) == (3, 2, 0)
+    assert traffic._open == {}
+
+
+def test_a_request_that_was_never_read(traffic: Traffic) -> None:
+    traffic.response(tflow.tflow(resp=tutils.tresp(status_code=400)))
+    assert of(traffic, "").totals.errors == 1

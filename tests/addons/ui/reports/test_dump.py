@@ -1,0 +1,86 @@
+"""The report `dump`: copies as YAML, and no Secret's value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.ui.reports import dump as module
+from addons.ui.reports.dump import dump
+from addons.ui.reports.running_hub import RunningHub
+from kube.errors import StatusError
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.samples import POD, cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+
+SECRETS = ResourceType("", "v1", "secrets")
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "db", "namespace": "default", "annotations": {"last-applied": "aHVudGVyMg=="}},
+    "data": {"password": "aHVudGVyMg=="},
+}
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(text))
+
+
+@pytest.fixture
+async def hub(parts: HubParts, cloud: ScriptableCloud) -> RunningHub:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    cloud.store.create(SECRET)
+    await read(parts, SERVICES)
+    return running_hub(parts, {"discardcloudservice": "chosen"})
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "component", "names"),
+    [
+        ("", "", "", {"web", "lb"}),
+        ("", "", "chosen", {"web"}),
+        ("default", "lb", "", {"lb"}),
+        ("elsewhere", "", "", set()),
+    ],
+)
+async def test_the_copy_or_what_a_component_sees(
+    hub: RunningHub, namespace: str, name: str, component: str, names: set[str]
+) -> None:
+    found = documents(await dump(hub, "services", namespace, name, component))
+    assert {each["metadata"]["name"] for each in found} == names
+
+
+@pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF])
+async def test_a_secret_has_no_values(hub: RunningHub, parts: HubParts, encoding: Encoding) -> None:
+    await parts.sources.get(HUB_IDENTITY, ListWatch(SECRETS, encoding=encoding)).ready(5)
+    text = await dump(hub, "secrets", "", "", "")
+    assert documents(text)[0]["metadata"]["name"] == "db"
+    assert "aHVudGVyMg" not in text
+    assert "hunter2" not in text
+
+
+async def test_what_another_identity_may_see_is_shown_to_nobody(
+    hub: RunningHub, parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
+    await parts.names("/api/v1/namespaces/default/pods?resourceVersion=0", "kubelet", caller=POD)
+    with pytest.raises(StatusError) as caught:
+        await dump(hub, "pods", "", "", "")
+    assert caught.value.code == 404
+
+
+@pytest.mark.parametrize("bound", ["MAX_DUMPED", "MAX_DUMP_BYTES"])
+async def test_it_is_bounded(hub: RunningHub, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(module, bound, 1)
+    text = await dump(hub, "services", "", "", "")
+    assert len([each for each in documents(text) if each]) == 1
+    assert text.endswith("# and 1 more: name a namespace or an object\n")

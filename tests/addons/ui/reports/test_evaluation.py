@@ -1,0 +1,70 @@
+"""Filters applied for a report: as in a view, in slices, and until a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from addons.filters.chain import by_name
+from addons.filters.filter import Filter
+from addons.ui.reports import evaluation
+from addons.ui.reports.evaluation import in_slices, shown, why
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SERVICES, read
+from tests.addons.support.samples import cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+
+
+class Failing:
+    """A filter with a fault."""
+
+    name = "failing"
+
+    def apply(self, *_: object) -> None:
+        raise RuntimeError("a fault")
+
+
+DISCARD = cast(Filter, by_name("discardcloudservice"))
+
+
+@pytest.fixture
+async def items(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    await read(parts, SERVICES)
+    return {item.key[1]: item for source in parts.sources for item in source.store}
+
+
+async def test_what_a_component_is_shown(parts: HubParts, items: dict[str, Any]) -> None:
+    assert shown(items["web"], (DISCARD,), parts.inputs).item is items["web"]
+    assert shown(items["lb"], (DISCARD,), parts.inputs).item is None
+    assert shown(items["lb"], (), parts.inputs).item is items["lb"]
+
+
+async def test_a_filter_that_fails_hides(parts: HubParts, items: dict[str, Any]) -> None:
+    failing = (cast(Filter, Failing()),)
+    assert shown(items["web"], failing, parts.inputs).item is None
+    assert "a fault" in why(items["web"], failing, parts.inputs)[0].reason
+
+
+async def test_only_what_was_decided_against_is_a_reason(parts: HubParts, items: dict[str, Any]) -> None:
+    assert why(items["web"], (DISCARD,), parts.inputs) == []
+    assert {each.filter for each in why(items["lb"], (DISCARD,), parts.inputs)} == {"discardcloudservice"}
+
+
+async def test_others_run_in_between(items: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "BREATH", -1.0)
+    ran: list[object] = []
+    task = asyncio.create_task(asyncio.sleep(0))
+    task.add_done_callback(ran.append)
+    async for _ in in_slices(list(items.values()) * 5, time.monotonic() + 60):
+        pass
+    assert ran
+
+
+async def test_it_ends_at_the_deadline(items: dict[str, Any]) -> None:
+    found = [each async for each in in_slices(list(items.values()) * 5, time.monotonic() - 1)]
+    assert len(found) == 1

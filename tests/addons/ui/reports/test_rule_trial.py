@@ -1,0 +1,109 @@
+"""The report `rules try`: what an edit would change, without changing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from addons.ui.reports import evaluation, rule_trial
+from addons.ui.reports.rule_trial import loses, try_rules
+from addons.ui.reports.running_hub import RunningHub
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SLICES as SLICES_TYPE
+from tests.addons.support.report_parts import inputs_known, read, running_hub
+from tests.addons.support.samples import SERVICES, cloud_service, endpoint_slice, service
+from tests.cloud.scriptable import ScriptableCloud
+
+IN_FORCE = {"cache_agents": "cached, other", "discardcloudservice": "filtered"}
+ON_NODE = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+
+
+@pytest.fixture
+async def hub(parts: HubParts, cloud: ScriptableCloud) -> RunningHub:
+    """Three components have read Services: two see both, and one does not see the load balancer."""
+    cloud.store.create(service("web", annotations=ON_NODE))
+    cloud.store.create(cloud_service("lb"))
+    cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
+    made = running_hub(parts, IN_FORCE)
+    for component in ("cached", "other", "filtered"):
+        await parts.ask(f"{SERVICES}?resourceVersion=0", component)
+    return made
+
+
+def row(trial: dict[str, Any], component: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in trial["components"] if each["component"] == component)
+    return found
+
+
+async def test_what_is_lost_and_why(hub: RunningHub) -> None:
+    trial = await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached/services#list"})
+    found = row(trial, "cached")
+    assert (found["verbs"], found["before"], found["after"]) == (["list"], [], ["discardcloudservice"])
+    assert [each["name"] for each in found["lost"]["names"]] == ["default/lb"]
+    assert "LoadBalancer" in found["lost"]["names"][0]["reasons"][0]
+    assert trial["lost"] == {"objects": 1, "endpoints": 0}
+    assert loses(trial)
+    assert [each["component"] for each in trial["components"]] == ["cached"], "others see what they saw"
+
+
+async def test_what_is_gained(hub: RunningHub) -> None:
+    trial = await try_rules(hub, {"cache_agents": "cached, other"})
+    found = row(trial, "filtered")
+    assert (found["gained"], found["lost"]["count"]) == ({"count": 1, "names": ["default/lb"]}, 0)
+    assert not loses(trial)
+
+
+async def test_nothing_is_applied(hub: RunningHub, parts: HubParts) -> None:
+    before = [
+        (key, each.view, each.filters) for source in parts.sources for key, each in source.views.items()
+    ]
+    await try_rules(hub, {"discardcloudservice": "*"})
+    assert before == [
+        (key, each.view, each.filters) for source in parts.sources for key, each in source.views.items()
+    ]
+    assert await parts.names(f"{SERVICES}?resourceVersion=0", "cached") == ["lb", "web"]
+
+
+async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: HubParts) -> None:
+    await read(parts, SLICES_TYPE)
+    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", 200, is_watch=False)
+    await inputs_known(parts)
+    trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"})
+    found = row(trial, "cached")
+    assert found["unknown"] == 0
+    assert found["endpoints"] == {"before": 2, "after": 1, "difference": -1}
+    assert found["changed"]["names"][0]["endpoints"] == -1
+    assert trial["lost"] == {"objects": 0, "endpoints": 1}
+
+
+async def test_problems_names_that_never_asked_and_the_cache(hub: RunningHub) -> None:
+    trial = await try_rules(hub, {"masterservice": "newcomer, a b", "cache_agents": "other, -kubelet"})
+    assert [each["text"] for each in trial["problems"]] == ["a b"]
+    assert {"component": "newcomer", "before": [], "after": ["masterservice"]} in trial["unseen"]
+    assert trial["cached"]["lost"] == ["cached", "kubelet"]
+
+
+@pytest.mark.parametrize(("data", "changes"), [(IN_FORCE, False), (None, True), ({}, True)])
+async def test_whether_anything_changes(hub: RunningHub, data: dict[str, str] | None, changes: bool) -> None:
+    assert (await try_rules(hub, data))["changes"] is changes
+
+
+async def test_names_are_bounded_and_all_are_counted(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule_trial, "MAX_NAMED", 0)
+    found = row(await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached"}), "cached")
+    assert found["lost"] == {"count": 1, "names": []}
+
+
+async def test_it_ends_with_what_it_has(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "MAX_SECONDS", -1.0)
+    trial = await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached"})
+    assert trial["complete"] is False
+
+
+async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
+    hub.traffic.began("reader", "endpoints", 200, is_watch=False)
+    found = row(await try_rules(hub, {**IN_FORCE, "endpoints": "reader"}), "reader")
+    assert (found["copy"], found["objects"]) == (False, 0)

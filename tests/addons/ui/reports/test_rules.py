@@ -1,0 +1,42 @@
+"""The report `rules`: each entry with what it does now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from addons.ui.reports.rules import rules
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import running_hub
+from tests.addons.support.samples import SERVICES, cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+
+DATA = {
+    "discardcloudservice": "chosen, nobody, taken",
+    "filter_discardcloudservice": "-taken",
+    "nonsense": "x",
+    "cache_agents": "more, -kubelet",
+}
+
+
+def entry(report: dict[str, Any], component: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in report["entries"] if each["component"] == component)
+    return found
+
+
+async def test_each_entry_says_what_it_does_and_where_it_is_from(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    hub = running_hub(parts, DATA)
+    assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
+    found = rules(hub)
+    chosen = entry(found, "chosen")
+    assert chosen.items() >= {"does": "binds", "matched": True, "views": 1, "kept": 1, "hidden": 1}.items()
+    assert chosen["from"] == "configmap key discardcloudservice entry 'chosen'"
+    assert entry(found, "nobody").items() >= {"does": "binds", "matched": False, "views": 0}.items()
+    taken = [each["does"] for each in found["entries"] if each["component"] == "taken"]
+    assert taken == ["taken away by an exclusion", "takes away"]
+    assert [each["key"] for each in found["problems"]] == ["nonsense"]
+    assert found["cachedComponents"] == {"added": ["more"], "removed": ["kubelet"]}
+    assert any(each["from"] == "built-in" for each in found["entries"])

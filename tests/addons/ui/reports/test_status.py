@@ -1,0 +1,52 @@
+"""The report `status`."""
+
+from __future__ import annotations
+
+from addons.telemetry import metrics
+from addons.ui.reports.status import servers, status
+from kube.requests.request_info import ResourceType
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.samples import node, service
+from tests.cloud.scriptable import ScriptableCloud
+
+NODES = ResourceType("", "v1", "nodes")
+
+
+async def test_where_a_hub_stands(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web"))
+    await read(parts, SERVICES)
+    hub = running_hub(parts, {"filter_endpoints": "kubelet/nodes"})
+    found = status(hub)
+    assert (found["node"], found["pool"], found["mode"]) == ("n1", "", "edge")
+    assert found["cloud"]["up"] is True
+    assert found["rules"]["problems"] == 1
+    assert found["sources"]["all"] == 1
+    assert (found["journal"], found["closedListeners"]) == (0, [])
+
+
+async def test_an_outage(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    hub.cloud.servers[0].failed("no route")
+    assert status(hub)["cloud"]["up"] is False
+    assert servers(hub) == [{"server": "https://a:6443", "condition": "down", "reason": "no route"}]
+
+
+async def test_the_pool_is_the_options_or_the_labels(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(
+        node("n1") | {"metadata": {"name": "n1", "labels": {"apps.openyurt.io/nodepool": "p1"}}}
+    )
+    await read(parts, NODES)
+    assert status(running_hub(parts))["pool"] == "p1"
+    assert status(running_hub(parts, pool="p2"))["pool"] == "p2"
+
+
+async def test_what_copies_save_is_what_the_link_did_not_carry(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    before = status(hub)["bytes"]
+    hub.traffic.began("kubelet", "", 200, is_watch=False).totals.sent += before["linkDown"] + 1000
+    assert status(hub)["bytes"]["saved"] == 1000
+    metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(400)
+    after = status(hub)["bytes"]
+    assert after["saved"] == 600
+    assert after["linkDownToday"] >= 400

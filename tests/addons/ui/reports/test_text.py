@@ -1,0 +1,83 @@
+"""Reports as a terminal shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from addons.ui.debug_pages import REPORTS
+from addons.ui.reports.rule_trial import try_rules
+from addons.ui.reports.text import TEXTS, link, size, table, trial_text
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import running_hub
+from tests.addons.support.samples import SERVICES, cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 B"), (812, "812 B"), (1536, "1.5 KiB"), (200_000, "195 KiB"), (5 * 2**30, "5.0 GiB")],
+)
+def test_sizes(count: int, said: str) -> None:
+    assert size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("up", "seconds", "waits", "said"),
+    [
+        (True, 200, 0, "Online for 3m20s"),
+        (True, 5, 1, "Online for 5s, 1 write waits for the cloud"),
+        (False, 240, 12, "Offline for 4m0s, 12 writes wait for the cloud"),
+        (False, 1, 0, "Offline for 1s, 0 writes wait for the cloud"),
+    ],
+)
+def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
+    assert link({"cloud": {"up": up, "seconds": seconds}, "journal": waits}) == said
+
+
+def test_a_table() -> None:
+    rows: list[dict[str, Any]] = [{"a": "long words", "b": []}, {"a": "", "b": [1, 2]}]
+    assert table(rows, (("a", lambda row: row["a"]), ("b", lambda row: row["b"]))) == (
+        "A           B\nlong words  -\n-           1,2\n"
+    )
+    assert table([], ()) == "none\n"
+
+
+@pytest.fixture
+async def reports(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    hub = running_hub(parts, {"discardcloudservice": "chosen", "nonsense": "x"})
+    hub.traffic.began("chosen", "services", 200, is_watch=False)
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
+        await watch.event()
+        found = {name: REPORTS[name](hub) for name in TEXTS}
+        return found | {"try": await try_rules(hub, {"discardcloudservice": "x", "bad": "y"})}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("status", "Online for"),
+        ("components", "discardcloudservice"),
+        ("sources", "/api/v1/services"),
+        ("views", "HIDDEN"),
+        ("watchers", "chosen"),
+        ("rules", "skipped: key nonsense"),
+        ("journal", "0 writes wait"),
+    ],
+)
+def test_each_report_has_its_words(reports: dict[str, Any], name: str, words: str) -> None:
+    text = TEXTS[name](reports[name])
+    assert words in text
+    assert text.endswith("\n")
+
+
+def test_a_trial(reports: dict[str, Any]) -> None:
+    text = trial_text(reports["try"])
+    assert "chosen get/list/watch services" not in text
+    assert "discardcloudservice becomes no filter" in text
+    assert "  + default/lb\n" in text
+    assert "lost: 0 objects, 0 endpoints\n" in text
+    assert "skipped: key bad" in text

@@ -1,0 +1,106 @@
+"""The pages under `/debug`, as `scripts/hub` and tools ask for them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from addons.ui.admin import Admin
+from addons.ui.debug_pages import REPORTS
+from addons.ui.reports.rule_text import MAX_TEXT
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.samples import cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+
+JSON = {"Accept": "application/json"}
+
+
+class Pages:
+    """A client of a running admin server."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+
+    async def ask(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+        """Code and body; a `body` is posted."""
+        method = "GET" if body is None else "POST"
+        data = io.BytesIO(body) if body is not None else None
+        async with self._session.request(method, self._url + path, data=data, headers=headers) as response:
+            return response.status, await response.read()
+
+    async def json(self, path: str, body: bytes | None = None) -> Any:
+        method = "GET" if body is None else "POST"
+        async with self._session.request(method, self._url + path, data=body, headers=JSON) as response:
+            assert (response.status, response.content_type) == (200, "application/json")
+            return await response.json()
+
+
+@pytest.fixture
+async def pages(parts: HubParts, cloud: ScriptableCloud) -> AsyncIterator[Pages]:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    await read(parts, SERVICES)
+    hub = running_hub(parts, {"discardcloudservice": "chosen"})
+    hub.traffic.began("seen", "services", 200, is_watch=False)
+    admin = Admin(hub)
+    await admin.start()
+    async with aiohttp.ClientSession() as session:
+        yield Pages(session, f"http://127.0.0.1:{hub.settings.admin_port}")
+    admin.close()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+async def test_each_report_is_json(pages: Pages, name: str) -> None:
+    assert await pages.json(f"/debug/{name}") is not None
+
+
+async def test_explain_of_a_whole_resource(pages: Pages) -> None:
+    path = "/debug/explain?component=chosen&resource=services"
+    assert (await pages.json(path))["counts"]["hidden"] == 1
+    _, text = await pages.ask(path)
+    assert b"default/lb: hidden" in text
+
+
+async def test_dump(pages: Pages) -> None:
+    assert await pages.ask("/debug/dump") == (200, b"?resource=services\n")
+    code, text = await pages.ask("/debug/dump?resource=services&as=chosen")
+    assert (code, b"name: web" in text, b"name: lb" in text) == (200, True, False)
+    code, text = await pages.ask("/debug/dump?resource=pods")
+    assert (code, b"keeps no copy" in text) == (404, True)
+
+
+async def test_a_trial_of_rules(pages: Pages) -> None:
+    found = await pages.json("/debug/rules/try", b"discardcloudservice: chosen, seen\n")
+    assert found["lost"]["objects"] == 1
+    assert [each["component"] for each in found["components"]] == ["seen"]
+
+
+@pytest.mark.parametrize(("text", "code"), [(b"a: [", 400), (b"#" * (MAX_TEXT + 1), 413)])
+async def test_a_text_that_is_none(pages: Pages, text: bytes, code: int) -> None:
+    assert (await pages.ask("/debug/rules/try", text))[0] == code
+
+
+async def test_only_a_post_tries_and_none_from_another_site(pages: Pages) -> None:
+    assert (await pages.ask("/debug/rules/try"))[0] == 405
+    code, _ = await pages.ask("/debug/rules/try", b"a: b", Origin="https://evil.example")
+    assert code == 403
+
+
+async def test_log_and_support(pages: Pages) -> None:
+    assert (await pages.ask("/debug/log"))[0] == 200
+    code, packed = await pages.ask("/debug/support")
+    assert code == 200
+    assert b"edgehub-support/status.json" in gzip.decompress(packed)
+
+
+async def test_the_index_has_links_for_a_browser(pages: Pages) -> None:
+    for path in ("/debug", "/debug/"):
+        code, text = await pages.ask(path, Accept="text/html")
+        assert (code, b'<a href="/debug/status">' in text) == (200, True)

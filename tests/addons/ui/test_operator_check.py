@@ -1,0 +1,68 @@
+"""Who may see objects on the admin port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from addons.ui import operator_check
+from addons.ui.operator_check import refuse_others
+from kube.errors import StatusError
+from tests.addons.support.observed import until
+
+
+def request(peer: tuple[str, int], own: tuple[str, int] = ("127.0.0.1", 1)) -> web.Request:
+    infos = {"peername": peer, "sockname": own}
+    transport = type("Transport", (), {"get_extra_info": staticmethod(infos.get)})()
+    made: Any = type("Request", (), {"transport": transport})()
+    return cast(web.Request, made)
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.0.0.9", "::1"])
+async def test_callers_on_this_node(peer: str) -> None:
+    await refuse_others(request((peer, 9)), frozenset())
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1", "fe80::1%eth0", "0.0.0.0"])  # noqa: S104 - nothing is bound
+async def test_callers_elsewhere(peer: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        await refuse_others(request((peer, 9)), frozenset())
+    assert caught.value.code == 403
+
+
+async def test_a_connection_that_is_gone() -> None:
+    gone: Any = type("Request", (), {"transport": None})()
+    with pytest.raises(StatusError):
+        await refuse_others(gone, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("own_user", "users", "passes"),
+    [(True, {999_999}, True), (False, {999_999}, False), (False, {os.getuid()}, True)],
+)
+async def test_users_whom_the_plain_port_takes_root_and_the_hubs_own(
+    monkeypatch: pytest.MonkeyPatch, own_user: bool, users: set[int], passes: bool
+) -> None:
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid if own_user else 999_998)
+    monkeypatch.setattr(operator_check, "ROOT", 999_997)
+    held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    server = await asyncio.start_server(lambda *streams: held.append(streams), "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    await until(lambda: held)
+    own, peer = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+    try:
+        await refuse_others(request(peer, own), frozenset(users))
+        passed = True
+    except StatusError:
+        passed = False
+    finally:
+        for each in (writer, *(ours for _, ours in held)):
+            each.close()
+            await each.wait_closed()
+        server.close()
+    assert passed is passes
