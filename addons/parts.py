@@ -17,6 +17,7 @@ from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
 from addons.router import Answerer
+from addons.rules.edits import RulesEdits
 from addons.rules.events import ProblemEvents
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
@@ -59,7 +60,8 @@ def make_parts(
     `cloud_changed` is notified when a server comes up or goes down; `confirm_up` probes the servers now.
     """
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
-    rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report)
+    edits = offline.rules_edits() if offline is not None else RulesEdits()
+    rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report, edits)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
     sources = Sources(
         clients.of,
@@ -68,7 +70,7 @@ def make_parts(
         settings.idle,
         offline.copies if offline is not None else None,
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
-        offline.rules_edits() if offline is not None else None,
+        edits,
     )
     inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
     configmap = sources.sentinel(rules_list_watch(settings))

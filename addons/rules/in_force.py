@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from addons.filters.filter import Filter
+from addons.rules.edits import RulesEdits
 from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
 from kube.errors import unavailable
@@ -19,9 +20,17 @@ class RulesInForce:
     """Follows the ConfigMap. Until it is known whether there is one, nothing that a rule could filter is answered."""
 
     def __init__(
-        self, filters: tuple[Filter, ...], disabled: frozenset[str], report: Callable[[Problem], None]
+        self,
+        filters: tuple[Filter, ...],
+        disabled: frozenset[str],
+        report: Callable[[Problem], None],
+        edits: RulesEdits | None = None,
     ) -> None:
-        """Begin with the built-in bindings. `report` gets each problem of an edit that the one before did not have."""
+        """Begin with the built-in bindings. `report` gets each problem of an edit that the one before did not have.
+
+        `edits` knows the last edit that an earlier process noted.
+        """
+        self.edits = edits or RulesEdits()
         self._filters = filters
         self._disabled = disabled
         self._report = report
