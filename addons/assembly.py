@@ -26,7 +26,7 @@ from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, listener_modes, version
-from addons.startup import preflight
+from addons.startup import preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.log_tail import LogTail
@@ -107,6 +107,7 @@ class Assembly:
         except Exception as error:
             logger.critical("the hub cannot start", exc_info=error)
             raise SystemExit(1) from error
+        service_manager.notify(service_manager.READY)
         await self._say_ready()
 
     async def _start(self, settings: Settings) -> None:
@@ -183,6 +184,7 @@ class Assembly:
         if self._folder is not None:
             self._folder.release()
         if self._internal:
+            service_manager.notify(service_manager.STOPPING)
             logger.info("the hub stops")
 
     @command.command("edgehub.explain")  # type: ignore[untyped-decorator]  # mitmproxy has no annotations there

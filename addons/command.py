@@ -18,6 +18,8 @@ from addons.settings import parse_settings, version
 from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
 
 HUB = Path(__file__).parent / "hub.py"
+NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade"})
+"""The subcommands of `addons.install.commands`; all others ask a running hub."""
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
 """The log levels of the hub as mitmproxy's event log calls them."""
 
@@ -33,6 +35,10 @@ def main(arguments: Sequence[str]) -> None:
     Ends the process with status 2 for flags that cannot be read, and with status 1 when the hub cannot start; one line
     on standard error says why.
     """
+    if arguments and arguments[0] in NODE_COMMANDS:
+        from addons.install import commands  # noqa: PLC0415 - needs nothing of what runs a hub either
+
+        sys.exit(commands.run(arguments))
     if arguments and not arguments[0].startswith("-"):
         # A shell that asks a running hub needs none of what runs one.
         from addons.ui.commands import shell  # noqa: PLC0415 - as said above
@@ -70,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="edgehub",
         description="The edge hub of a Kubernetes node. Each flag is also an option hub_… of mitmproxy.",
         epilog="With an interface, what follows -- goes to mitmproxy as it is; without one, --set NAME=VALUE does. "
-        "`edgehub explain --help`: ask a running hub.",
+        "`edgehub explain --help`: ask a running hub. `edgehub install --help`, `edgehub doctor --help`: put a node "
+        "behind its hub, and see what is wrong with it.",
         argument_default=argparse.SUPPRESS,
     )
     for name, kind, default, text in OPTIONS:

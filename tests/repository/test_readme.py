@@ -84,6 +84,7 @@ def flags() -> dict[str, set[str]]:
             f"hub {name}": help_of(lambda name=name: command.main([name, "--help"]))  # type: ignore[misc]  # bound now
             for name in SUBCOMMANDS
         },
+        "edgehub install": help_of(lambda: command.main(["install", "--help"])),
         "manager": help_of(lambda: manager.main(["--help"])),
         "demo": help_of(demo_program.main),
         "bench": help_of(bench_program.main),

@@ -94,6 +94,7 @@ def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: 
         ("edgehub", ["--version"], 0, f"edgehub {version()}"),
         ("edgehub", ["--help"], 0, "--pod-address"),
         ("edgehub", [], 2, "say where the cloud is: --server or --kubeconfig"),
+        ("edgehub", ["doctor", "--root", "/nowhere"], 1, "failed   kubeconfig"),
         ("edgehub-manager", ["--version"], 0, f"edgehub-manager {version()}"),
         ("edgehub-manager", [], 2, "outside a cluster the manager needs --kubeconfig"),
     ],

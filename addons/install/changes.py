@@ -1,0 +1,171 @@
+"""The files that an installation changes, each with a backup, so that all of it can be taken back byte for byte.
+
+The ledger is a folder: the originals, and `ledger.json`, which names them. A change is written down there before it is
+made. A crash between the two therefore leaves nothing that could not be taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from addons.install.kubeconfigs import redacted, server_of
+from kube.json_type import Json
+
+PRESERVED = ".edgehub-changed"
+"""Behind the name of a file that somebody changed since the installation, and that the original replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a file is to hold. `path` is absolute on the node, whatever the root; a new file gets `mode`."""
+
+    path: Path
+    data: bytes
+    mode: int = 0o644
+
+
+class Ledger:
+    """The changes below one root that have not been taken back, and the settings that they were made with."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        """`folder` is where the ledger lies on the node, below `root`."""
+        self._root = root
+        self._folder = below(root, folder)
+        self.settings: Json = {}
+        self._files: Json = {}
+        """By path: how the original was, the name of its copy ("" where there was none), what was written last."""
+        with contextlib.suppress(FileNotFoundError):
+            kept = json.loads((self._folder / "ledger.json").read_text())
+            self.settings, self._files = kept["settings"], kept["files"]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._files
+
+    def original(self, path: Path) -> bytes | None:
+        """What the file held before the first change; None where it was not there."""
+        entry = self._files.get(str(path))
+        if entry is None:
+            return read(below(self._root, path))
+        return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
+
+    def pending(self, changes: Iterable[FileChange]) -> list[FileChange]:
+        """The changes of files that do not hold that already."""
+        return [each for each in changes if read(below(self._root, each.path)) != each.data]
+
+    def apply(self, changes: Iterable[FileChange]) -> None:
+        """Make the changes, each written down before it is made. OSError where a file cannot be written."""
+        for change in self.pending(changes):
+            path = below(self._root, change.path)
+            entry = self._files.get(str(change.path)) or self._keep(change.path, path)
+            entry["written"] = _digest(change.data)
+            self._files[str(change.path)] = entry
+            self.save()
+            owner = (entry["uid"], entry["gid"]) if entry["copy"] else None
+            write(path, change.data, entry["mode"] if entry["copy"] else change.mode, owner)
+
+    def restore(self, path: Path) -> Path | None:
+        """Give a file back as it was; where a version that somebody else wrote meanwhile is kept, if there is one."""
+        entry = self._files.get(str(path))
+        if entry is None:
+            return None
+        here = below(self._root, path)
+        present = read(here)
+        kept = None
+        is_known = present is None or _digest(present) == entry["written"] or present == self.original(path)
+        if entry["copy"] and not is_known:
+            assert present is not None
+            kept = here.with_name(here.name + PRESERVED)
+            write(kept, present, 0o600, None)
+        if entry["copy"]:
+            write(
+                here, (self._folder / entry["copy"]).read_bytes(), entry["mode"], (entry["uid"], entry["gid"])
+            )
+        else:
+            here.unlink(missing_ok=True)
+        del self._files[str(path)]
+        self.save()
+        return kept
+
+    def accept(self, path: Path, hub: str) -> None:
+        """Take the present version of a kubeconfig for the original where somebody has written it since.
+
+        One that leads to `hub` is not: whoever went back to it would still be behind the hub.
+        """
+        entry = self._files.get(str(path))
+        present = read(below(self._root, path))
+        if entry is None or present is None or _digest(present) == entry["written"]:
+            return
+        if server_of(present.decode(errors="replace")) != hub:
+            del self._files[str(path)]
+
+    def save(self) -> None:
+        """Write the ledger. It is gone when it is empty."""
+        if not self._files:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = json.dumps({"settings": self.settings, "files": self._files}, indent=1)
+        write(self._folder / "ledger.json", text.encode(), 0o600, None)
+
+    def _keep(self, path: Path, here: Path) -> Json:
+        """Copy a file that is about to change; how it was."""
+        data = read(here)
+        if data is None:
+            return {"copy": "", "mode": 0, "uid": 0, "gid": 0}
+        status = here.stat()
+        copy = f"{len(self._files)}-{path.name}"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(self._folder / copy, data, 0o600, None)
+        return {"copy": copy, "mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
+
+
+def below(root: Path, path: Path) -> Path:
+    """Where a path of the node is below another root; ValueError for a link that leads out of that root."""
+    found = root / path.relative_to("/")
+    if found.resolve() != found and not found.resolve().is_relative_to(root.resolve()):
+        raise ValueError(f"{found} leads out of {root}")
+    return found.resolve()
+
+
+def read(path: Path) -> bytes | None:
+    """What a file holds; None where there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+    """Write a file whole or not at all. `owner` is kept where this process may give files away."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.edgehub-new")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        if owner is not None and owner != (os.getuid(), os.getgid()):
+            os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def diff(root: Path, change: FileChange) -> str:
+    """The change as a unified diff, without keys and tokens."""
+    before = (read(below(root, change.path)) or b"").decode(errors="replace").splitlines(keepends=True)
+    after = change.data.decode(errors="replace").splitlines(keepends=True)
+    lines = difflib.unified_diff(before, after, str(change.path), str(change.path))
+    return redacted("".join(line if line.endswith("\n") else line + "\n" for line in lines))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,159 @@
+"""What the doctor asks the cloud with the hub's own identity: reachability, clock, versions, rights, node, rules."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import ssl
+from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+
+from addons.install.cloud import TIMEOUT, cloud, get, may
+from addons.install.findings import Finding, failed, ok, warning
+from addons.rules.table import parse_rules
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.http.kubeconfig import Credentials
+from kube.json_type import Json
+
+RBAC_MANIFEST = "controllers/manifests/hub-rbac.yaml"
+"""What gives hubs their rights; the manifests of a release hold it, too."""
+NODES_MANIFEST = "controllers/manifests/hub-nodes.yaml"
+"""What lets hubs read the labels of all nodes, which filters by zone or by nodes' labels ask for."""
+TESTED_MINOR = 36
+"""The minor version of Kubernetes 1 that the tests run against."""
+OLDEST_MINOR = 28
+"""kubelet may be three minor versions older than the cloud; what is older still was never tried."""
+CLOCK_WARNING = 5.0
+"""Seconds between this node's clock and the cloud's."""
+CLOCK_FAILED = 60.0
+"""Seconds at which certificates and tokens that are new count as not valid yet."""
+READS = (
+    ("", "services"),
+    ("", "endpoints"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("apps.openyurt.io", "nodepools"),
+    ("networking.k8s.io", "servicecidrs"),
+)
+"""(group, resource) of what a hub lists and watches in the whole cluster."""
+
+
+async def check_cloud(
+    credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str]
+) -> AsyncIterator[Finding]:
+    """The checks in order; the first ends them where nothing answers. `rules` is the ConfigMap (namespace, name)."""
+    async with cloud(credentials, context) as client:
+        try:
+            began = datetime.datetime.now(datetime.UTC)
+            answer = await client.relay("GET", "/version", headers=(), body=b"", timeout=TIMEOUT)
+            took = datetime.datetime.now(datetime.UTC) - began
+        except Unreachable as error:
+            yield failed("cloud", f"{credentials.server} cannot be reached: {error}")
+            return
+        if answer.status != 200:
+            yield failed(
+                "cloud", f"{credentials.server} answers {answer.status}: are the credentials still good?"
+            )
+            return
+        milliseconds = took.total_seconds() * 1000
+        yield ok("cloud", f"{credentials.server} answers in {milliseconds:.0f} ms")
+        yield _check_clock(answer.headers.get("Date", ""), began + took / 2)
+        yield _check_version(json.loads(answer.body))
+        try:
+            async for finding in _check_rights(client, node, rules):
+                yield finding
+            yield await _check_node(client, node)
+            yield await _check_rules(client, rules)
+        except (StatusError, Unreachable) as error:
+            yield failed("cloud", f"{credentials.server}: {error}")
+
+
+def _check_clock(date: str, now: datetime.datetime) -> Finding:
+    try:
+        # The header has whole seconds, cut off.
+        differs = abs((now - parsedate_to_datetime(date)).total_seconds() - 0.5)
+    except ValueError:
+        return warning("clock", "the cloud tells no time")
+    text = f"{differs:.0f} s from the cloud's"
+    if differs >= CLOCK_FAILED:
+        return failed("clock", f"{text}: certificates and tokens will not hold; set the clock (NTP)")
+    if differs >= CLOCK_WARNING:
+        return warning("clock", f"{text}: is NTP running?")
+    return ok("clock", text)
+
+
+def _check_version(found: Json) -> Finding:
+    name = str(found.get("gitVersion") or "unknown")
+    minor = "".join(filter(str.isdigit, str(found.get("minor"))))
+    if not minor or not OLDEST_MINOR <= int(minor) <= TESTED_MINOR:
+        return warning("version", f"Kubernetes {name}: the hub is tested with 1.{TESTED_MINOR}")
+    return ok("version", f"Kubernetes {name}")
+
+
+async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> AsyncIterator[Finding]:
+    namespace, name = rules
+    reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READS]
+    reads.append({"resource": "configmaps", "namespace": namespace, "name": name})
+    if missing := await _refused(client, reads):
+        cure = f"apply it in the cloud: `kubectl apply -f {RBAC_MANIFEST}`"
+        yield failed("rights", f"may not {', '.join(missing)}; {cure}")
+    else:
+        yield ok("rights", f"all that {RBAC_MANIFEST} gives")
+    if await _refused(client, [{"resource": "nodes"}]):
+        cure = f"filters by nodes' labels need `kubectl apply -f {NODES_MANIFEST}`"
+        yield warning("rights", f"may not read other nodes; {cure}")
+    own: list[Json] = [
+        {"resource": "nodes", "subresource": "status", "name": node, "verb": "patch"},
+        {
+            "group": "coordination.k8s.io",
+            "resource": "leases",
+            "namespace": "kube-node-lease",
+            "name": node,
+            "verb": "update",
+        },
+    ]
+    if all([await may(client, attributes) for attributes in own]):
+        yield ok("identity", f"may write the status and the lease of {node}")
+    else:
+        yield failed(
+            "identity", f"may not write status and lease of {node}: the kubeconfig must be this node's own"
+        )
+
+
+async def _refused(client: Client, reads: list[Json]) -> list[str]:
+    """Which of these the client's user may not list or watch."""
+    return [
+        f"{verb} {each['resource']}"
+        for each in reads
+        for verb in ("list", "watch")
+        if not await may(client, {**each, "verb": verb})
+    ]
+
+
+async def _check_node(client: Client, node: str) -> Finding:
+    try:
+        found = await get(client, f"/api/v1/nodes/{node}")
+    except StatusError as error:
+        if error.code == 404:
+            return warning("node", f"{node} has not joined the cluster yet; is --node its name there?")
+        raise
+    info = found.get("status", {}).get("nodeInfo", {})
+    return ok("node", f"{node}, kubelet {info.get('kubeletVersion') or 'unknown'}")
+
+
+async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
+    namespace, name = rules
+    try:
+        found = await get(client, f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+    except StatusError as error:
+        if error.code in (403, 404):
+            return ok("rules", f"no ConfigMap {namespace}/{name} to be read: the built-in rules hold")
+        raise
+    parsed = parse_rules(found.get("data"))
+    if parsed.problems:
+        first = parsed.problems[0]
+        count = len(parsed.problems) + parsed.unnamed_problems
+        return warning(
+            "rules", f"{count} bad entries in {namespace}/{name}, the first in {first.key}: {first.why}"
+        )
+    return ok("rules", f"{namespace}/{name} can be read, every entry of it")

@@ -1,0 +1,212 @@
+"""The subcommands `doctor`, `install`, `uninstall` and `upgrade` of the program `edgehub`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from addons.install.changes import below
+from addons.install.doctor import examine
+from addons.install.findings import Finding, Severity, has_failed
+from addons.install.joining import JoinError, Joining
+from addons.install.services import Services
+from addons.install.wish import (
+    KUBELET_KUBECONFIG,
+    OWN_KUBECONFIG,
+    PROXY_KUBECONFIGS,
+    Wish,
+    parse_hub_flags,
+)
+from kube.http.kubeconfig import load_kubeconfig
+
+COMMANDS = ("doctor", "install", "uninstall", "upgrade")
+HINTS = {
+    "doctor": "what could keep this node from living behind its hub, each with what to do",
+    "install": "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
+    "uninstall": "take all that back, byte for byte",
+    "upgrade": "start the installed hub anew with this program; copies and watches go on",
+}
+NODE_USER = "system:node:"
+"""What the common name of a node's certificate begins with."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one subcommand; the exit status, 1 when it fails. Bad flags end the process with status 2."""
+    given, hub_flags = list(arguments), []
+    if "--" in given:
+        at = given.index("--")
+        given, hub_flags = given[:at], given[at + 1 :]
+    parser = make_parser()
+    asked = parser.parse_args(given)
+    asked.hub_flags = tuple(hub_flags)
+    # systemd and kubelet end a program by SIGTERM: what an installation has begun is undone then, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    work = {"doctor": _doctor, "install": _install, "uninstall": _uninstall, "upgrade": _upgrade}
+    try:
+        return work[asked.command](asked)
+    except (JoinError, ValueError) as error:
+        print(f"edgehub {asked.command}: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"edgehub {asked.command}: {error.filename}: {error.strerror}", file=sys.stderr)
+    return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The flags of all four."""
+    parser = argparse.ArgumentParser(prog="edgehub", description="A node and its hub.")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    for name in COMMANDS:
+        _add_flags(
+            name, commands.add_parser(name, help=HINTS[name], description=f"{HINTS[name].capitalize()}.")
+        )
+    return parser
+
+
+def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name in ("doctor", "install"):
+        parser.epilog = (
+            "What follows -- are flags of the hub: `edgehub install -- --pod-address 169.254.2.1`."
+        )
+        parser.add_argument(
+            "--kubeconfig", type=Path, help="The node's identity in the cloud. Default: kubelet's."
+        )
+        parser.add_argument("--node", default="", help="Name of this node. Default: as its certificate says.")
+        parser.add_argument(
+            "--kubelet-kubeconfig",
+            type=Path,
+            default=KUBELET_KUBECONFIG,
+            help=f"The kubeconfig of kubelet. Default: {KUBELET_KUBECONFIG}.",
+        )
+    if name == "install":
+        parser.add_argument(
+            "--proxy-kubeconfig",
+            type=Path,
+            help="The kubeconfig of a kube-proxy that is no pod. Default: the usual places.",
+        )
+        parser.add_argument("--pool", default="", help="Node pool of this node. Default: the node's label.")
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument(
+            "--systemd", action="store_true", help="Run the hub as a unit of systemd (the default)."
+        )
+        how.add_argument(
+            "--static-pod", metavar="IMAGE", default="", help="Run the hub as a static pod of kubelet."
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Print each file that would change as a diff."
+        )
+    if name in ("install", "upgrade"):
+        parser.add_argument(
+            "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
+        )
+        parser.add_argument("--program", default=_own_program(), help="The command that the unit starts.")
+    if name != "doctor":
+        parser.add_argument(
+            "--systemctl",
+            default=None,
+            metavar="PROGRAM",
+            help="A program to call in place of systemctl. Below another root nothing is called without it.",
+        )
+    parser.add_argument(
+        "--root", type=Path, default=Path("/"), help="The folder that is the root of the node. Default: /."
+    )
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    return 1 if has_failed(_examine(asked, Severity.OK)) else 0
+
+
+def _install(asked: argparse.Namespace) -> int:
+    joining = _joining(asked)
+    former = joining.installed
+    identity = asked.kubeconfig or (Path(former.identity) if former else asked.kubelet_kubeconfig)
+    flags = (*(("--pool", asked.pool) if asked.pool else ()), *asked.hub_flags)
+    proxies = (asked.proxy_kubeconfig,) if asked.proxy_kubeconfig else PROXY_KUBECONFIGS
+    wish = Wish(
+        node=_node(asked, OWN_KUBECONFIG if former else identity),
+        method="static-pod" if asked.static_pod else "systemd",
+        program=asked.program,
+        image=asked.static_pod,
+        flags=flags,
+        identity=str(identity),
+        kubelet=str(asked.kubelet_kubeconfig),
+        proxies=tuple(str(path) for path in proxies if below(asked.root, path).exists()),
+    )
+    if asked.dry_run:
+        joining.show(wish)
+        return 0
+    asked.node = wish.node
+    if has_failed(_examine(asked, Severity.WARNING)):
+        print("nothing was changed; `edgehub doctor` tells more", file=sys.stderr)
+        return 1
+    joining.install(wish, asked.timeout)
+    print(
+        f"{wish.node} is behind its hub at {wish.hub.plain_url}"
+        if joining.acts
+        else "the files are laid down"
+    )
+    return 0
+
+
+def _uninstall(asked: argparse.Namespace) -> int:
+    joining = _joining(asked)
+    was_installed = joining.installed is not None
+    joining.uninstall()
+    if was_installed:
+        print("every file is as it was; the state folder is kept, and may be deleted")
+    return 0
+
+
+def _upgrade(asked: argparse.Namespace) -> int:
+    _joining(asked).upgrade(asked.program, asked.timeout)
+    print("the hub runs with this program")
+    return 0
+
+
+def _joining(asked: argparse.Namespace) -> Joining:
+    systemctl = asked.systemctl
+    if systemctl is None:
+        systemctl = "systemctl" if asked.root == Path("/") else ""
+    return Joining(asked.root, Services(systemctl), lambda text: print(text, flush=True))
+
+
+def _examine(asked: argparse.Namespace, least: Severity) -> list[Finding]:
+    """Make all checks; those at least as bad as `least` are printed."""
+    own = below(asked.root, OWN_KUBECONFIG)
+    kubeconfig = asked.kubeconfig or (OWN_KUBECONFIG if own.exists() else asked.kubelet_kubeconfig)
+    node = asked.node or _node(asked, kubeconfig)
+    order = list(Severity)
+
+    found = []
+    for finding in examine(asked.root, kubeconfig, node, parse_hub_flags(asked.hub_flags)):
+        if order.index(finding.severity) >= order.index(least):
+            print(finding, flush=True)
+        found.append(finding)
+    return found
+
+
+def _node(asked: argparse.Namespace, kubeconfig: Path) -> str:
+    """The name of the node: as asked for, as the certificate says, or the host's."""
+    if asked.node:
+        return str(asked.node)
+    try:
+        pem = load_kubeconfig(below(asked.root, kubeconfig)).certificate.read()
+        leaf = x509.load_pem_x509_certificates(pem)[0]
+    except (OSError, ValueError):
+        return os.uname().nodename.lower()
+    names = [str(each.value) for each in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    nodes = [each.removeprefix(NODE_USER) for each in names if each.startswith(NODE_USER)]
+    return nodes[0] if nodes else os.uname().nodename.lower()
+
+
+def _own_program() -> str:
+    """The command `edgehub` beside the interpreter that runs this, as a wheel installs it."""
+    beside = Path(sys.executable).with_name("edgehub")
+    return str(beside) if beside.exists() else shutil.which("edgehub") or "edgehub"

@@ -1,0 +1,63 @@
+"""`edgehub doctor`: what could keep this node from living behind its hub, each with what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+from addons.install.changes import below
+from addons.install.cloud import get, local
+from addons.install.cloud_checks import check_cloud
+from addons.install.findings import Finding, failed, has_failed, ok
+from addons.install.node_checks import check_address, check_certificate, check_disk, check_ports
+from addons.install.wish import HubFlags
+from addons.settings import version
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.http.kubeconfig import Credentials, load_kubeconfig
+from kube.http.tls import tls_context
+
+
+def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags) -> Iterator[Finding]:
+    """All checks, as they are made. `kubeconfig` is the hub's own, or the one that it is to be made of."""
+    yield ok("program", f"edgehub {version()}")
+    yield from check_ports(hub.listen, hub.ports, asyncio.run(_is_running(hub)))
+    yield from check_address(tuple(filter(None, hub.pod_address.split(","))))
+    yield check_disk(below(root, Path(hub.state_dir)))
+    try:
+        credentials = load_kubeconfig(below(root, kubeconfig))
+    except ValueError as error:
+        yield failed("kubeconfig", str(error))
+        return
+    if credentials.server == hub.plain_url:
+        yield failed(
+            "kubeconfig", f"{kubeconfig} leads to the hub itself: give the hub one that leads to the cloud"
+        )
+        return
+    yield ok("kubeconfig", f"{kubeconfig}: {credentials.server}")
+    certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC)))
+    yield from certificate
+    if not has_failed(certificate):
+        rules = hub.namespace, hub.configmap
+        yield from asyncio.run(_ask_cloud(credentials, tls_context(credentials), node, rules))
+
+
+async def _ask_cloud(
+    credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str]
+) -> list[Finding]:
+    return [each async for each in check_cloud(credentials, context, node, rules)]
+
+
+async def _is_running(hub: HubFlags) -> bool:
+    """Whether a hub answers at the admin port."""
+    if not hub.admin_port:
+        return False
+    async with local(hub.admin_url) as admin:
+        try:
+            await get(admin, "/debug/servers")
+        except (StatusError, Unreachable, ValueError):
+            return False
+    return True

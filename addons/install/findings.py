@@ -1,0 +1,44 @@
+"""What the doctor finds: one line for each check, with what to do where something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """The hub works now, and will not for ever, or not for everybody."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one check ended, and what was seen; for a person also what to do."""
+
+    check: str
+    severity: Severity
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.severity:<8} {self.check:<12} {self.text}"
+
+
+def ok(check: str, text: str) -> Finding:
+    return Finding(check, Severity.OK, text)
+
+
+def warning(check: str, text: str) -> Finding:
+    return Finding(check, Severity.WARNING, text)
+
+
+def failed(check: str, text: str) -> Finding:
+    return Finding(check, Severity.FAILED, text)
+
+
+def has_failed(findings: Iterable[Finding]) -> bool:
+    return any(each.severity is Severity.FAILED for each in findings)

@@ -1,0 +1,71 @@
+"""Kubeconfigs of a node, as texts: one that leads to the hub, a copy for another folder, one to show. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kube.http.kubeconfig import parse_kubeconfig
+
+SERVER_LINE = re.compile(
+    r"^(?P<key>\s*(?:-\s+)?server:\s*)(?P<quote>[\"']?)(?P<url>\S+?)(?P=quote)(?P<end>\s*)$", re.MULTILINE
+)
+SECRET_LINE = re.compile(r"^(?P<key>.\s*(?:-\s+)?(?:client-key-data|token|password):\s*)\S.*$", re.MULTILINE)
+FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+"""The fields of a cluster or a user that name a file."""
+
+
+def server_of(text: str) -> str:
+    """The server of the current context; ValueError where the text is no kubeconfig."""
+    return parse_kubeconfig(_document(text), Path("/")).server
+
+
+def pointed_at(text: str, hub: str) -> str:
+    """The kubeconfig with the hub's URL in place of the present server. All else stays, comments too.
+
+    The credentials stay as well: kubelet goes on renewing its certificate, which the hub shows to the cloud.
+    """
+    server = server_of(text)
+
+    def replaced(found: re.Match[str]) -> str:
+        return f"{found['key']}{hub}{found['end']}" if found["url"] == server else found[0]
+
+    changed = SERVER_LINE.sub(replaced, text)
+    if server_of(changed) == hub:
+        return changed
+    document = _document(text)  # JSON, or YAML in an unusual form
+    for entry in document["clusters"]:
+        if entry["cluster"].get("server") == server:
+            entry["cluster"]["server"] = hub
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def moved(text: str, folder: Path, to: Path) -> str:
+    """The kubeconfig for another folder: file names that are relative to `folder` become absolute."""
+    if folder == to:
+        return text
+    document = _document(text)
+    sections = [each.get("cluster") for each in document.get("clusters") or ()]
+    sections += [each.get("user") for each in document.get("users") or ()]
+    changes = False
+    for section in filter(None, sections):
+        for key in FILE_KEYS:
+            if section.get(key) and not Path(section[key]).is_absolute():
+                section[key] = str(folder / section[key])
+                changes = True
+    return yaml.safe_dump(document, sort_keys=False) if changes else text
+
+
+def redacted(diff: str) -> str:
+    """A diff without the private keys, tokens and passwords of the kubeconfigs in it."""
+    return SECRET_LINE.sub(lambda found: f"{found['key']}(not shown)", diff)
+
+
+def _document(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is no YAML: {error}") from error

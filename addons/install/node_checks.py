@@ -1,0 +1,113 @@
+"""What the doctor looks at on the node itself: certificate, disk, ports, the address for pods. No request leaves it."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cryptography import x509
+
+from addons.install.findings import Finding, failed, ok, warning
+from kube.http.kubeconfig import Credentials
+from kube.http.tls import tls_context
+
+LEAST_DISK = 256 * 1024 * 1024
+"""Bytes that should be free for copies of what the node reads."""
+LAST_TENTH = 0.1
+"""The share of its life that a certificate has left when kubelet should have renewed it long ago."""
+
+
+def check_certificate(credentials: Credentials, now: datetime.datetime) -> Iterator[Finding]:
+    """That the identity of the kubeconfig can be used, and for how long."""
+    try:
+        tls_context(credentials)
+        pem = credentials.certificate.read()
+        has_token = bool(credentials.bearer)
+    except (OSError, ValueError) as error:
+        yield failed(
+            "certificate", f"{error}: is kubelet's certificate where the kubeconfig says, and readable?"
+        )
+        return
+    if not pem:
+        words = "the kubeconfig has a token and no client certificate"
+        yield (
+            ok("certificate", words)
+            if has_token
+            else failed("certificate", "the kubeconfig has no credentials")
+        )
+        return
+    leaf = x509.load_pem_x509_certificates(pem)[0]
+    begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    left, life = (ends - now).total_seconds(), (ends - begins).total_seconds()
+    name = leaf.subject.rfc4514_string()
+    if now < begins:
+        yield failed("certificate", f"{name} begins only at {begins}: is the clock of this node right?")
+    elif left <= 0:
+        yield failed(
+            "certificate", f"{name} ended at {ends}: let kubelet join anew (kubeadm join), or renew it"
+        )
+    elif left < life * LAST_TENTH:
+        yield warning("certificate", f"{name} ends at {ends}: kubelet should have renewed it; see its log")
+    else:
+        yield ok("certificate", f"{name} until {ends:%Y-%m-%d %H:%M} UTC")
+
+
+def check_disk(folder: Path) -> Finding:
+    """That the state folder, or the first folder above it that exists, can be written and has room."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not os.access(there, os.W_OK):
+        return failed("disk", f"{there} cannot be written by this user: the state folder is {folder}")
+    free = shutil.disk_usage(there).free
+    if free < LEAST_DISK:
+        return warning("disk", f"{there} has {free >> 20} MiB free; copies of what the node reads need room")
+    return ok("disk", f"{folder}: {free >> 20} MiB free")
+
+
+def check_ports(listen: str, ports: Mapping[str, int], is_running: bool) -> Iterator[Finding]:
+    """That the hub's ports are free, or that the hub has them. `ports` are by option; 0 is one that is off."""
+    for option, port in ports.items():
+        if not port:
+            continue
+        error = _cannot_bind(listen, port)
+        if error == errno.EADDRINUSE and is_running:
+            yield ok("ports", f"{listen}:{port} ({option}) is the hub's")
+        elif error:
+            yield failed(
+                "ports", f"{listen}:{port} ({option}): {os.strerror(error)}; choose another one by {option}"
+            )
+        else:
+            yield ok("ports", f"{listen}:{port} ({option}) is free")
+
+
+def check_address(addresses: tuple[str, ...]) -> Iterator[Finding]:
+    """That the addresses at which pods are to reach the hub are this node's."""
+    for address in addresses:
+        if _cannot_bind(address, 0):
+            yield failed(
+                "address", f"{address} is no address of this node: `ip addr add {address}/32 dev lo`"
+            )
+        elif address.startswith("127.") or address == "::1":
+            yield warning(
+                "address", f"{address}: pods with a network of their own cannot reach it; see --pod-address"
+            )
+        else:
+            yield ok("address", f"{address} is an address of this node")
+
+
+def _cannot_bind(address: str, port: int) -> int:
+    """The errno of an attempt to listen there, 0 where it can be done."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As asyncio does: connections of a hub that ended a moment ago hold no port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.errno or errno.EIO
+    return 0

@@ -1,0 +1,55 @@
+"""The services of the node, by systemctl or by a program that takes its place."""
+
+from __future__ import annotations
+
+import subprocess
+
+HUB = "edgehub.service"
+TIMEOUT = 120.0
+"""Seconds for one command: systemd itself gives a service 90 to start."""
+
+
+class ServiceError(Exception):
+    """A command failed; the message holds its last words."""
+
+
+class Services:
+    """Calls a program as systemctl is called; without one nothing is started or stopped."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    @property
+    def can_be_called(self) -> bool:
+        return bool(self.program)
+
+    def start_hub(self) -> None:
+        """Start the hub, now and at each boot, or start it anew."""
+        self._call("daemon-reload")
+        self._call("enable", HUB)
+        self._call("restart", HUB)
+
+    def stop_hub(self) -> None:
+        self._call("disable", "--now", HUB)
+
+    def reload(self) -> None:
+        """Have systemd read its units again."""
+        self._call("daemon-reload")
+
+    def restart_clients(self) -> None:
+        """Have kubelet, and kube-proxy where it is a service, read their kubeconfigs again."""
+        self._call("restart", "kubelet.service")
+        self._call("try-restart", "kube-proxy.service")
+
+    def _call(self, *arguments: str) -> None:
+        if not self.program:
+            return
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator names the program
+                [self.program, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ServiceError(f"{self.program} {' '.join(arguments)}: {error}") from error
+        if done.returncode:
+            words = done.stderr.strip() or f"exit status {done.returncode}"
+            raise ServiceError(f"{self.program} {' '.join(arguments)}: {words}")

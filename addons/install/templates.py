@@ -1,0 +1,117 @@
+"""The texts of what starts the hub on a node: a unit of systemd, or a static pod of kubelet. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+STATE_DIR = "/var/lib/edgehub"
+"""As the unit's StateDirectory says."""
+
+UNIT = """\
+[Unit]
+Description=Edgehub, the hub between the components of this node and the cloud
+Wants=network-online.target
+After=network-online.target
+Before=kubelet.service
+
+[Service]
+Type=notify
+ExecStart={command}
+Restart=always
+RestartSec=1
+TimeoutStopSec=10
+LimitNOFILE=65536
+MemoryHigh=512M
+OOMScoreAdjust=-900
+# One heap for all threads: on a node with 1 GB the memory that glibc keeps apart for each is worth more than its speed.
+Environment=MALLOC_ARENA_MAX=1 HOME=/var/lib/edgehub
+UMask=0077
+StateDirectory=edgehub
+StateDirectoryMode=0700
+# root without a capability reads what is root's own: the node's key, and nothing that another user has for itself.
+CapabilityBoundingSet=
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=default
+LockPersonality=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit(command: Sequence[str]) -> str:
+    """The unit that runs a command line."""
+    return UNIT.format(command=" ".join(map(_quoted, command)))
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line as systemd reads it: `%` and `$` would be replaced, blanks would part it."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if not word or any(each.isspace() or each in "\"'\\;" for each in word) else escaped
+
+
+def static_pod(image: str, arguments: Sequence[str], kubeconfig: str, admin: tuple[str, int]) -> str:
+    """The static pod that runs the hub from an image. JSON, which kubelet reads as the YAML that it is.
+
+    `admin` is the address of the hub's admin port.
+    """
+    host, port = admin
+    mounts = [
+        (kubeconfig, "File", True, "kubeconfig"),
+        ("/var/lib/kubelet/pki", "DirectoryOrCreate", True, "pki"),
+        (STATE_DIR, "DirectoryOrCreate", False, "state"),
+    ]
+    container = {
+        "name": "edgehub",
+        "image": image,
+        "command": ["edgehub"],
+        "args": list(arguments),
+        "env": [{"name": "MALLOC_ARENA_MAX", "value": "1"}, {"name": "HOME", "value": STATE_DIR}],
+        "livenessProbe": {
+            "httpGet": {"host": host, "port": port, "path": "/healthz"},
+            "initialDelaySeconds": 15,
+            "failureThreshold": 6,
+        },
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "readOnly": read_only} for path, _, read_only, name in mounts
+        ],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "edgehub", "namespace": "kube-system", "labels": {"app": "edgehub"}},
+        "spec": {
+            "hostNetwork": True,
+            "priorityClassName": "system-node-critical",
+            "containers": [container],
+            "volumes": [
+                {"name": name, "hostPath": {"path": path, "type": kind}} for path, kind, _, name in mounts
+            ],
+        },
+    }
+    return json.dumps(pod, indent=2) + "\n"

@@ -1,0 +1,143 @@
+"""What an operator asks an installation for, and the files that follow from it. Pure but for reading kubeconfigs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from addons.install.changes import FileChange, Ledger
+from addons.install.kubeconfigs import moved, pointed_at, server_of
+from addons.install.templates import STATE_DIR, static_pod, unit
+from kube.json_type import Json
+
+KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
+"""As kubeadm writes it."""
+PROXY_KUBECONFIGS = (
+    Path("/etc/kubernetes/kube-proxy.conf"),
+    Path("/var/lib/kube-proxy/kubeconfig.conf"),
+    Path("/var/lib/kube-proxy/kubeconfig"),
+)
+"""Where a kube-proxy that is no pod has its kubeconfig; the kube-proxy of kubeadm has its own in a ConfigMap."""
+OWN_KUBECONFIG = Path("/etc/kubernetes/edgehub.conf")
+UNIT = Path("/etc/systemd/system/edgehub.service")
+STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
+LEDGER = Path("/var/lib/edgehub-install")
+Method = Literal["systemd", "static-pod"]
+
+
+@dataclass(frozen=True, slots=True)
+class HubFlags:
+    """Those flags of the hub that its installation has to know."""
+
+    listen: str = "127.0.0.1"
+    port: int = 10261
+    tls_port: int = 10268
+    admin_port: int = 10267
+    pod_address: str = ""
+    state_dir: str = STATE_DIR
+    namespace: str = "kube-system"
+    configmap: str = "yurt-hub-cfg"
+
+    @property
+    def plain_url(self) -> str:
+        return f"http://{_host(self.listen)}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{_host(self.listen)}:{self.admin_port}"
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """By option."""
+        return {"--port": self.port, "--tls-port": self.tls_port, "--admin-port": self.admin_port}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to install. The paths are those of the node, whatever the root."""
+
+    node: str
+    method: Method
+    program: str
+    """The command that the unit starts."""
+    image: str
+    """The image of the static pod."""
+    flags: tuple[str, ...]
+    """Flags of the hub, as they were typed."""
+    identity: str
+    """The kubeconfig that the hub's own is a copy of."""
+    kubelet: str
+    proxies: tuple[str, ...]
+
+    @property
+    def hub(self) -> HubFlags:
+        return parse_hub_flags(self.flags)
+
+    @property
+    def hub_file(self) -> Path:
+        """What starts the hub."""
+        return UNIT if self.method == "systemd" else STATIC_POD
+
+    @property
+    def clients(self) -> tuple[Path, ...]:
+        """The kubeconfigs that are to lead to the hub."""
+        return tuple(map(Path, (self.kubelet, *self.proxies)))
+
+    def hub_changes(self, ledger: Ledger) -> list[FileChange]:
+        """The hub's own kubeconfig, and what starts the hub; ValueError where there is nothing to copy."""
+        hub, source = self.hub, Path(self.identity)
+        text = _text(ledger, source)
+        if server_of(text) == hub.plain_url:
+            raise ValueError(
+                f"{source} leads to a hub already: name the kubeconfig of the cloud by --kubeconfig"
+            )
+        own = moved(text, source.parent, OWN_KUBECONFIG.parent)
+        arguments = ["--kubeconfig", str(OWN_KUBECONFIG), "--node", self.node, *self.flags]
+        if self.method == "systemd":
+            started = unit([self.program, *arguments])
+        else:
+            started = static_pod(self.image, arguments, str(OWN_KUBECONFIG), (hub.listen, hub.admin_port))
+        return [FileChange(OWN_KUBECONFIG, own.encode(), 0o600), FileChange(self.hub_file, started.encode())]
+
+    def client_changes(self, ledger: Ledger) -> list[FileChange]:
+        """The kubeconfigs of kubelet and kube-proxy, which lead to the hub."""
+        url = self.hub.plain_url
+        return [FileChange(path, pointed_at(_text(ledger, path), url).encode()) for path in self.clients]
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+
+def read_wish(kept: Json) -> Wish:
+    """A wish as a ledger keeps it."""
+    return Wish(**{**kept, "flags": tuple(kept["flags"]), "proxies": tuple(kept["proxies"])})
+
+
+def parse_hub_flags(flags: Sequence[str]) -> HubFlags:
+    """Reads what the installation has to know; the hub itself refuses what it does not know."""
+    defaults = HubFlags()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name, default in asdict(defaults).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    try:
+        known, _ = parser.parse_known_args(list(flags))
+    except argparse.ArgumentError as error:
+        raise ValueError(f"after --: {error}") from None
+    return HubFlags(**vars(known))
+
+
+def _text(ledger: Ledger, path: Path) -> str:
+    original = ledger.original(path)
+    if original is None:
+        raise ValueError(f"{path} is not there")
+    try:
+        return original.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

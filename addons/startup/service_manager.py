@@ -1,0 +1,28 @@
+"""Tells the service manager that started the hub, systemd for one, that the hub serves or stops (sd_notify)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+
+logger = logging.getLogger(__name__)
+
+
+def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Send a state to the service manager, if there is one. A failure is logged: the hub serves all the same."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    # A name that begins with @ is one of Linux' abstract sockets.
+    name = "\0" + address[1:] if address.startswith("@") else address
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+            manager.connect(name)
+            manager.sendall(state.encode())
+    except OSError as error:
+        logger.warning("the service manager cannot be told %s: %s", state, error)

@@ -1,0 +1,114 @@
+"""Files change whole and with a backup, and come back byte for byte, whatever happened meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from addons.install.changes import FileChange, Ledger, below, diff, read, write
+
+FILE, OTHER, FOLDER = Path("/etc/a.conf"), Path("/etc/b.conf"), Path("/var/lib/ledger")
+KUBECONFIG = """\
+current-context: c
+contexts: [{name: c, context: {cluster: c}}]
+clusters:
+- name: c
+  cluster:
+    server: SERVER
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/a.conf").write_bytes(b"original\r\n\xff")
+    (tmp_path / "etc/a.conf").chmod(0o640)
+    return tmp_path
+
+
+def test_changes_are_made_and_taken_back(root: Path) -> None:
+    ledger = Ledger(root, FOLDER)
+    ledger.settings = {"node": "n1"}
+    changes = [FileChange(FILE, b"changed"), FileChange(OTHER, b"new", 0o600)]
+    assert ledger.pending(changes) == changes
+    ledger.apply(changes)
+    assert ledger.pending(changes) == []
+    assert (root / "etc/a.conf").stat().st_mode & 0o777 == 0o640, "as the original"
+    assert (root / "etc/b.conf").stat().st_mode & 0o777 == 0o600
+    # As a later run of the program finds them.
+    again = Ledger(root, FOLDER)
+    assert again.settings == {"node": "n1"}
+    assert again.original(FILE) == b"original\r\n\xff"
+    assert again.original(OTHER) is None
+    assert again.restore(FILE) is None
+    assert again.restore(OTHER) is None
+    assert read(root / "etc/a.conf") == b"original\r\n\xff"
+    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == ["a.conf"]
+    assert again.is_empty
+
+
+def test_the_original_is_that_before_the_first_change(root: Path) -> None:
+    ledger = Ledger(root, FOLDER)
+    ledger.apply([FileChange(FILE, b"one")])
+    ledger.apply([FileChange(FILE, b"two")])
+    ledger.restore(FILE)
+    assert read(root / "etc/a.conf") == b"original\r\n\xff"
+
+
+def test_what_somebody_wrote_meanwhile_is_kept_beside_the_original(root: Path) -> None:
+    ledger = Ledger(root, FOLDER)
+    ledger.apply([FileChange(FILE, b"ours")])
+    (root / "etc/a.conf").write_bytes(b"theirs")
+    kept = ledger.restore(FILE)
+    assert kept is not None
+    assert kept.read_bytes() == b"theirs"
+    assert read(root / "etc/a.conf") == b"original\r\n\xff"
+
+
+@pytest.mark.parametrize(("server", "accepted"), [("https://cloud", True), ("http://hub", False)])
+def test_a_kubeconfig_that_was_written_anew_is_the_original_unless_it_leads_to_the_hub(
+    root: Path, server: str, accepted: bool
+) -> None:
+    ledger = Ledger(root, FOLDER)
+    ledger.apply([FileChange(FILE, KUBECONFIG.replace("SERVER", "http://hub").encode())])
+    ledger.accept(FILE, "http://hub")
+    assert ledger.original(FILE) == b"original\r\n\xff"
+    written = KUBECONFIG.replace("SERVER", server).encode() + b"# anew\n"
+    (root / "etc/a.conf").write_bytes(written)
+    ledger.accept(FILE, "http://hub")
+    assert (ledger.original(FILE) == written) is accepted
+
+
+def test_a_crash_before_the_change_leaves_what_can_be_taken_back(root: Path) -> None:
+    ledger = Ledger(root, FOLDER)
+    (root / "etc/.a.conf.edgehub-new").mkdir()  # where the new file would be drafted
+    with pytest.raises(OSError, match=r"."):
+        ledger.apply([FileChange(FILE, b"changed")])
+    assert read(root / "etc/a.conf") == b"original\r\n\xff"
+    (root / "etc/.a.conf.edgehub-new").rmdir()
+    Ledger(root, FOLDER).restore(FILE)
+    assert read(root / "etc/a.conf") == b"original\r\n\xff"
+
+
+def test_a_link_that_leads_out_of_the_root_is_refused(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "file"
+    (root / "etc/out").symlink_to(outside)
+    (root / "etc/in").symlink_to("a.conf")
+    with pytest.raises(ValueError, match="leads out of"):
+        below(root, Path("/etc/out"))
+    assert below(root, Path("/etc/in")) == (root / "etc/a.conf").resolve()
+
+
+def test_a_file_is_written_with_its_mode(tmp_path: Path) -> None:
+    write(tmp_path / "made/here/file", b"x", 0o604, None)
+    assert (tmp_path / "made/here/file").stat().st_mode & 0o777 == 0o604
+
+
+def test_a_diff_shows_what_changes_and_no_secret(root: Path) -> None:
+    shown = diff(root, FileChange(OTHER, b"    token: secret\nserver: x"))
+    assert shown.splitlines()[:2] == ["--- /etc/b.conf", "+++ /etc/b.conf"]
+    assert "+server: x\n" in shown
+    assert "secret" not in shown

@@ -1,0 +1,101 @@
+"""What the doctor says of a cloud, by what the cloud says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from addons.install.cloud_checks import NODES_MANIFEST, RBAC_MANIFEST, check_cloud
+from kube.http.tls import tls_context
+from tests.addons.support.small_api import anonymous, small_api
+from tests.repository.support.tree import ROOT
+
+CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/yurt-hub-cfg"
+WELL = {
+    "/version": {"gitVersion": "v1.36.3", "minor": "36"},
+    "/api/v1/nodes/n1": {"status": {"nodeInfo": {"kubeletVersion": "v1.35.0"}}},
+    CONFIG_MAP: {"data": {"masterservice": "kubelet"}},
+}
+RULES = ("kube-system", "yurt-hub-cfg")
+
+
+async def found(
+    answers: Mapping[str, Any] = {}, ahead: float = 0.0, refused: frozenset[str] = frozenset()
+) -> list[str]:
+    """The findings, one a line. The cloud's clock is so many seconds ahead."""
+    date = {"Date": format_datetime(datetime.now(UTC) + timedelta(seconds=ahead), usegmt=True)}
+    async with small_api({**WELL, **answers}, date, refused) as url:
+        return await asked(url)
+
+
+async def asked(url: str) -> list[str]:
+    credentials = anonymous(url)
+    context = tls_context(credentials)
+    return [str(each) async for each in check_cloud(credentials, context, "n1", RULES)]
+
+
+async def test_a_cloud_that_is_well() -> None:
+    lines = await found()
+    assert all(line.startswith("ok ") for line in lines), lines
+    assert [line.split()[1] for line in lines] == [
+        "cloud",
+        "clock",
+        "version",
+        "rights",
+        "identity",
+        "node",
+        "rules",
+    ]
+    assert "n1, kubelet v1.35.0" in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [
+        ({"/version": {"gitVersion": "v1.20.0", "minor": "20+"}}, "warning  version      Kubernetes v1.20.0"),
+        ({"/version": None}, "failed   cloud        http://127.0.0.1"),
+        ({"/api/v1/nodes/n1": None}, "warning  node         n1 has not joined the cluster yet"),
+        ({CONFIG_MAP: None}, "ok       rules        no ConfigMap kube-system/yurt-hub-cfg"),
+        (
+            {CONFIG_MAP: {"data": {"filter_masterservice": "???"}}},
+            "warning  rules        1 bad entries in kube-system/yurt-hub-cfg, the first in filter_masterservice",
+        ),
+    ],
+)
+async def test_answers(answers: Mapping[str, Any], line: str) -> None:
+    assert any(each.startswith(line) for each in await found(answers))
+
+
+@pytest.mark.parametrize(
+    ("ahead", "line"),
+    [(30, "warning  clock"), (-3600, "failed   clock")],
+)
+async def test_clocks(ahead: float, line: str) -> None:
+    assert any(each.startswith(line) for each in await found(ahead=ahead))
+
+
+@pytest.mark.parametrize(
+    ("resource", "line", "manifest"),
+    [
+        ("services", "failed   rights       may not list services, watch services", RBAC_MANIFEST),
+        ("nodes", "warning  rights       may not read other nodes", NODES_MANIFEST),
+        ("leases", "failed   identity     may not write status and lease of n1", "this node's own"),
+    ],
+)
+async def test_rights_that_are_missing(resource: str, line: str, manifest: str) -> None:
+    (said,) = [each for each in await found(refused=frozenset({resource})) if each.startswith(line)]
+    assert manifest in said
+
+
+async def test_a_cloud_that_is_away_ends_the_checks() -> None:
+    (only,) = await asked("http://127.0.0.1:1")
+    assert only.startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
+
+
+@pytest.mark.parametrize("manifest", [RBAC_MANIFEST, NODES_MANIFEST])
+def test_the_manifests_exist(manifest: str) -> None:
+    assert (ROOT / manifest).is_file()

@@ -1,0 +1,96 @@
+"""The subcommands as an operator types them, below a root where no service is called."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from addons.install.commands import run
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+
+KUBELET = "etc/kubernetes/kubelet.conf"
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """The subcommands take over SIGTERM."""
+    former = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, former)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "etc/kubernetes").mkdir(parents=True)
+    issued = Authority().issue_node("edge-7")
+    write_kubeconfig(tmp_path / KUBELET, "http://127.0.0.1:1", credential=issued)
+    return tmp_path
+
+
+def test_a_dry_run_shows_each_file_and_changes_none(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (root / KUBELET).read_bytes()
+    assert run(["install", "--root", str(root), "--dry-run", "--pool", "p1", "--", "--port", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "--node edge-7 --pool p1 --port 7\n" in said, "the name in the certificate"
+    assert "+    server: http://127.0.0.1:7\n" in said
+    assert "+    client-key-data: (not shown)\n" in said
+    assert (root / KUBELET).read_bytes() == before
+    assert list(root.rglob("*.service")) == []
+
+
+def test_a_static_pod_takes_the_place_of_the_unit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["install", "--root", str(root), "--dry-run", "--static-pod", "edgehub:1", "--node", "n1"]) == 0
+    )
+    said = capsys.readouterr().out
+    assert "+++ /etc/kubernetes/manifests/edgehub.yaml" in said
+    assert "edgehub.service" not in said
+
+
+def test_what_the_doctor_finds_keeps_an_installation_from_beginning(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["install", "--root", str(root), "--", "--tls-port", "0", "--port", "0", "--admin-port", "0"])
+        == 1
+    )
+    captured = capsys.readouterr()
+    assert "failed   cloud" in captured.out
+    assert "ok " not in captured.out
+    assert "nothing was changed" in captured.err
+
+
+def test_the_doctor_says_all(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["doctor", "--root", str(root), "--", "--tls-port", "0", "--port", "0", "--admin-port", "0"]) == 1
+    )
+    said = capsys.readouterr().out
+    assert "ok       program      edgehub " in said
+    assert "failed   cloud        http://127.0.0.1:1 cannot be reached" in said
+
+
+def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["uninstall", "--root", str(root)]) == 0
+    assert run(["upgrade", "--root", str(root)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "no hub is installed here\n"
+    assert captured.err == "edgehub upgrade: no hub is installed here\n"
+
+
+def test_a_node_without_kubelet_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / KUBELET).unlink()
+    assert run(["install", "--root", str(root), "--dry-run"]) == 1
+    assert "edgehub install: /etc/kubernetes/kubelet.conf is not there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["install", "--nonsense"], ["install", "--systemd", "--static-pod", "i"]]
+)
+def test_bad_flags_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(arguments)
+    assert ended.value.code == 2

@@ -1,0 +1,52 @@
+"""The doctor looks at the node first, and goes no further than a kubeconfig lets it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from addons.install.doctor import examine
+from addons.install.wish import HubFlags
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+from tests.cloud.ports import free_port
+
+FILE = Path("/kubelet.conf")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> HubFlags:
+    return HubFlags(port=free_port(), tls_port=0, admin_port=free_port(), state_dir=str(tmp_path / "state"))
+
+
+def last(root: Path, hub: HubFlags) -> str:
+    return [str(each) for each in examine(root, FILE, "n1", hub)][-1]
+
+
+def test_without_a_kubeconfig_the_node_is_looked_at(tmp_path: Path, hub: HubFlags) -> None:
+    lines = [str(each) for each in examine(tmp_path, FILE, "n1", hub)]
+    assert [line.split()[:2] for line in lines] == [
+        ["ok", "program"],
+        ["ok", "ports"],
+        ["ok", "ports"],
+        ["ok", "disk"],
+        ["failed", "kubeconfig"],
+    ]
+
+
+def test_a_hub_that_would_call_itself_is_told(tmp_path: Path, hub: HubFlags) -> None:
+    write_kubeconfig(tmp_path / "kubelet.conf", hub.plain_url)
+    assert "leads to the hub itself" in last(tmp_path, hub)
+
+
+def test_an_identity_that_has_ended_is_told_and_the_cloud_not_asked(tmp_path: Path, hub: HubFlags) -> None:
+    ended = Authority().issue_node("n1", timedelta(seconds=-1))
+    write_kubeconfig(tmp_path / "kubelet.conf", "https://127.0.0.1:1", credential=ended)
+    assert (last(tmp_path, hub)).startswith("failed   certificate  CN=system:node:n1")
+
+
+def test_a_cloud_that_is_away_is_told(tmp_path: Path, hub: HubFlags) -> None:
+    write_kubeconfig(tmp_path / "kubelet.conf", "http://127.0.0.1:1", token="secret")
+    assert "cannot be reached" in last(tmp_path, hub)

@@ -1,0 +1,15 @@
+"""Findings as a person reads them, and what they amount to."""
+
+from __future__ import annotations
+
+from addons.install.findings import failed, has_failed, ok, warning
+
+
+def test_lines_are_aligned() -> None:
+    lines = [str(each) for each in (ok("disk", "a"), warning("clock", "b"), failed("rights", "c"))]
+    assert lines == ["ok       disk         a", "warning  clock        b", "failed   rights       c"]
+
+
+def test_a_warning_is_no_failure() -> None:
+    assert not has_failed([ok("a", ""), warning("b", "")])
+    assert has_failed([ok("a", ""), failed("b", "")])

@@ -1,0 +1,97 @@
+"""Installations below a root where no service is called; `tests/hub/test_installation.py` has a node that lives."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from addons.install.joining import JoinError, Joining
+from addons.install.services import Services
+from addons.install.wish import Wish
+from kube.http.kubeconfig import load_kubeconfig
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.ports import free_port
+
+KUBELET = "/etc/kubernetes/kubelet.conf"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "etc/kubernetes").mkdir(parents=True)
+    write_kubeconfig(tmp_path / KUBELET[1:], "https://cloud:6443", token="secret")
+    return tmp_path
+
+
+@pytest.fixture
+def wish() -> Wish:
+    flags = ("--port", str(free_port()), "--admin-port", str(free_port()))
+    return Wish("n1", "systemd", "/usr/bin/edgehub", "", flags, KUBELET, KUBELET, ())
+
+
+def joining(root: Path, said: list[str] | None = None, systemctl: str = "") -> Joining:
+    return Joining(root, Services(systemctl), (said if said is not None else []).append)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_files_are_laid_down_and_taken_back(root: Path, wish: Wish) -> None:
+    before, said = files(root), list[str]()
+    joining(root, said).show(wish)
+    assert "secret" not in "".join(said)
+    assert files(root) == before
+    joining(root).install(wish, 1)
+    assert joining(root).installed == wish
+    assert joining(root).plan(wish) == []
+    assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+    assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").bearer == "Bearer secret"
+    joining(root, said := []).show(wish)
+    assert said == ["every file is as it shall be"]
+    joining(root).uninstall()
+    assert files(root) == before
+    joining(root, said := []).uninstall()
+    assert said == ["no hub is installed here"]
+
+
+def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path, wish: Wish) -> None:
+    joining(root).install(wish, 1)
+    write_kubeconfig(root / KUBELET[1:], "https://cloud:6443", token="renewed")
+    renewed = (root / KUBELET[1:]).read_bytes()
+    joining(root).install(wish, 1)
+    assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+    assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").bearer == "Bearer renewed"
+    joining(root).uninstall()
+    assert (root / KUBELET[1:]).read_bytes() == renewed
+
+
+def test_a_hub_that_is_installed_another_way_is_left_alone(root: Path, wish: Wish) -> None:
+    joining(root).install(wish, 1)
+    with pytest.raises(ValueError, match="the hub is installed by systemd: `edgehub uninstall` first"):
+        joining(root).plan(dataclasses.replace(wish, method="static-pod"))
+
+
+def test_what_fails_is_undone_as_it_was_before_this_run(root: Path, wish: Wish) -> None:
+    before, said = files(root), list[str]()
+    broken = joining(root, said, "/no/such/systemctl")
+    with pytest.raises(JoinError, match="everything is as it was"):
+        broken.install(wish, 1)
+    assert files(root) == before
+    joining(root).install(wish, 1)
+    installed = files(root)
+    with pytest.raises(JoinError, match="everything is as it was"):
+        joining(root, said, "/no/such/systemctl").install(dataclasses.replace(wish, program="/other"), 1)
+    assert files(root) == installed
+    with pytest.raises(JoinError, match="the former program runs again"):
+        joining(root, said, "/no/such/systemctl").upgrade("/other", 1)
+    assert files(root) == installed
+
+
+def test_an_upgrade_replaces_the_program(root: Path, wish: Wish) -> None:
+    with pytest.raises(JoinError, match="no hub is installed here"):
+        joining(root).upgrade("/other", 1)
+    joining(root).install(wish, 1)
+    joining(root).upgrade("/other", 1)
+    assert "ExecStart=/other " in (root / "etc/systemd/system/edgehub.service").read_text()

@@ -1,0 +1,79 @@
+"""Kubeconfigs that lead to the hub keep all else; copies find their files; what is shown holds no secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from addons.install.kubeconfigs import moved, pointed_at, redacted, server_of
+
+HUB = "http://127.0.0.1:10261"
+KUBEADM = """\
+# written by kubeadm
+apiVersion: v1
+kind: Config
+current-context: node@k
+contexts:
+- context: {cluster: k, user: node}
+  name: node@k
+clusters:
+- cluster:
+    server: https://10.0.0.1:6443  # the load balancer
+  name: other
+- cluster:
+    certificate-authority: ../pki/ca.crt
+    server: https://10.0.0.1:6443
+  name: k
+users:
+- name: node
+  user:
+    client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem
+    client-key: /var/lib/kubelet/pki/kubelet-client-current.pem
+"""
+
+
+def test_only_the_line_of_the_server_changes() -> None:
+    changed = pointed_at(KUBEADM, HUB)
+    before, after = KUBEADM.splitlines(), changed.splitlines()
+    assert [new for old, new in zip(before, after, strict=True) if old != new] == [f"    server: {HUB}"]
+    assert server_of(changed) == HUB
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(yaml.safe_load(KUBEADM)),
+        KUBEADM.replace("server: https://10.0.0.1:6443\n", 'server: "https://10.0.0.1:6443"\n'),
+    ],
+)
+def test_other_forms_of_yaml_are_changed_too(text: str) -> None:
+    changed = pointed_at(text, HUB)
+    assert server_of(changed) == HUB
+    assert yaml.safe_load(changed)["users"] == yaml.safe_load(KUBEADM)["users"]
+
+
+def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files() -> None:
+    here, there = Path("/etc/kubernetes"), Path("/etc/edgehub")
+    assert moved(KUBEADM, here, here) == KUBEADM
+    cluster = yaml.safe_load(moved(KUBEADM, here, there))["clusters"][1]["cluster"]
+    assert cluster["certificate-authority"] == "/etc/kubernetes/../pki/ca.crt"
+    absolute = KUBEADM.replace("../pki", "/pki")
+    assert moved(absolute, here, there) == absolute
+
+
+def test_no_key_and_no_token_is_shown() -> None:
+    diff = (
+        "+    client-key-data: U0VDUkVU\n+    token: secret\n-    password: secret\n+    server: https://a\n"
+    )
+    assert redacted(diff) == (
+        "+    client-key-data: (not shown)\n+    token: (not shown)\n-    password: (not shown)\n+    server: https://a\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["a: b: c", "[]", "{}"])
+def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        server_of(text)

@@ -1,0 +1,68 @@
+"""What the doctor sees on the node: certificates of every age, disks, ports, addresses."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from addons.install import node_checks
+from addons.install.findings import Severity
+from addons.install.node_checks import check_address, check_certificate, check_disk, check_ports
+from kube.http.kubeconfig import Credentials, Piece
+from tests.cloud.pki import Authority
+
+DAY = timedelta(days=1)
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "severity", "words"),
+    [
+        (NOW, Severity.OK, "until"),
+        (NOW + 9.5 * DAY, Severity.WARNING, "kubelet should have renewed it"),
+        (NOW + 11 * DAY, Severity.FAILED, "ended at"),
+        (NOW - DAY, Severity.FAILED, "is the clock of this node right"),
+    ],
+)
+def test_certificates_of_every_age(now: datetime, severity: Severity, words: str) -> None:
+    issued = Authority().issue_node("n1", 10 * DAY)
+    pieces = Piece(issued.certificate), Piece(issued.key)
+    (found,) = check_certificate(Credentials("", "", False, Piece(), *pieces, Piece()), now)
+    assert found.severity is severity
+    assert words in found.text
+    assert "system:node:n1" in found.text
+
+
+@pytest.mark.parametrize(
+    ("certificate", "token", "severity"),
+    [(b"garbage", b"", Severity.FAILED), (b"", b"", Severity.FAILED), (b"", b"token", Severity.OK)],
+)
+def test_other_credentials(certificate: bytes, token: bytes, severity: Severity) -> None:
+    pieces = Piece(certificate), Piece(b"")
+    (found,) = check_certificate(Credentials("", "", False, Piece(), *pieces, Piece(token)), NOW)
+    assert found.severity is severity
+
+
+def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_disk(tmp_path / "not/yet/there").severity is Severity.OK
+    monkeypatch.setattr(node_checks, "LEAST_DISK", 2**70)
+    assert check_disk(tmp_path).severity is Severity.WARNING
+
+
+def test_ports() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (failed,) = check_ports("127.0.0.1", {"--port": port, "--tls-port": 0}, is_running=False)
+        (held,) = check_ports("127.0.0.1", {"--port": port}, is_running=True)
+    (free,) = check_ports("127.0.0.1", {"--port": port}, is_running=False)
+    assert [each.severity for each in (failed, held, free)] == [Severity.FAILED, Severity.OK, Severity.OK]
+    assert "choose another one by --port" in failed.text
+
+
+def test_addresses() -> None:
+    missing, loopback = check_address(("192.0.2.1", "127.0.0.1"))
+    assert (missing.severity, loopback.severity) == (Severity.FAILED, Severity.WARNING)
+    assert "ip addr add 192.0.2.1/32 dev lo" in missing.text

@@ -1,0 +1,46 @@
+"""How systemctl is called, and what becomes of its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from addons.install.services import ServiceError, Services
+
+
+def systemctl(folder: Path, status: int = 0) -> str:
+    program = folder / "systemctl"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{folder}/calls\necho "no such unit" >&2\nexit {status}\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_each_step_is_a_call(tmp_path: Path) -> None:
+    services = Services(systemctl(tmp_path))
+    services.start_hub()
+    services.restart_clients()
+    services.stop_hub()
+    services.reload()
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "daemon-reload",
+        "enable edgehub.service",
+        "restart edgehub.service",
+        "restart kubelet.service",
+        "try-restart kube-proxy.service",
+        "disable --now edgehub.service",
+        "daemon-reload",
+    ]
+
+
+def test_its_last_words_are_the_error(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="daemon-reload: no such unit"):
+        Services(systemctl(tmp_path, 1)).reload()
+    with pytest.raises(ServiceError, match="No such file"):
+        Services(str(tmp_path / "nowhere")).reload()
+
+
+def test_without_a_program_nothing_is_called() -> None:
+    services = Services("")
+    assert not services.can_be_called
+    services.start_hub()

@@ -1,0 +1,66 @@
+"""The unit and the static pod: systemd takes the one and finds it well confined, the other names what is mounted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from addons.install.templates import static_pod, unit
+
+EXPOSURE = 30
+"""Tenths, of 100, that `systemd-analyze security` may find: 2.9 and below is its word OK."""
+
+
+@pytest.fixture
+def systemd_analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("this machine has no systemd-analyze")
+    return found
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "edgehub.service"
+    path.write_text(unit([sys.executable, "--node", "a b", "100%", "$HOME", ""]))
+    return path
+
+
+def test_systemd_takes_the_unit(systemd_analyze: str, written: Path) -> None:
+    done = subprocess.run([systemd_analyze, "verify", written], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "edgehub.service" not in done.stderr, done.stderr
+
+
+def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) -> None:
+    asked = [
+        systemd_analyze,
+        "security",
+        "--offline=true",
+        f"--threshold={EXPOSURE}",
+        "--no-pager",
+        str(written),
+    ]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+def test_words_reach_the_hub_as_they_are(written: Path) -> None:
+    assert f'ExecStart={sys.executable} --node "a b" 100%% $$HOME ""\n' in written.read_text()
+
+
+def test_the_static_pod_mounts_what_it_reads() -> None:
+    pod = json.loads(
+        static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", ("127.0.0.1", 10267))
+    )
+    (container,) = pod["spec"]["containers"]
+    assert (container["image"], container["args"]) == ("edgehub:1", ["--node", "n1"])
+    volumes = {each["name"]: each["hostPath"]["path"] for each in pod["spec"]["volumes"]}
+    mounts = {each["name"]: (each["mountPath"], each["readOnly"]) for each in container["volumeMounts"]}
+    assert mounts == {name: (path, name != "state") for name, path in volumes.items()}
+    assert pod["spec"]["hostNetwork"] is True

@@ -1,0 +1,31 @@
+"""What systemd is told, on a socket of each kind, and what becomes of one that nobody reads."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from addons.startup.service_manager import READY, STOPPING, notify
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_states_reach_the_socket(tmp_path: Path, abstract: bool) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + path if abstract else path)
+        manager.settimeout(10)
+        for state in (READY, STOPPING):
+            notify(state, {"NOTIFY_SOCKET": f"@{path}" if abstract else path})
+            assert manager.recv(100).decode() == state
+
+
+def test_without_a_service_manager_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
+    notify(READY, {})
+    assert not caplog.records
+
+
+def test_a_socket_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    notify(READY, {"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    assert "cannot be told READY=1" in caplog.text

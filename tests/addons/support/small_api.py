@@ -1,0 +1,44 @@
+"""An API server of a few paths, for what a real one cannot be made to say: another version, another time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from kube.http.kubeconfig import Credentials, Piece
+
+
+@asynccontextmanager
+async def small_api(
+    answers: Mapping[str, Any], headers: Mapping[str, str] = {}, refused: frozenset[str] = frozenset()
+) -> AsyncIterator[str]:
+    """The URL of a server that answers GETs with these texts or objects by path, and 404 to others.
+
+    It allows all that it is asked about by reviews, but for the resources in `refused`.
+    """
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            attributes = (await request.json())["spec"]["resourceAttributes"]
+            allowed = attributes["resource"] not in refused
+            return web.json_response({"status": {"allowed": allowed}}, status=201)
+        found = answers.get(request.path)
+        if found is None:
+            return web.json_response({"kind": "Status", "message": "not found", "code": 404}, status=404)
+        if isinstance(found, str):
+            return web.Response(text=found, headers=headers)
+        return web.json_response(found, headers=headers)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/")).rstrip("/")
+
+
+def anonymous(url: str) -> Credentials:
+    """A kubeconfig that names a server and nobody."""
+    return Credentials(url, "", False, Piece(), Piece(), Piece(), Piece())

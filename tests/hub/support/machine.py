@@ -1,0 +1,158 @@
+"""A node as kubeadm leaves it, below a folder: its files, its services, and a systemctl that knows these alone."""
+
+from __future__ import annotations
+
+import shlex
+import socketserver
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from tests.cloud.hollow import HollowKubelet, HollowProxy
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.ports import free_port
+from tests.cloud.processes import Process
+from tests.cloud.real import RealCloud
+
+SYSTEMCTL = """\
+#!{python} -I
+import socket, sys
+with socket.socket(socket.AF_UNIX) as machine:
+    machine.connect({address!r})
+    machine.sendall(" ".join(sys.argv[1:]).encode() + b"\\n")
+    said = machine.makefile().read()
+sys.exit(said or 0)
+"""
+"""A program that hands its arguments to the test; what the test says is an error."""
+
+
+class Machine:
+    """A context manager. kubelet and kube-proxy are hollow; the hub is what the unit's command line starts."""
+
+    def __init__(
+        self, folder: Path, cloud: RealCloud, server: str, node: str, programs: Mapping[str, Path]
+    ) -> None:
+        """`server` is the cloud's URL in the node's kubeconfigs."""
+        self.folder, self.root, self.node = folder, folder / "root", node
+        self.called: list[str] = []
+        """What systemctl was called with."""
+        self.silent: set[str] = set()
+        """Services that are said to run, and do not."""
+        self.refused: set[str] = set()
+        """Services that systemctl cannot start."""
+        self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
+        self._programs = programs
+        self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
+        self._lay_out(cloud, server)
+        self.systemctl = folder / "systemctl"
+        address = str(folder / "systemctl.socket")
+        self.systemctl.write_text(SYSTEMCTL.format(python=sys.executable, address=address))
+        self.systemctl.chmod(0o755)
+        machine = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                self.wfile.write(machine._call(self.rfile.readline().decode().split()).encode())
+
+        self._server = socketserver.UnixStreamServer(address, Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        for name in ("kubelet.service", "kube-proxy.service"):
+            self._start(name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        for name in list(self._services):
+            self._stop(name)
+
+    @property
+    def url(self) -> str:
+        """The hub's plain port."""
+        return f"http://127.0.0.1:{self.ports['port']}"
+
+    @property
+    def hub_flags(self) -> list[str]:
+        """What an installation is given for the hub."""
+        ports = [word for name, port in self.ports.items() for word in (f"--{name}", str(port))]
+        return [*ports, "--peer-port", "0", "--state-dir", str(self.folder / "state"), "--wait", "60"]
+
+    def files(self) -> dict[str, tuple[int, bytes]]:
+        """Each file below the root, with its mode."""
+        return {
+            str(path.relative_to(self.root)): (path.stat().st_mode, path.read_bytes())
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+        }
+
+    def pid(self, service: str) -> int:
+        found = self._services[service]
+        return found.pid if isinstance(found, Process) else found.process.pid
+
+    def _lay_out(self, cloud: RealCloud, server: str) -> None:
+        kubernetes, pki = self.root / "etc/kubernetes", self.root / "var/lib/kubelet/pki"
+        for each in (kubernetes / "manifests", pki, self.root / "var/lib/kube-proxy"):
+            each.mkdir(parents=True)
+        issued = cloud.authority.issue_node(self.node)
+        (pki / "kubelet-client-1.pem").write_bytes(issued.certificate + issued.key)
+        (pki / "kubelet-client-current.pem").symlink_to("kubelet-client-1.pem")
+        current = str(pki / "kubelet-client-current.pem")
+        kubelet = write_kubeconfig(kubernetes / "kubelet.conf", server, authority=cloud.authority.certificate)
+        document = yaml.safe_load(kubelet.read_text())
+        document["users"][0]["user"] = {"client-certificate": current, "client-key": current}
+        kubelet.write_text("# made by kubeadm\n" + yaml.safe_dump(document))
+        write_kubeconfig(
+            self.root / "var/lib/kube-proxy/kubeconfig.conf",
+            server,
+            authority=cloud.authority.certificate,
+            credential=cloud.authority.issue_client("system:kube-proxy"),
+        )
+
+    def _call(self, arguments: list[str]) -> str:
+        """What systemctl would do; an error's words, or nothing."""
+        self.called.append(" ".join(arguments))
+        match arguments:
+            case ["restart" | "try-restart", name]:
+                if name in self.silent | self.refused:
+                    self._stop(name)
+                    return f"{name} does not start" if name in self.refused else ""
+                if arguments[0] == "restart" or name in self._services:
+                    self._start(name)
+            case ["disable", "--now", name]:
+                self._stop(name)
+            case ["daemon-reload"] | ["enable", _]:
+                pass
+            case _:
+                return f"what is {arguments}?"
+        return ""
+
+    def _stop(self, name: str) -> None:
+        if (running := self._services.pop(name, None)) is not None:
+            running.stop()
+
+    def _start(self, name: str) -> None:
+        self._stop(name)
+        match name:
+            case "kubelet.service":
+                kubeconfig = self.root / "etc/kubernetes/kubelet.conf"
+                self._services[name] = HollowKubelet(self.node, kubeconfig, self.folder, self._programs)
+            case "kube-proxy.service":
+                kubeconfig = self.root / "var/lib/kube-proxy/kubeconfig.conf"
+                self._services[name] = HollowProxy(self.node, kubeconfig, self.folder, self._programs)
+            case _:
+                self._services[name] = Process("hub", self._command(name), self.folder)
+
+    def _command(self, name: str) -> list[str]:
+        """The command line of a unit, with what it names on the node below this root."""
+        lines = (self.root / "etc/systemd/system" / name).read_text().splitlines()
+        (line,) = (each for each in lines if each.startswith("ExecStart="))
+        words = shlex.split(line.removeprefix("ExecStart=").replace("%%", "%").replace("$$", "$"))
+        return [f"{self.root}{word}" if word.startswith("/etc/") else word for word in words]

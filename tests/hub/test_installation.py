@@ -1,0 +1,145 @@
+"""A node as kubeadm leaves it comes behind its hub by one command, and back by one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from kube.http.kubeconfig import load_kubeconfig
+from tests.cloud.fixtures import HUB_RBAC, OpenLink
+from tests.cloud.hollow import is_ready
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.support.machine import Machine
+from tests.hub.support.process import ROOT, SLACK
+
+LIMIT = 60.0
+"""Seconds from the command to a node that is Ready through its hub, where the programs are there."""
+
+
+@pytest.fixture
+def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
+    return link(real_cloud.host, real_cloud.port)
+
+
+@pytest.fixture
+def machine(
+    real_cloud: RealCloud, to_cloud: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
+) -> Iterator[Machine]:
+    """A node that has joined the cloud, without a hub."""
+    real_cloud.apply(HUB_RBAC)
+    server = f"https://{to_cloud.host}:{to_cloud.port}"
+    with Machine(tmp_path, real_cloud, server, node, cloud_programs) as made:
+        real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
+        yield made
+
+
+def edgehub(
+    machine: Machine, command: str, *flags: str, hub: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """A subcommand that changes the machine; with `hub` the flags of its hub follow."""
+    arguments = ["--root", str(machine.root), *flags, *(["--", *machine.hub_flags] if hub else [])]
+    return subprocess.run(
+        [sys.executable, "-m", "addons.command", command, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def asked(machine: Machine, path: str) -> int:
+    """The code of the hub's answer to kubelet."""
+    return urllib3.request(
+        "GET", machine.url + path, headers={"User-Agent": "kubelet/v1"}, retries=False
+    ).status
+
+
+def test_a_node_comes_behind_its_hub_and_back(
+    machine: Machine, real_cloud: RealCloud, to_cloud: Link, tmp_path: Path
+) -> None:
+    services = ("--systemctl", str(machine.systemctl))
+    before = machine.files()
+    rehearsed = edgehub(machine, "install", "--dry-run", hub=True)
+    assert rehearsed.returncode == 0, rehearsed.stderr
+    for wanted in ("+++ /etc/kubernetes/edgehub.conf", f"+    server: {machine.url}", "+ExecStart="):
+        assert wanted in rehearsed.stdout
+    assert machine.files() == before
+
+    began = time.monotonic()
+    done = edgehub(machine, "install", *services, hub=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{machine.node} is behind its hub" in done.stdout
+    assert time.monotonic() - began < LIMIT + SLACK
+    kubernetes = machine.root / "etc/kubernetes"
+    assert load_kubeconfig(kubernetes / "kubelet.conf").server == machine.url
+    assert load_kubeconfig(machine.root / "var/lib/kube-proxy/kubeconfig.conf").server == machine.url
+    assert load_kubeconfig(kubernetes / "edgehub.conf").server == f"https://{to_cloud.host}:{to_cloud.port}"
+
+    calls = list(machine.called)
+    again = edgehub(machine, "install", *services, hub=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert machine.called == calls, "nothing is to be done"
+
+    node = f"/api/v1/nodes/{machine.node}"
+    assert asked(machine, node) == 200
+    to_cloud.refuse()
+    deadline = time.monotonic() + SLACK
+    while asked(machine, node) != 200:
+        assert time.monotonic() < deadline, "the node's own copy answers while the cloud is away"
+        time.sleep(0.2)
+    to_cloud.carry()
+
+    hub = machine.pid("edgehub.service")
+    elsewhere = tmp_path / "edgehub"
+    elsewhere.symlink_to(Path(sys.executable).with_name("edgehub"))
+    upgraded = edgehub(machine, "upgrade", *services, "--program", str(elsewhere))
+    assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
+    assert machine.pid("edgehub.service") != hub
+    assert str(elsewhere) in (machine.root / "etc/systemd/system/edgehub.service").read_text()
+    assert asked(machine, node) == 200
+
+    undone = edgehub(machine, "uninstall", *services)
+    assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert machine.files() == before
+    real_cloud.admin.wait_for("/api/v1/nodes", machine.node, is_ready, timeout=LIMIT)
+
+
+def test_what_does_not_come_up_is_undone(machine: Machine) -> None:
+    before = machine.files()
+    services = ("--systemctl", str(machine.systemctl))
+    machine.silent = {"edgehub.service"}
+    no_hub = edgehub(machine, "install", *services, "--timeout", "3", hub=True)
+    assert no_hub.returncode == 1
+    assert "the hub does not answer" in no_hub.stderr
+    assert machine.files() == before
+    machine.silent, machine.refused = set(), {"kubelet.service"}
+    no_kubelet = edgehub(machine, "install", *services, hub=True)
+    assert no_kubelet.returncode == 1
+    assert "kubelet.service does not start; everything is as it was" in no_kubelet.stderr
+    assert machine.files() == before
+
+
+def test_the_doctor_finds_a_node_well_and_says_which_manifest_a_stranger_lacks(
+    machine: Machine, real_cloud: RealCloud
+) -> None:
+    well = edgehub(machine, "doctor", hub=True)
+    assert well.returncode == 0, well.stdout + well.stderr
+    for line in (
+        "ok       clock",
+        "ok       rights",
+        "ok       identity",
+        f"ok       node         {machine.node}",
+    ):
+        assert line in well.stdout
+    stranger = real_cloud.kubeconfig("stranger", real_cloud.authority.issue_client("system:node:stranger"))
+    (machine.root / "etc/kubernetes/stranger.conf").write_bytes(stranger.read_bytes())
+    ill = edgehub(machine, "doctor", "--kubeconfig", "/etc/kubernetes/stranger.conf", hub=True)
+    assert ill.returncode == 1
+    assert "kubectl apply -f controllers/manifests/hub-rbac.yaml" in ill.stdout
