@@ -11,7 +11,7 @@ from aiohttp.payload import Payload
 
 from addons.views.responses import HEADERS
 from kube.http.zstd_bodies import pack
-from kube.store.view import Listing
+from kube.store.listing import Listing
 from kube.wire.codec_base import ListBody
 
 SLICE = 1000

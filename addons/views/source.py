@@ -23,11 +23,12 @@ from kube.concurrency.pulse import Pulse
 from kube.differences.reader import Misfit
 from kube.errors import StatusError, unavailable
 from kube.http.client import Client, TooLarge, Unreachable
+from kube.store.listing import Form
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.reflector import ListWatch, Malformed, Reflector
 from kube.store.scope import Scope
 from kube.store.store import Store
-from kube.store.view import Form, View
+from kube.store.view import View
 
 REASONS = {
     Unreachable: "broken off",

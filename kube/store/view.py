@@ -29,19 +29,18 @@ must send every event that the client has not seen; it may repeat events. Versio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kube.differences.records import Former, event_record
 from kube.errors import StatusError, expired
+from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.ring import Ring
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
 from kube.wire.codec import Codec
-from kube.wire.codec_base import ListBody
 
 RING_MIN_EVENTS = 1000
 """A history at least this long lets a client that re-opens its watch resume; kube-apiserver's is of this order."""
@@ -50,44 +49,6 @@ RING_MAX_BYTES = 16 * 1024 * 1024
 
 TRIM_DELAY = 0.1
 """Seconds until history over its bounds is dropped: every watcher that keeps up has read a whole burst by then."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The objects of a list at one version. Later changes of the store do not reach it."""
-
-    codec: Codec
-    api_version: str
-    kind: str
-    version: int
-    items: list[Item]
-    form: Form
-
-    def raws(self, items: Iterable[Item]) -> list[bytes]:
-        """Some of the items as the list writes them; a metadata list parses each of them."""
-        return [self.form.raw(self.codec, item) for item in items]
-
-    def body(self, raws: Sequence[bytes]) -> ListBody:
-        """The body of the whole list, from what `raws` gave for all items."""
-        return self.codec.encode_list(self.api_version, self.kind, self.version, raws)
-
-
-class Form:
-    """How a view writes objects: whole, or as PartialObjectMetadata."""
-
-    def __init__(self, *, metadata_only: bool) -> None:
-        self.metadata_only = metadata_only
-        self.name = "metadata" if metadata_only else "whole"
-
-    def type_of(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
-        return (
-            ("meta.k8s.io/v1", "PartialObjectMetadata")
-            if self.metadata_only
-            else (item_api_version, item_kind)
-        )
-
-    def raw(self, codec: Codec, item: Item) -> bytes:
-        return codec.metadata_only(item.raw) if self.metadata_only else item.raw
 
 
 class Place(NamedTuple):

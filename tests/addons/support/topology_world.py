@@ -20,10 +20,11 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.views.source import Source
 from kube.errors import not_found
 from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
-from kube.store.view import Form, View
+from kube.store.view import View
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

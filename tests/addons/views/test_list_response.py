@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from addons.views.list_response import list_response
-from kube.store.view import Form, Listing
+from kube.store.listing import Form, Listing
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND
 from tests.kube.support.toys import Toy, filled

@@ -34,6 +34,7 @@ class Discovery(Client):
         accept: str = "",
         body: bytes | None = None,
         content_type: str = "",
+        codings: str = "",
         timeout: float = 0,
     ) -> ApiResponse:
         if self._broken:

@@ -9,9 +9,10 @@ import pytest
 
 from kube.errors import StatusError, forbidden
 from kube.store import view as view_module
+from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.scope import Scope
-from kube.store.view import Form, View
+from kube.store.view import View
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.store import view as view_module
+from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.scope import Scope
 from kube.store.store import Key, Store
-from kube.store.view import Form, View
+from kube.store.view import View
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import Seen, Toy, ToyChain, WatchClient, fill, scope, seen, state_of, tell
 

@@ -10,10 +10,11 @@ import pytest
 
 from kube.errors import StatusError
 from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.listing import Form
 from kube.store.projection import Evaluation, InputKey, Projection
 from kube.store.scope import Scope
 from kube.store.store import Change, Item, Key, Store
-from kube.store.view import Form, View, Watcher
+from kube.store.view import View, Watcher
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
