@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from controllers.bindings.config_binding_controller import ConfigBindingController
 from controllers.bindings.webhook_controller import WebhookController
+from controllers.certificates.hub_certificates_controller import HubCertificatesController
 from controllers.grids.service_grid_controller import ServiceGridController
 from controllers.leaders.hub_leader_config_controller import HubLeaderConfigController
 from controllers.leaders.hub_leader_controller import HubLeaderController
@@ -24,6 +25,7 @@ CONTROLLERS: dict[str, Make] = {
     HubLeaderController.name: HubLeaderController,
     HubLeaderConfigController.name: HubLeaderConfigController,
     HubLeaderRbacController.name: HubLeaderRbacController,
+    HubCertificatesController.name: HubCertificatesController,
     ServiceGridController.name: ServiceGridController,
     ConfigBindingController.name: ConfigBindingController,
     WebhookController.name: WebhookController,

@@ -18,7 +18,16 @@ from tests.cloud.build import ensure_binaries
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import ManagerProcess
-from tests.controllers.support.scene import ACCOUNT, NODES, POOL_LABEL, POOL_TOPOLOGY, POOLS, TOPOLOGY, WRITES
+from tests.controllers.support.scene import (
+    ACCOUNT,
+    NODES,
+    PEER,
+    POOL_LABEL,
+    POOL_TOPOLOGY,
+    POOLS,
+    TOPOLOGY,
+    WRITES,
+)
 
 MANIFESTS = Path(__file__).parents[1] / "controllers" / "manifests"
 ENDPOINTS = 10
@@ -142,7 +151,7 @@ def node(number: int, size: Size) -> Json:
     labels = {POOL_LABEL: f"pool-{number % size.pools}"}
     address = f"10.{number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
     return {
-        "metadata": {"name": f"node-{number}", "labels": labels},
+        "metadata": {"name": f"node-{number}", "labels": labels, "annotations": {PEER: "10269"}},
         "status": {
             "addresses": [{"type": "InternalIP", "address": address}],
             "conditions": [{"type": "Ready", "status": "True"}],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from controllers.runtime.informer import WatchedResource
@@ -24,6 +25,8 @@ class Node:
     ready: bool = False
     address: str = ""
     """Its first InternalIP in canonical form, "" without a valid one."""
+    addresses: frozenset[str] = frozenset()
+    """All its addresses: host names as they are, IP addresses in canonical form."""
     deleting: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -44,12 +47,21 @@ def read_node(obj: Json) -> Node:
             for each in objects(status.get("conditions"))
         ),
         address=parse_address(text(internal[0].get("address"))) if internal else "",
+        addresses=frozenset(_addresses(status)),
         deleting="deletionTimestamp" in meta,
         labels=labels,
         annotations=texts(meta.get("annotations")),
         taints=tuple(objects(mapping(obj.get("spec")).get("taints"))),
         version=text(meta.get("resourceVersion")),
     )
+
+
+def _addresses(status: Json) -> Iterator[str]:
+    for each in objects(status.get("addresses")):
+        is_name = text(each.get("type")) in ("Hostname", "InternalDNS", "ExternalDNS")
+        value = text(each.get("address"))
+        if found := value if is_name else parse_address(value):
+            yield found
 
 
 def parse_address(value: str) -> str:

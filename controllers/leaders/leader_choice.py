@@ -12,6 +12,11 @@ from kube.json_type import Json
 LEADER_READY = "LeaderReady"
 """OpenYurt's condition."""
 
+PEER = "edgehub.io/peer"
+"""The annotation of a Node whose hub can lead: the port on which it serves its pool. The hub keeps it."""
+EDGE_WORKER = "openyurt.io/is-edge-worker"
+"""The label, "true", of a node that joined by OpenYurt's tools: a YurtHub runs there, which announces nothing."""
+
 type Choose = Callable[[list[Leader], int], list[Leader]]
 """Picks a number of the candidates: `random.sample`."""
 
@@ -19,14 +24,18 @@ type Choose = Callable[[list[Leader], int], list[Leader]]
 def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
     """The nodes that may lead: Ready, with an address, not being deleted, for `mark` with all labels of the selector.
 
+    Their hubs must announce that they can lead. In a pool where no hub does, the nodes with a YurtHub may lead.
     An empty selector marks no node: the schema refuses it.
     """
+    nodes = list(nodes)
+    announced = any(map(_announces, nodes))
     return sorted(
         Leader(node.name, node.address)
         for node in nodes
         if node.ready
         and node.address
         and not node.deleting
+        and (_announces(node) if announced else node.labels.get(EDGE_WORKER) == "true")
         and (pool.strategy != MARK or _marked(pool, node))
     )
 
@@ -58,6 +67,10 @@ def leader_status(pool: NodePool, leaders: tuple[Leader, ...], now: datetime) ->
     return changed
 
 
+def _announces(node: Node) -> bool:
+    return bool(node.annotations.get(PEER))
+
+
 def _marked(pool: NodePool, node: Node) -> bool:
     return bool(pool.selector) and pool.selector.items() <= node.labels.items()
 
@@ -70,9 +83,9 @@ def _condition(pool: NodePool, leaders: tuple[Leader, ...]) -> Json | None:
         status, reason = "True", "LeaderElected"
         message = f"{len(leaders)} of {pool.replicas} leaders elected"
     else:
-        marked = " and matches leaderNodeLabelSelector" if pool.strategy == MARK else ""
+        marked = ", matches leaderNodeLabelSelector" if pool.strategy == MARK else ""
         status, reason = "False", "NoCandidate"
-        message = f"no node of the pool is Ready, has an internal IP{marked}"
+        message = f"no node of the pool is Ready, has an internal IP{marked} and a hub that can lead ({PEER})"
     return {
         "status": status,
         "observedGeneration": pool.generation,

@@ -55,6 +55,11 @@ class Authority:
         )
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
 
+    @property
+    def credential(self) -> Credential:
+        """The authority itself, for a signer in the cluster."""
+        return Credential(self.certificate, _pem(self._key))
+
     def issue_server(self, name: str, hosts: Sequence[str]) -> Credential:
         """A server certificate for these DNS names and IP addresses."""
         return self._issue(_name(name), ExtendedKeyUsageOID.SERVER_AUTH, hosts)

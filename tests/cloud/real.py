@@ -235,6 +235,7 @@ class RealCloud:
         hosts = [LOOPBACK, "localhost", "kubernetes.default.svc"]
         self.authority.issue_server("kube-apiserver", hosts).write(self.folder, "apiserver")
         self.authority.issue_client("kube-apiserver", [ADMIN_GROUP]).write(self.folder, "kubelet-client")
+        self.authority.credential.write(self.folder, "signer")
         (self.folder / "service-account.key").write_bytes(signing_key())
         (self.folder / "audit-policy.yaml").write_text(POLICY)
         self.admin_kubeconfig()
@@ -282,6 +283,9 @@ class RealCloud:
             f"--controllers={','.join(self._controllers)}",
             f"--root-ca-file={self.authority_file}",
             f"--service-account-private-key-file={self.folder / 'service-account.key'}",
+            # The certificates of nodes, which nobody approves but a test or the manager.
+            f"--cluster-signing-cert-file={self.folder / 'signer.crt'}",
+            f"--cluster-signing-key-file={self.folder / 'signer.key'}",
             "--leader-elect=false",
             # No port of its own: nobody asks it anything.
             "--secure-port=0",

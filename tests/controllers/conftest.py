@@ -30,11 +30,14 @@ _numbers = itertools.count(1)
 def managed_cloud(
     tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
 ) -> Iterator[RealCloud]:
-    """A control plane with garbage collection and rollouts, not the session's: managers change what they find there."""
+    """A control plane with some controllers, not the session's: managers change what they find there."""
     folder = tmp_path_factory.mktemp("managed")
-    with RealCloud(
-        folder, cloud_programs, controllers=["garbage-collector-controller", "deployment-controller"]
-    ) as cloud:
+    controllers = [
+        "garbage-collector-controller",
+        "deployment-controller",
+        "certificatesigningrequest-signing-controller",
+    ]
+    with RealCloud(folder, cloud_programs, controllers=controllers) as cloud:
         cloud.apply(MANIFESTS)
         for kind in (
             "nodepools.apps.openyurt.io",

@@ -23,8 +23,8 @@ async def test_each_follows_something_and_shares_its_copy() -> None:
         made = [make(context) for make in CONTROLLERS.values()]
     assert [each.name for each in made] == list(CONTROLLERS)
     assert all(each.informers for each in made)
-    resources = [each.resource.type.group_resource for each in informers]
-    assert len(resources) == len(set(resources)) == 14
+    watched = [each.resource.list_watch for each in informers]
+    assert len(watched) == len(set(watched)) == 18
 
 
 def test_each_controller_is_in_the_list() -> None:

@@ -82,6 +82,7 @@ def test_switched_off_there_are_no_leaders(scene: Scene, manager: object) -> Non
         Node("a", pool="p", ready=True, address="10.0.0.2"),
         Node("a", pool="p", ready=True, address="10.0.0.1", labels={"mark": "yes"}),
         Node("a", pool="p", ready=True, address="10.0.0.1", deleting=True),
+        Node("a", pool="p", ready=True, address="10.0.0.1", annotations={"edgehub.io/peer": "10269"}),
         None,
     ],
 )

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from controllers.cluster.node_pools import Leader, NodePool
 from controllers.cluster.nodes import Node
-from controllers.leaders.leader_choice import elect, leader_candidates, leader_status
+from controllers.leaders.leader_choice import EDGE_WORKER, PEER, elect, leader_candidates, leader_status
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 POOL = NodePool("p", interconnected=True, generation=3)
 
 
 def node(name: str, **fields: object) -> Node:
-    return replace(Node(name, pool="p", ready=True, address=f"ip-{name}"), **fields)  # type: ignore[arg-type]  # checked by the dataclass
+    made = Node(name, pool="p", ready=True, address=f"ip-{name}", annotations={PEER: "10269"})
+    return replace(made, **fields)  # type: ignore[arg-type]  # checked by the dataclass
 
 
 def first(candidates: list[Leader], count: int) -> list[Leader]:
@@ -51,6 +52,27 @@ def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
 def test_who_is_marked(selector: dict[str, str], labels: dict[str, str], fit: bool) -> None:
     pool = replace(POOL, strategy="mark", selector=selector)
     assert bool(leader_candidates(pool, [node("a", labels=labels)])) is fit
+
+
+SILENT: dict[str, object] = {"annotations": {}}
+YURT: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "true"}}
+CLOUD: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "false"}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "fit"),
+    [
+        ({"a": {}, "b": SILENT}, ["a"]),
+        ({"a": SILENT, "b": SILENT}, []),
+        ({"a": YURT, "b": YURT, "c": SILENT, "d": CLOUD}, ["a", "b"]),
+        ({"a": YURT, "b": {}}, ["b"]),
+        ({"a": YURT, "b": {"ready": False}}, []),
+    ],
+    ids=["announced", "no hub can", "YurtHubs", "YurtHub and hub", "YurtHub and a hub that is away"],
+)
+def test_who_can_lead(nodes: dict[str, dict[str, object]], fit: list[str]) -> None:
+    candidates = leader_candidates(POOL, [node(name, **fields) for name, fields in nodes.items()])
+    assert [each.node for each in candidates] == fit
 
 
 @pytest.mark.parametrize(

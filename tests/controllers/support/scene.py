@@ -17,6 +17,7 @@ POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
 NODES = "/api/v1/nodes"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+PEER = "edgehub.io/peer"
 POOL_LABEL = "apps.openyurt.io/nodepool"
 TOPOLOGY = "openyurt.io/topologyKeys"
 TRIGGER = "openyurt.io/updateTrigger"
@@ -76,9 +77,11 @@ class Scene:
         return name
 
     def node(self, pool: str = "", *, ready: bool = True, address: str = "10.0.0.1", **labels: str) -> str:
+        """A node whose hub can lead."""
         name = self.name("node")
         given = {POOL_LABEL: pool, **labels} if pool else labels
-        self.admin.post(NODES, {"metadata": {"name": name, "labels": given}})
+        metadata = {"name": name, "labels": given, "annotations": {PEER: "10269"}}
+        self.admin.post(NODES, {"metadata": metadata})
         self.set_node(name, ready=ready, address=address)
         return name
 

@@ -1,0 +1,118 @@
+"""The facts that the manager reads from a CertificateSigningRequest of a hub."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+
+REQUEST_TYPE = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
+SIGNER = "kubernetes.io/kubelet-serving"
+"""The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
+MARK = "edgehub.io/peer"
+"""The annotation, "true", of the requests of hubs. All other requests are left to those who handle kubelets'."""
+MAX_REQUEST = 16 * 1024
+"""Bytes of the PEM form of a request that the manager parses; one with a hundred names has 5 KB."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRequest:
+    """A request, and who sent it: the API server writes `user` and `groups`, and nobody can change the spec."""
+
+    name: str
+    version: str
+    user: str
+    groups: frozenset[str]
+    usages: frozenset[str]
+    pem: bytes
+    is_of_hub: bool
+    is_open: bool
+    """Nobody has approved or denied the request, and it has no certificate yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request asks to be certified."""
+
+    common_names: tuple[str, ...]
+    organisations: tuple[str, ...]
+    has_more_subject: bool
+    """The subject has other attributes than common names and organisations."""
+    dns: tuple[str, ...]
+    addresses: tuple[str, ...]
+    """IP addresses in canonical form."""
+    has_other_names: bool
+    """The request has e-mail addresses, URIs or other names."""
+
+
+def read_request(obj: Json) -> ServingRequest:
+    meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
+    try:
+        pem = base64.b64decode(text(spec.get("request")), validate=True)
+    except binascii.Error:
+        pem = b""
+    return ServingRequest(
+        name=text(meta.get("name")),
+        version=text(meta.get("resourceVersion")),
+        user=text(spec.get("username")),
+        groups=_texts(spec.get("groups")),
+        usages=_texts(spec.get("usages")),
+        pem=pem,
+        is_of_hub=texts(meta.get("annotations")).get(MARK) == "true",
+        is_open=not objects(status.get("conditions")) and not status.get("certificate"),
+    )
+
+
+def parse_wanted(pem: bytes) -> Wanted:
+    """What a request in PEM asks for; ValueError where it is none, or its signature is not by its own key."""
+    if len(pem) > MAX_REQUEST:
+        raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
+    request = x509.load_pem_x509_csr(pem)
+    if not isinstance(request.public_key(), ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        raise ValueError("its key is neither of an elliptic curve nor RSA")
+    if not request.is_signature_valid:
+        raise ValueError("its signature is not by its own key")
+    names = _names(request)
+    dns = names.get_values_for_type(x509.DNSName)
+    addresses = [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+    return Wanted(
+        common_names=_attributes(request, NameOID.COMMON_NAME),
+        organisations=_attributes(request, NameOID.ORGANIZATION_NAME),
+        has_more_subject=any(
+            each.oid not in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME) for each in request.subject
+        ),
+        dns=tuple(dns),
+        addresses=tuple(addresses),
+        has_other_names=len(dns) + len(addresses) != len(list(names)),
+    )
+
+
+def _names(request: x509.CertificateSigningRequest) -> x509.SubjectAlternativeName:
+    try:
+        return request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return x509.SubjectAlternativeName([])
+    except x509.DuplicateExtension as error:
+        raise ValueError(f"it names itself twice: {error}") from error
+
+
+def _attributes(request: x509.CertificateSigningRequest, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    values = (each.value for each in request.subject.get_attributes_for_oid(oid))
+    return tuple(each if isinstance(each, str) else each.decode(errors="replace") for each in values)
+
+
+def _texts(value: object) -> frozenset[str]:
+    return frozenset(filter(None, map(text, value))) if isinstance(value, list) else frozenset()
+
+
+SERVING_REQUESTS = WatchedResource(REQUEST_TYPE, read_request, field_selector=f"spec.signerName={SIGNER}")
+"""The requests to this signer, of kubelets too: annotations cannot be selected."""

@@ -1,0 +1,102 @@
+"""Who may have which certificate, as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cryptography import x509
+
+from controllers.certificates.approval import decide, node_of
+from controllers.certificates.serving_request import MAX_REQUEST, ServingRequest, read_request
+from controllers.cluster.nodes import Node
+from tests.controllers.support.requests import pem_of, request
+
+USER = "system:node:n1"
+NODE = Node("n1", pool="p", addresses=frozenset({"10.0.0.1", "fd00::1", "n1.example"}))
+OTHER = Node("n2", pool="p", addresses=frozenset({"10.0.0.2"}))
+GOOD = pem_of(USER, ["10.0.0.1", "n1.example"])
+
+
+def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
+    """A request as the API server has it that took it from the node."""
+    groups = frozenset({"system:nodes", "system:authenticated"})
+    made = replace(read_request(request("r", pem)), user=USER, groups=groups)
+    return replace(made, **changes)  # type: ignore[arg-type]  # checked by the dataclass
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [
+        GOOD,
+        pem_of(USER, ["10.0.0.1"]),
+        pem_of(USER, ["fd00:0::1"]),
+        pem_of(USER, ["n1"]),
+        pem_of(USER, ["10.0.0.1", "fd00::1", "n1.example", "n1"]),
+    ],
+    ids=["address and name", "address", "IPv6", "the node's name", "all"],
+)
+def test_a_hub_gets_what_its_node_is_called(pem: bytes) -> None:
+    decision = decide(asked(pem), NODE, [NODE, OTHER])
+    assert (decision.type, decision.reason) == ("Approved", "HubOfNode")
+    assert "n1" in decision.message
+
+
+def test_key_encipherment_is_allowed() -> None:
+    usages = frozenset({"server auth", "digital signature", "key encipherment"})
+    assert decide(asked(usages=usages), NODE).type == "Approved"
+
+
+DENIED = {
+    "no node": (asked(user="system:serviceaccount:a:b"), "no node"),
+    "a node outside the group": (asked(groups=frozenset({"system:authenticated"})), "no node"),
+    "another node's name": (asked(pem_of("system:node:n2", ["10.0.0.1"])), "common name"),
+    "no common name": (asked(pem_of("", ["10.0.0.1"])), "common name"),
+    "another group": (asked(pem_of(USER, ["10.0.0.1"], ["system:masters"])), "organisation"),
+    "a further group": (
+        asked(pem_of(USER, ["10.0.0.1"], ["system:nodes", "system:masters"])),
+        "organisation",
+    ),
+    "no group": (asked(pem_of(USER, ["10.0.0.1"], [])), "organisation"),
+    "a further attribute": (asked(pem_of(USER, ["10.0.0.1"], unit="x")), "nothing else"),
+    "a client's usage": (asked(usages=frozenset({"server auth", "client auth"})), "usages"),
+    "no usage of a server": (asked(usages=frozenset({"digital signature"})), "usages"),
+    "another's address": (asked(pem_of(USER, ["10.0.0.1", "10.0.0.9"])), "'10.0.0.9'"),
+    "another's name": (asked(pem_of(USER, ["n2"])), "'n2'"),
+    "a wildcard": (asked(pem_of(USER, ["*.example"])), "'*.example'"),
+    "no names": (asked(pem_of(USER, [])), "names"),
+    "a URI": (asked(pem_of(USER, ["n1"], extra=[x509.UniformResourceIdentifier("a://b")])), "names"),
+    "an e-mail address": (asked(pem_of(USER, ["n1"], extra=[x509.RFC822Name("a@b")])), "names"),
+    "no request": (asked(b"-----BEGIN CERTIFICATE REQUEST-----"), "cannot be read"),
+    "a long request": (asked(GOOD + b"\n" * MAX_REQUEST), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("wanted", "why"), DENIED.values(), ids=DENIED.keys())
+def test_everything_else_is_denied_with_the_reason(wanted: ServingRequest, why: str) -> None:
+    decision = decide(wanted, NODE, [NODE, OTHER])
+    assert decision.type == "Denied"
+    assert why in decision.message
+
+
+@pytest.mark.parametrize("node", [None, replace(NODE, deleting=True)], ids=["absent", "being deleted"])
+def test_a_node_that_is_not_there_gets_nothing(node: Node | None) -> None:
+    decision = decide(asked(), node)
+    assert (decision.type, "no node n1" in decision.message) == ("Denied", True)
+
+
+def test_a_node_that_calls_itself_as_another_of_its_pool_gets_nothing() -> None:
+    thief = replace(NODE, addresses=NODE.addresses | OTHER.addresses)
+    wanted = asked(pem_of(USER, ["10.0.0.2"]))
+    assert "node n2 of the same pool" in decide(wanted, thief, [thief, OTHER]).message
+    assert decide(wanted, thief, [thief]).type == "Approved"
+
+
+@pytest.mark.parametrize(("user", "node"), [(USER, "n1"), ("n1", ""), ("system:node:", "")])
+def test_whose_request_it_is(user: str, node: str) -> None:
+    assert node_of(asked(user=user)) == node
+
+
+def test_what_a_stranger_wrote_is_cut_short_in_the_message() -> None:
+    names = [f"{number}.{'x' * 50}.{'y' * 50}" for number in range(50)]
+    assert len(decide(asked(pem_of(USER, names)), NODE).message) < 600

@@ -1,0 +1,76 @@
+"""Hubs' requests are approved and signed, or denied, on the real API server; those of kubelets are left alone."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from controllers.certificates.hub_certificates_controller import open_requests
+from controllers.certificates.serving_request import read_request
+from kube.json_type import Json
+from tests.cloud.rest import RestClient
+from tests.controllers.support.requests import REQUESTS, pem_of, request
+from tests.controllers.support.scene import Scene
+
+pytestmark = [pytest.mark.real]
+
+
+def client_of(scene: Scene, node: str) -> RestClient:
+    """A client with the node's own certificate, as its hub has it."""
+    return scene.cloud.client(scene.cloud.authority.issue_node(node))
+
+
+def conditions(obj: Json) -> list[tuple[str, str]]:
+    return [(each["type"], each["reason"]) for each in obj.get("status", {}).get("conditions", [])]
+
+
+def test_a_hub_gets_its_certificate(scene: Scene, manager: object) -> None:
+    node = scene.node(address="10.0.7.1")
+    name = scene.name("request")
+    client_of(scene, node).post(REQUESTS, request(name, pem_of(f"system:node:{node}", ["10.0.7.1"])))
+    signed = scene.sees(REQUESTS, name, lambda obj: bool(obj["status"].get("certificate")))
+    assert conditions(signed) == [("Approved", "HubOfNode")]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(signed["status"]["certificate"]))
+    assert certificate.subject.rfc4514_string() == f"CN=system:node:{node},O=system:nodes"
+
+
+@pytest.mark.parametrize("wrong", ["address", "requester", "organisation"])
+def test_a_hub_that_asks_for_more_is_denied(scene: Scene, manager: object, wrong: str) -> None:
+    node = scene.node(address="10.0.7.2")
+    name = scene.name("request")
+    subject = f"system:node:{node}"
+    client = client_of(scene, node)
+    pem = pem_of(subject, ["10.0.7.2"])
+    match wrong:
+        case "address":
+            pem = pem_of(subject, ["10.0.7.2", "10.0.7.3"])
+        case "requester":
+            client = scene.admin
+        case _:
+            pem = pem_of(subject, ["10.0.7.2"], ["system:masters"])
+    client.post(REQUESTS, request(name, pem))
+    denied = scene.sees(REQUESTS, name, lambda obj: bool(conditions(obj)))
+    assert conditions(denied) == [("Denied", "NotTheNodes")]
+    assert "certificate" not in denied["status"]
+
+
+def test_a_kubelets_request_is_left_alone(scene: Scene, manager: object) -> None:
+    node = scene.node(address="10.0.7.4")
+    client, pem = client_of(scene, node), pem_of(f"system:node:{node}", ["10.0.7.4"])
+    kubelets, hubs = scene.name("request"), scene.name("request")
+    client.post(REQUESTS, request(kubelets, pem, annotations={}))
+    client.post(REQUESTS, request(hubs, pem))
+    scene.sees(REQUESTS, hubs, lambda obj: bool(conditions(obj)))
+    assert conditions(scene.admin.get(f"{REQUESTS}/{kubelets}")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [({}, True), ({"metadata": {}}, False), ({"status": {"conditions": [{"type": "Approved"}]}}, False)],
+)
+def test_which_changes_count(change: dict[str, Any], wanted: bool) -> None:
+    facts = read_request({**request("r", b""), **change})
+    assert bool(list(open_requests(("", "r"), None, facts))) is wanted
