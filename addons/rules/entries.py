@@ -76,7 +76,7 @@ def parse_component(text: str) -> str:
 def _parse_resource(filter_: Filter, text: str) -> frozenset[GroupResource]:
     if text == ANY:
         return filter_.resources
-    found = frozenset(known for known in filter_.resources if text in _spellings(*known))
+    found = frozenset(known for known in filter_.resources if text in spellings(*known))
     if not found:
         understood = ", ".join(sorted(resource for _, resource in filter_.resources))
         raise ValueError(
@@ -85,7 +85,8 @@ def _parse_resource(filter_: Filter, text: str) -> frozenset[GroupResource]:
     return found
 
 
-def _spellings(group: str, resource: str) -> tuple[str, ...]:
+def spellings(group: str, resource: str) -> tuple[str, ...]:
+    """How a rule may write a resource."""
     return (resource, f"{resource}.{group}") if group else (resource,)
 
 

@@ -24,16 +24,28 @@ PAUSE = 1.0
 logger = logging.getLogger(__name__)
 
 
-def event_of(problem: Problem, configmap: Key, node: str, now: datetime.datetime) -> dict[str, object]:
-    """The Event about a problem. Its name is the same on every node, so that a thousand hubs make one."""
+def event_of(
+    problem: Problem, configmap: Key, uid: str, node: str, now: datetime.datetime
+) -> dict[str, object]:
+    """The Event about a problem. Its name is the same on every node, so that a thousand hubs make one.
+
+    `uid` is the ConfigMap's: `kubectl describe` finds Events by it.
+    """
     namespace, name = configmap
-    digest = hashlib.sha256(f"{problem.key}\0{problem.text}\0{problem.why}".encode()).hexdigest()[:16]
+    told = "\0".join((uid, problem.key, problem.text, problem.why))
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
-        "involvedObject": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "namespace": namespace,
+            "name": name,
+            **({"uid": uid} if uid else {}),
+        },
         "type": "Warning",
         "reason": REASON,
         "message": f"key {problem.key}: {problem.text!r} is skipped: {problem.why}",
@@ -52,15 +64,18 @@ class ProblemEvents:
         self._configmap = configmap
         self._node = node
         self._pause = pause
-        self._waiting: deque[Problem] = deque()
+        self._waiting: deque[tuple[Problem, str]] = deque()
         self._reported = asyncio.Event()
 
-    def report(self, problem: Problem) -> None:
-        """Send an Event about this problem when its turn comes. Beyond MAX_PROBLEMS the oldest are left out."""
+    def report(self, problem: Problem, uid: str) -> None:
+        """Send an Event about this problem of the ConfigMap `uid` when its turn comes.
+
+        Beyond MAX_PROBLEMS the oldest are left out.
+        """
         if len(self._waiting) == MAX_PROBLEMS:
             self._waiting.popleft()
             metrics.RULE_EVENTS_DROPPED.inc()
-        self._waiting.append(problem)
+        self._waiting.append((problem, uid))
         self._reported.set()
 
     async def run(self) -> None:
@@ -70,7 +85,8 @@ class ProblemEvents:
             self._reported.clear()
             while self._waiting:
                 now = datetime.datetime.now(datetime.UTC)
-                event = event_of(self._waiting.popleft(), self._configmap, self._node, now)
+                problem, uid = self._waiting.popleft()
+                event = event_of(problem, self._configmap, uid, self._node, now)
                 await send_event(self._client, event, self._configmap[0])
                 await asyncio.sleep(self._pause)
 

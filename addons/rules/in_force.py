@@ -23,12 +23,12 @@ class RulesInForce:
         self,
         filters: tuple[Filter, ...],
         disabled: frozenset[str],
-        report: Callable[[Problem], None],
+        report: Callable[[Problem, str], None],
         edits: RulesEdits | None = None,
     ) -> None:
         """Begin with the built-in bindings. `report` gets each problem of an edit that the one before did not have.
 
-        `edits` knows the last edit that an earlier process noted.
+        It also gets the ConfigMap's uid. `edits` knows the last edit that an earlier process noted.
         """
         self.edits = edits or RulesEdits()
         self._filters = filters
@@ -87,14 +87,15 @@ class RulesInForce:
 
     def _parse(self) -> None:
         item = next(iter(self._store), None)
-        data = item.decode().fields.mapping("data") if item is not None else None
+        obj = item.decode() if item is not None else None
+        data = obj.fields.mapping("data") if obj is not None else None
         rules = parse_rules(data, self._disabled, self._filters)
         known = frozenset(self.rules.problems)
         for problem in rules.problems:
             if problem not in known:
                 logger.warning("rules: key %r: %r is skipped: %s", problem.key, problem.text, problem.why)
                 metrics.RULE_ERRORS.inc()
-                self._report(problem)
+                self._report(problem, obj.uid if obj is not None else "")
         if rules.unnamed_problems and rules.unnamed_problems != self.rules.unnamed_problems:
             logger.warning("rules: %d more entries are skipped", rules.unnamed_problems)
         was, self.rules = self.rules, rules

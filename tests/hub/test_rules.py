@@ -43,7 +43,9 @@ def test_the_rest_of_a_bad_configmap_applies_and_people_are_told(hub: Hub, real_
         # The hub sends Events behind the rules' back; the cloud's watch tells when the first one is there.
         told = real_cloud.admin.watch(events, timeout=SLACK, fieldSelector="reason=BadRule")
         with contextlib.closing(told):
-            assert next(told).object["involvedObject"]["name"] == "yurt-hub-cfg"
+            about = next(told).object["involvedObject"]
+        found = real_cloud.admin.get("/api/v1/namespaces/kube-system/configmaps/yurt-hub-cfg")
+        assert about["uid"] == found["metadata"]["uid"], "kubectl describe finds Events by it"
     finally:
         set_rules(real_cloud)
 

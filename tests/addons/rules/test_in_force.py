@@ -33,7 +33,7 @@ def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[
     def why() -> str:
         return str(source.reflector.error or "the cloud has not answered yet")
 
-    rules = RulesInForce(FILTERS, disabled, told.problems.append)
+    rules = RulesInForce(FILTERS, disabled, lambda problem, _uid: told.problems.append(problem))
     rules.listen(lambda: told.seen.append(rules.rules))
     rules.follow(source.store, why)
     return rules, told

@@ -33,7 +33,7 @@ def settings(**given: Any) -> Settings:
 def running_hub(parts: HubParts, rules: Mapping[str, str] = RULES, **given: Any) -> RunningHub:
     """A hub whose cloud is one server that is up, with these rules in force."""
     parts.set_rules(rules)
-    in_force = RulesInForce(FILTERS, frozenset(), lambda _: None)
+    in_force = RulesInForce(FILTERS, frozenset(), lambda *_: None)
     in_force.rules, in_force.is_known = parse_rules(rules), True
     cloud = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
     return RunningHub(settings(**given), cloud, parts.sources, parts.inputs, in_force)

@@ -43,7 +43,7 @@ class Pages:
     def __init__(self, parts: HubParts, session: aiohttp.ClientSession, given: Settings) -> None:
         self.servers = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
         source = parts.sources.get(HUB_IDENTITY, rules_list_watch(given))
-        self.rules = RulesInForce(FILTERS, frozenset(), lambda _: None)
+        self.rules = RulesInForce(FILTERS, frozenset(), lambda *_: None)
         self.rules.follow(source.store, source.why_empty)
         self.closed: list[str] = []
         self.hub = RunningHub(

@@ -1,0 +1,161 @@
+"""The ValidatingAdmissionPolicy that refuses rules which no hub could read, made of the table that the parser uses.
+
+`configmaps/rules-admission.yaml` is what `python -m addons.rules.admission` prints. A policy needs no webhook: the API
+server evaluates its CEL expressions itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from addons.filters.chain import build_filters
+from addons.filters.filter import READS, Filter
+from addons.rules.entries import HUB, spellings
+from addons.rules.table import CACHE_AGENTS, FILTER_PREFIX, MAX_SHOWN, MAX_VALUE_BYTES
+from kube.requests.component import MAX_LENGTH
+from kube.requests.request_info import ResourceType
+
+NAME = "edgehub-rules"
+NAMESPACE, CONFIGMAP = "kube-system", "yurt-hub-cfg"
+POLICIES = ResourceType("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
+
+SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
+"""What `str.strip` takes away, as RE2 writes it."""
+VERB = "(" + "|".join(sorted(READS)) + ")"
+COMPONENT = rf"(\*|[A-Za-z0-9._-]{{1,{MAX_LENGTH}}})"
+BEGINNING = rf"{SPACE}*(-{SPACE}*{COMPONENT}|\*|[A-Za-z0-9._][A-Za-z0-9._-]{{0,{MAX_LENGTH - 1}}}){SPACE}*"
+"""A component, with or without the `-` of an exclusion: a first `-` is never the component's own."""
+NO_COMPONENT = rf"^{SPACE}*-?{SPACE}*(\.|\.\.|(?i:{HUB})){SPACE}*([/#].*)?$"
+"""What looks like a component and is none."""
+ONLY_A_VERB = rf"^{SPACE}*-?{SPACE}*{VERB}{SPACE}*$"
+EMPTY = rf"^{SPACE}*$"
+
+
+def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
+    """The policy and its binding. `filters` are all that some hub may have."""
+    validations = [_known_filters(filters), _cached(), *(_entries(each) for each in filters)]
+    return [
+        _object(
+            "ValidatingAdmissionPolicy",
+            {
+                # Without an answer the edit passes: hubs skip what they cannot read, whatever was let in.
+                "failurePolicy": "Ignore",
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+                    "resourceRules": [
+                        {
+                            "apiGroups": [""],
+                            "apiVersions": ["v1"],
+                            "operations": ["CREATE", "UPDATE"],
+                            "resources": ["configmaps"],
+                            "resourceNames": [CONFIGMAP],
+                        }
+                    ],
+                },
+                "matchConditions": [{"name": "data-changed", "expression": _CHANGED}],
+                "variables": [{"name": "data", "expression": "has(object.data) ? object.data : {}"}],
+                "validations": validations,
+            },
+        ),
+        _object("ValidatingAdmissionPolicyBinding", {"policyName": NAME, "validationActions": ["Deny"]}),
+    ]
+
+
+_CHANGED = (
+    "request.operation == 'CREATE' || "
+    "(has(object.data) ? object.data : {}) != (has(oldObject.data) ? oldObject.data : {})"
+)
+"""Who changes a label of a ConfigMap that was bad before is not held up."""
+
+
+def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": POLICIES.api_version,
+        "kind": kind,
+        "metadata": {"name": NAME},
+        "spec": spec,
+    }
+
+
+def _known_filters(filters: Sequence[Filter]) -> dict[str, Any]:
+    names = sorted(each.name for each in filters)
+    is_unknown = f"!(k.substring({len(FILTER_PREFIX)}) in {_list(names)})"
+    unknown = f"variables.data.filter(k, k.startsWith('{FILTER_PREFIX}') && {is_unknown})"
+    right = f"there is no such filter; the filters are {', '.join(names)}"
+    return {
+        "expression": f"size({unknown}) == 0",
+        "messageExpression": f"'key ' + {unknown}[0] + ': {right}'",
+        "message": right,
+    }
+
+
+def _entries(filter_: Filter) -> dict[str, Any]:
+    """The entries of both keys of a filter."""
+    resources = sorted(spelling for of in filter_.resources for spelling in spellings(*of))
+    one = "|".join(each.replace(".", r"\.") for each in resources)
+    verbs = rf"#(;|{SPACE})*{VERB}({SPACE}*;(;|{SPACE})*{VERB})*(;|{SPACE})*"
+    entry = rf"^{BEGINNING}(/{SPACE}*(\*|{one}){SPACE}*({verbs})?)?$"
+    right = (
+        "write component, component/resource or component/resource#verb;verb, with - in front to take away, "
+        f"separated by commas; resources: {', '.join(resources)} or *; verbs: {', '.join(sorted(READS))}"
+    )
+    bad = [f"!e.matches({_raw(EMPTY)})"]
+    wrong = [
+        f"!e.matches({_raw(entry)})",
+        f"e.matches({_raw(NO_COMPONENT)})",
+        f"e.matches({_raw(ONLY_A_VERB)})",
+    ]
+    return _all_right((filter_.name, FILTER_PREFIX + filter_.name), [*bad, f"({' || '.join(wrong)})"], right)
+
+
+def _cached() -> dict[str, Any]:
+    entry = rf"^{BEGINNING}$"
+    right = "write components, each with - in front to take it away, separated by commas"
+    wrong = f"(!e.matches({_raw(entry)}) || e.matches({_raw(NO_COMPONENT)}))"
+    return _all_right((CACHE_AGENTS,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
+
+
+def _all_right(keys: Sequence[str], bad: Sequence[str], right: str) -> dict[str, Any]:
+    """No entry of these keys is bad, in all of these words; the message names the first that is."""
+    is_bad = " && ".join(bad)
+    long = f"size(bytes(variables.data[k])) > {MAX_VALUE_BYTES}"
+    has_bad = f"({long} || variables.data[k].split(',').exists(e, {is_bad}))"
+    key = f"{_list(keys)}.filter(k, k in variables.data && {has_bad})"
+    shown = (
+        f"variables.data[k].split(',').filter(e, {is_bad}).map(e, "
+        f"size(e) > {MAX_SHOWN} ? e.substring(0, {MAX_SHOWN}) : e)"
+    )
+    entry = f"'\"' + {shown}[0].trim().replace('\\n', ' ') + '\" is not right: {right}'"
+    why = f"{long} ? 'the value is longer than {MAX_VALUE_BYTES} bytes' : {entry}"
+    first = f"{key}.map(k, 'key ' + k + ': ' + ({why}))[0]"
+    return {"expression": f"size({key}) == 0", "messageExpression": first, "message": right}
+
+
+def _list(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+def _raw(pattern: str) -> str:
+    """A pattern as a raw string of CEL."""
+    return f"r'{pattern}'"
+
+
+HEAD = """\
+# Refuses an edit of the rules that hubs would skip in part, with the entry and what is right. The API server evaluates
+# it by itself. Keys that are no filter's are let through, but for filter_<name> of an unknown filter. Made by
+# `python -m addons.rules.admission`: change the filters and not this file.
+"""
+
+
+def manifest() -> str:
+    """The manifest that users apply."""
+    found = yaml.safe_dump_all(policy(build_filters(health=True)), sort_keys=False, width=10_000)
+    return HEAD + str(found)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(manifest())

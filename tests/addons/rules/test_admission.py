@@ -1,0 +1,154 @@
+"""The admission policy and the parser say the same of an edit, on a real API server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from addons.filters.chain import build_filters
+from addons.rules.admission import NAMESPACE, manifest, policy
+from addons.rules.table import MAX_VALUE_BYTES, parse_rules
+from kube.json_type import Json
+from tests.cloud.real import RealCloud
+
+FILE = Path(__file__).parents[3] / "configmaps" / "rules-admission.yaml"
+FILTERS = build_filters(health=True)
+HERE = "rules-admission"
+"""A namespace of the test's own: the rules of other tests may be bad."""
+MAPS = f"/api/v1/namespaces/{HERE}/configmaps"
+
+type Edit = Callable[[dict[str, str]], tuple[int, str]]
+"""Status and message of a ConfigMap with these data, which is not kept."""
+
+
+def test_the_manifest_is_made_of_the_filters() -> None:
+    assert FILE.read_text() == manifest(), (
+        "run `python -m addons.rules.admission > configmaps/rules-admission.yaml`"
+    )
+    assert policy(FILTERS)[0]["spec"]["matchConstraints"]["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": NAMESPACE
+    }
+
+
+@pytest.fixture(scope="module")
+def edit(real_cloud: RealCloud) -> Iterator[Edit]:
+    """The policy as it is shipped, but for another namespace, once it is in force."""
+    made: list[Any] = policy(FILTERS)
+    constraints = made[0]["spec"]["matchConstraints"]
+    constraints["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] = HERE
+    real_cloud.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HERE}}, *made])
+
+    def dry_run(data: dict[str, str]) -> tuple[int, str]:
+        body: Json = {"metadata": {"name": "yurt-hub-cfg", "namespace": HERE}, "data": data}
+        answer = real_cloud.admin.request("POST", f"{MAPS}?dryRun=All", body=body)
+        return answer.status, "" if answer.status == 201 else answer.json()["message"]
+
+    deadline = time.monotonic() + 60
+    while dry_run({"filter_nonsense": "x"})[0] == 201:
+        assert time.monotonic() < deadline, "the policy is not in force"
+        time.sleep(0.1)
+    yield dry_run
+    for each in made:
+        plural = "validatingadmissionpolic" + ("ies" if each["kind"].endswith("Policy") else "ybindings")
+        real_cloud.admin.delete(f"/apis/admissionregistration.k8s.io/v1/{plural}/{each['metadata']['name']}")
+
+
+GOOD = [
+    {},
+    {"servicetopology": "", "filter_endpoints": " , ,"},
+    {
+        "servicetopology": "envoy, -coredns,*",
+        "filter_servicetopology": "*/endpointslices#list;watch;get, -kubectl",
+    },
+    {"filter_servicetopology": "a/endpointslices.discovery.k8s.io # ;list; ;watch;,b/ * ,c/endpoints"},
+    {"masterservice": "-kubelet/services#get,\n  x-y_z.1/services"},
+    {"cache_agents": "*, -kubectl, a\n"},
+    {"localhealth": "kube-proxy"},
+    {"somebody-elses": "any thing # at / all", "another": "a,b/c#d"},
+    {"endpoints": "GET, list/endpoints"},
+]
+BAD = [
+    ({"filter_nonsense": "kubelet/pods"}, "key filter_nonsense: there is no such filter; the filters are"),
+    ({"servicetopology": "ok, a b, c"}, 'key servicetopology: "a b" is not right: write component'),
+    (
+        {"filter_servicetopology": "x/pods"},
+        "resources: endpoints, endpointslices, endpointslices.discovery.k8s.io",
+    ),
+    ({"filter_endpoints": "x/endpoints#list;shout"}, 'x/endpoints#list;shout" is not right'),
+    ({"endpoints": "x/endpoints#"}, "verbs: get, list, watch"),
+    ({"endpoints": "x#list"}, "is not right"),
+    ({"endpoints": "x/"}, "is not right"),
+    ({"endpoints": "list"}, "is not right"),
+    ({"endpoints": "-"}, "is not right"),
+    ({"endpoints": ".."}, "is not right"),
+    ({"endpoints": "Edgehub"}, "is not right"),
+    ({"endpoints": "edgehub/endpoints"}, "is not right"),
+    ({"endpoints": "x" * 65}, "is not right"),
+    ({"endpoints": "\u212aubelet"}, "is not right"),
+    ({"endpoints": "a\nb"}, '"a b" is not right'),
+    ({"cache_agents": "a/b"}, 'key cache_agents: "a/b" is not right: write components'),
+    ({"cache_agents": "edgehub"}, "is not right"),
+    ({"cache_agents": "x" * 500}, f'"{"x" * 128}" is not right'),
+    ({"endpoints": "x," * (MAX_VALUE_BYTES // 2 + 1)}, f"longer than {MAX_VALUE_BYTES} bytes"),
+]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("data", GOOD, ids=str)
+def test_what_hubs_can_read_passes(edit: Edit, data: dict[str, str]) -> None:
+    assert edit(data) == (201, "")
+    foreign = {"somebody-elses", "another", "localhealth"}
+    assert parse_rules({key: text for key, text in data.items() if key not in foreign}).problems == ()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("data", "words"), BAD, ids=[str(data)[:40] for data, _ in BAD])
+def test_what_they_would_skip_is_refused_with_the_entry_and_what_is_right(
+    edit: Edit, data: dict[str, str], words: str
+) -> None:
+    status, message = edit(data)
+    assert status == 422
+    assert words in message
+    assert parse_rules(data).problems != ()
+
+
+ATOMS = [
+    *("kubelet", "*", "-", "/", "#", ";", ",", " ", "\t", "\n", "\u00a0", "\u2003", "\x0b", ".", "edgehub"),
+    *("endpoints", "endpointslices", "endpointslices.discovery.k8s.io", "services", "get", "list", "watch"),
+    *("GET", "a.b-c", "x" * 64, "é", "\u212a"),
+]
+
+
+@pytest.mark.real
+@given(
+    st.sampled_from(["servicetopology", "filter_endpoints", "cache_agents"]),
+    st.lists(st.sampled_from(ATOMS), max_size=9).map("".join),
+)
+@settings(
+    max_examples=250,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_the_policy_and_the_parser_agree(edit: Edit, key: str, text: str) -> None:
+    status, message = edit({key: text})
+    assert (status == 201) == (not parse_rules({key: text}).problems), message
+
+
+@pytest.mark.real
+def test_who_leaves_the_data_alone_is_not_held_up(edit: Edit, real_cloud: RealCloud) -> None:
+    """The name is the shipped one's only after the ConfigMap was bad: renames make no bad one."""
+    real_cloud.admin.request("DELETE", f"{MAPS}/yurt-hub-cfg")
+    made = real_cloud.admin.post(MAPS, {"metadata": {"name": "yurt-hub-cfg"}, "data": {"endpoints": "x"}})
+    made["metadata"]["labels"] = {"a": "b"}
+    made = real_cloud.admin.put(f"{MAPS}/yurt-hub-cfg", made)
+    made["data"] = {"endpoints": "x y"}
+    assert real_cloud.admin.request("PUT", f"{MAPS}/yurt-hub-cfg", body=made).status == 422
+    assert edit({"other": "x"})[0] == 409, "it is there"
+    real_cloud.admin.delete(f"{MAPS}/yurt-hub-cfg")
