@@ -177,7 +177,7 @@ def _write(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
     draft = path.with_suffix(path.suffix + ".new")
     draft.unlink(missing_ok=True)
-    # A new file, and no link: whoever planted one would have the key in a file of their own.
+    # The key goes to a new file, never through a link: another user could have planted one that leads elsewhere.
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
         file.flush()

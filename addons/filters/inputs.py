@@ -40,8 +40,8 @@ class ServiceFacts:
 
 
 class Inputs(Protocol):
-    """What a filter may ask. The implementation records each question, so that the hub filters the object again when
-    the answer changes. A filter therefore asks only what decides, and asks each thing once for an object."""
+    """What a filter may ask about the cluster. The hub records each input that a filter asks for, and filters the object
+    again when that input changes. So a filter asks only for what decides, and once for each object."""
 
     @property
     def node_name(self) -> str:
@@ -54,14 +54,14 @@ class Inputs(Protocol):
         """None if there is no such Service."""
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
-        """None if no such Node is known. Each label that a filter reads is a question of its own."""
+        """None if no such Node is known. Each label that a filter reads is an input of its own."""
 
     def own_pool(self) -> str:
         """The pool of this node: the hub's option, else the node's label; "" = in no pool."""
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
         """The names of the nodes in a pool, by NodePool.status.nodes, or by node labels where that kind is
-        not installed; None if there is no such pool. Each node that a filter looks for is a question of its own."""
+        not installed; None if there is no such pool. Each node that a filter looks for is an input of its own."""
 
     def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
         """The nodes with a ready endpoint in any EndpointSlice of the Service of that address type; None

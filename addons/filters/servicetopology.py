@@ -121,7 +121,7 @@ def _ready_nodes(
     obj: ApiObject, service: str, inputs: Inputs, scope: NodeRule | None
 ) -> Callable[[], list[str]]:
     """The nodes among which a preferred key must find one: those with a ready endpoint in any slice of the Service that
-    OpenYurt's annotation and local health leave. Sorted, so that the same inputs lead to the same questions."""
+    OpenYurt's annotation and local health leave. Sorted, so that the filter asks for the same inputs each time."""
 
     @cache
     def ready() -> list[str]:

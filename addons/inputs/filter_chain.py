@@ -42,6 +42,7 @@ class FilterChain:
         return Evaluation(shown, frozenset(recorded.reads), recorded.pending)
 
     def is_same(self, before: Item, after: Item) -> bool:
+        # The two annotations that `is_only_triggered` ignores decide nothing: no filter and no selector reads them.
         return before.raw == after.raw or is_only_triggered(before, after)
 
     def _count(self, name: str, verdict: Verdict) -> None:

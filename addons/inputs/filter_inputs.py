@@ -1,7 +1,7 @@
 """Answers what filters ask about the cluster, from the hub's own sources. A source starts when a filter first needs it.
 
-The hub records each question by its `InputKey`. When an answer changes, the hub filters those objects again for which a
-filter asked that question, and no others.
+The hub records each input that a filter asks for by its `InputKey`. When an input changes, the hub filters again those
+objects for which a filter asked for that input, and no others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from addons.filters.inputs import HubAddress, ServiceFacts
 from addons.filters.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watch_of, pool_of
-from addons.inputs.recorded_inputs import HUB_QUESTION, RecordedInputs
+from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.store.projection import InputKey
@@ -54,7 +54,7 @@ class FilterInputs:
         """Point pods at another address from now on."""
         if hub != self.hub:
             self.hub = hub
-            self._changed({HUB_QUESTION})
+            self._changed({HUB_INPUT})
 
     def ask(self) -> RecordedInputs:
         return RecordedInputs(self)

@@ -1,6 +1,6 @@
-"""The sources from which filters get their answers. Each reports which questions a change of its objects touches.
+"""The sources of what filters ask. Each reports which inputs a change of its objects touches.
 
-An `InputKey` names a question: ("services", ("default", "web")), or ("nodes", "n3", "zone") for one label of a node.
+An `InputKey` names an input: ("services", ("default", "web")), or ("nodes", "n3", "zone") for one label of a node.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def list_watch_of(kind: InputKind, node: str) -> ListWatch:
 
 
 def unknown(kind: InputKind) -> InputKey:
-    """The key that every question about a kind reads too: it changes when the source gets or loses its first list."""
+    """The key that goes with every input of a kind: it changes when the source gets or loses its first list."""
     return ("state of", kind)
 
 
@@ -70,7 +70,7 @@ def pool_of(item: Item | None) -> str:
 
 
 class Input:
-    """One source, followed: `changed` gets the keys of all questions that a change touches."""
+    """Follows one source: `changed` gets the keys of all inputs that a change touches."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Records what the filters of one object ask, while it answers them.
+"""Answers what the filters ask about one object, and records which inputs they asked for.
 
-Questions are as small as filters ask them: one label of a node, one node of a pool. So a changed input costs only the
-objects for which it decided something.
+An input is small: one label of a node, one node of a pool. So a change costs only the objects for which it decided
+something.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from addons.inputs.input_sources import Input, InputKind, pool_of, unknown
 from kube.store.projection import InputKey
 from kube.store.store import Key
 
-HUB_QUESTION: InputKey = ("address of the hub",)
+HUB_INPUT: InputKey = ("address of the hub",)
 
 
 class Inputs(Protocol):
@@ -37,7 +37,8 @@ class Inputs(Protocol):
 
 
 class RecordedInputs:
-    """The answers for one object. `reads` has the keys of all questions; `pending` says that an answer is not known."""
+    """The inputs of one object. `reads` has the keys of all that the filters asked for; `pending` says that one of them
+    is not known."""
 
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
@@ -50,7 +51,7 @@ class RecordedInputs:
 
     @property
     def hub(self) -> HubAddress:
-        self.reads.add(HUB_QUESTION)
+        self.reads.add(HUB_INPUT)
         return self._inputs.hub
 
     def service(self, namespace: str, name: str) -> ServiceFacts | None:

@@ -107,6 +107,6 @@ def response_key(
     """The key of an answer: equal for requests of one identity whose answers have the same objects and form."""
     path, _, query = target.partition("?")
     parameters = sorted(first_values(query, NAMED_PARAMETERS).items())
-    question = orjson.dumps((identity, unquote(path), parameters, accept, accept_encoding))
+    request = orjson.dumps((identity, unquote(path), parameters, accept, accept_encoding))
     owner = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else ""
-    return ResponseKey(hashlib.sha256(question + body).hexdigest()[:32], owner)
+    return ResponseKey(hashlib.sha256(request + body).hexdigest()[:32], owner)

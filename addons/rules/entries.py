@@ -17,7 +17,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """One binding of a filter to requests, or one exclusion. `origin` tells people where it was written."""
+    """One binding of a filter to requests, or one exclusion. `origin` says, for people, where it was written."""
 
     excludes: bool
     component: str

@@ -59,7 +59,7 @@ HOOK_ERRORS = Counter(
     ["addon", "hook"],
     registry=REGISTRY,
 )
-SOURCES = Gauge("edgehub_sources", "Questions that the hub keeps answered.", registry=REGISTRY)
+SOURCES = Gauge("edgehub_sources", "Lists and watches of the cloud that the hub keeps.", registry=REGISTRY)
 WATCHERS = Gauge("edgehub_watchers", "Open watches served from a view.", ["resource"], registry=REGISTRY)
 SLOW_WATCHERS = Counter(
     "edgehub_slow_watchers",

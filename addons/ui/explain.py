@@ -71,7 +71,7 @@ class Explanation:
     notes: list[Note] = field(default_factory=list)
     problem: str = ""
     hints: list[str] = field(default_factory=list)
-    """Names in the question that nothing here knows, with the nearest that something does."""
+    """Names that the hub does not know, each with the nearest one that it knows."""
 
     @property
     def text(self) -> str:

@@ -45,7 +45,7 @@ def readable_body(encoding: Encoding, body: bytes) -> str:
 
 
 def readable_watch(encoding: Encoding, body: bytes) -> str:
-    """The events of a watch, a document each; what follows the last whole one is told in a comment."""
+    """The events of a watch, a document each. A comment says what follows the last whole one."""
     codec = codec_for(encoding)
     whole = len(body) <= WHOLE
     documents: list[str] = []

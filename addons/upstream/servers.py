@@ -27,7 +27,7 @@ class Server:
 def parse_server(text: str) -> Server:
     """The server of `https://host[:port]`; ValueError otherwise.
 
-    A path is refused, because Kubernetes clients of the hub could not be told of it.
+    A path is refused: the hub cannot make its clients send one.
     """
     try:
         parts = urlsplit(text.strip())

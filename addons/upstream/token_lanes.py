@@ -15,7 +15,7 @@ MAX_TOKENS = 256
 SHARED_LANES = 16
 """Lanes of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
 NO_LANE = ""
-"""The lane of requests without a token of the caller's own."""
+"""The lane of requests that carry no token of the caller."""
 
 
 class TokenLanes:

@@ -11,7 +11,7 @@ import pytest
 from addons.filters.inputs import POOL_LABEL, HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, unknown
-from addons.inputs.recorded_inputs import HUB_QUESTION, RecordedInputs
+from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
@@ -369,7 +369,7 @@ async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_li
 async def test_a_recorder_knows_this_node_and_the_hubs_address(cluster: Cluster) -> None:
     asked = cluster.inputs.ask()
     assert (asked.node_name, asked.hub) == (NODE, HubAddress(("169.254.2.1",), 10268))
-    assert (asked.reads, asked.pending) == ({HUB_QUESTION}, False)
+    assert (asked.reads, asked.pending) == ({HUB_INPUT}, False)
 
 
 # -- what the node itself knows ------------------------------------------------------------------------------------
