@@ -40,8 +40,8 @@ class ServiceFacts:
 
 
 class Inputs(Protocol):
-    """What a filter may ask about the cluster. The hub records each input that a filter asks for, and filters the object
-    again when that input changes. So a filter asks only for what decides, and once for each object."""
+    """What a filter may ask about the cluster. The hub records each input that a filter asks for, and filters the
+    object again when that input changes. So a filter asks only for what decides, and once for each object."""
 
     @property
     def node_name(self) -> str:
