@@ -14,6 +14,7 @@ from mitmproxy.master import Master
 
 from addons.certificates.own_certificate import Certificate, OwnCertificate
 from addons.certificates.serving_certificate import ServingCertificate
+from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
@@ -59,6 +60,7 @@ class Assembly:
         router: Router,
         egress: Egress,
         traffic: Traffic,
+        console: Console,
     ) -> None:
         self._options = options
         self._resolve = resolve
@@ -68,6 +70,7 @@ class Assembly:
         self._traffic = traffic
         self._log = LogTail()
         self._hub: RunningHub | None = None
+        self._console = console
         self._session: Http2Session | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: Parts | None = None
@@ -205,6 +208,7 @@ class Assembly:
         parts = self._parts = make_parts(
             settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline
         )
+        self._console.start(parts)
         parts.rules.listen(self._router.rules_changed)
         cached_relay = self._offline.cached_relay if self._offline is not None else None
         self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, cached_relay)

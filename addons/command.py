@@ -82,12 +82,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name, kind, default, text in OPTIONS:
         shown = "" if default == "" else f" Default: {default}."
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            dest=name,
-            type=kind,
-            help=as_flags(text).replace("%", "%%") + shown,
-        )
+        flag, help_text = f"--{name.replace('_', '-')}", as_flags(text).replace("%", "%%")
+        if kind is bool:
+            parser.add_argument(
+                flag, dest=name, action="store_true", default=argparse.SUPPRESS, help=help_text
+            )
+        else:
+            parser.add_argument(flag, dest=name, type=kind, help=help_text + shown)
     parser.add_argument(
         "--ui",
         choices=("none", "console", "web"),

@@ -1,89 +1,56 @@
-"""Shows Kubernetes in mitmproxy's interfaces: bodies as YAML, and at each flow its route.
-
-The hub's own master, which has no interface, runs nothing of it. The hub keeps no body for a person: a streamed body is
-gone, unless mitmproxy's store_streamed_bodies is set.
-"""
+"""Shows Kubernetes in mitmproxy's interfaces. Without an interface nothing of that is loaded."""
 
 from __future__ import annotations
 
-from mitmproxy import ctx, http
+from typing import TYPE_CHECKING
+
+from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
 
+from addons.options import Options
 from addons.proxy.master import HubMaster
-from addons.requests.caller import Listener
-from addons.requests.request_context import RequestContext, context_of
-from addons.requests.route_decision import RouteKind
 
-STREAMED = "the body was streamed and not kept (see store_streamed_bodies)"
+if TYPE_CHECKING:
+    from addons.ui.flows.filtered import FilteringParts
+    from addons.ui.flows.flows import Flows
 
-
-class Marks:
-    """Marks each flow by its route, and comments why it has no body."""
-
-    name = "edgehub-marks"
-
-    def __init__(self) -> None:
-        self._kept = False
-
-    def configure(self, updated: set[str]) -> None:
-        self._kept = ctx.options.store_streamed_bodies
-
-    def requestheaders(self, flow: http.HTTPFlow) -> None:
-        context = context_of(flow)
-        flow.marked = mark_of(context, refused=flow.response is not None)
-        if context is not None and context.route is not None and context.route.filtered_by:
-            _add(flow, "filters " + ", ".join(context.route.filtered_by))
-
-    def responseheaders(self, flow: http.HTTPFlow) -> None:
-        if flow.response is not None and flow.response.stream and not self._kept:
-            _add(flow, STREAMED)
-
-
-MARKS = {
-    RouteKind.RELAY: ":cloud:",
-    RouteKind.VIEW: ":house:",
-    RouteKind.CACHED_RELAY: ":floppy_disk:",
-    RouteKind.LOCAL: ":heartbeat:",
-}
-OWN = ":gear:"
-"""A request of the hub itself."""
-REFUSED = ":no_entry:"
-
-
-def mark_of(context: RequestContext | None, *, refused: bool) -> str:
-    """The mark of a flow, by its route."""
-    if refused or context is None or context.route is None:
-        return REFUSED
-    return OWN if context.listener is Listener.INTERNAL else MARKS[context.route.kind]
-
-
-def _add(flow: http.HTTPFlow, remark: str) -> None:
-    flow.comment = f"{flow.comment}; {remark}" if flow.comment else remark
+WEB_COLUMNS = ["icon", "comment", "method", "path", "status", "size", "time"]
+"""What mitmproxy shows of a flow in the browser; its own choice has no comment, and TLS first."""
 
 
 class Console:
-    """Adds the content views and, beside an interface, the marks; removes them at the end."""
+    """Loads `addons.ui.flows` beside an interface, and sets what mitmproxy shows there first."""
 
     name = "edgehub-console"
 
-    def __init__(self) -> None:
-        self._marks = Marks()
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._flows: Flows | None = None
 
     def load(self, loader: Loader) -> None:
         if isinstance(loader.master, HubMaster):
             return
-        from addons.ui import content_views  # noqa: PLC0415 - imports mitmproxy's views, which nobody else needs
+        # The packages of an interface, which no other hub imports.
+        from addons.ui.flows.annotations import DEFAULT_FILTER  # noqa: PLC0415 - as said above
+        from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
+        from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
 
-        content_views.add()
-        # Only the interfaces have mitmproxy's list of flows.
-        if ctx.master.addons.get("view") is not None:
-            ctx.master.addons.add(self._marks)
+        register()
+        self._flows = Flows(lambda: self._options.settings.show_secrets)
+        ctx.master.addons.add(self._flows)
+        is_web = ctx.master.addons.get("webauth") is not None
+        # The browser has its filter in the address, where a person sees it and takes it away.
+        defaults = {"web_columns": WEB_COLUMNS} if is_web else {"view_filter": DEFAULT_FILTER}
+        for name, value in defaults.items():
+            if name in ctx.options and getattr(ctx.options, name) == ctx.options.default(name):
+                ctx.options.update(**{name: value})
+
+    def start(self, parts: FilteringParts) -> None:
+        """Take the parts of the hub that know what filters did."""
+        if self._flows is not None:
+            self._flows.start(parts)
 
     def done(self) -> None:
-        if isinstance(ctx.master, HubMaster):
-            return
-        from addons.ui import content_views  # noqa: PLC0415 - as in `load`
-
-        content_views.remove()
-        if ctx.master.addons.get(self._marks.name) is not None:
-            ctx.master.addons.remove(self._marks)
+        if self._flows is not None:
+            ctx.master.addons.remove(self._flows)
+            self._flows = None

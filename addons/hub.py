@@ -12,6 +12,7 @@ from addons.router import Router
 from addons.traffic import Traffic
 
 _options = Options()
+_console = Console(_options)
 _connections = Connections(_options)
 _resolve = Resolve()
 _identity = Identity(_options)
@@ -23,9 +24,9 @@ _traffic = Traffic()
 places = (
     (_options, (), "the others read its settings when they are configured"),
     (
-        Console(),
+        _console,
         (),
-        "has no hook of a request: its marks join behind all others, and only beside an interface",
+        "has no hook of a request: what shows flows joins behind all others, and only beside an interface",
     ),
     (
         _connections,
@@ -51,7 +52,7 @@ places = (
         "has no hook of a request; the assembly behind it opens the listeners",
     ),
     (
-        Assembly(_options, _resolve, _identity, _router, _egress, _traffic),
+        Assembly(_options, _resolve, _identity, _router, _egress, _traffic, _console),
         (_options,),
         "hands on the settings that options has just read, and starts the parts when all addons are loaded",
     ),

@@ -22,7 +22,7 @@ from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
-from addons.requests.hidden_credentials import drop, lend, path_of
+from addons.requests.hidden_credentials import lend, path_of, send_to_origin
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.in_force import RulesInForce
@@ -100,7 +100,6 @@ class Router:
             is_upgrade="upgrade" in flow.request.headers,
             offline_policy=self._cached_relay.offline_policy if self._cached_relay is not None else None,
         )
-        flow.comment = f"{context.component}: {context.route.kind}, {context.route.reason}"
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
         if context.route.kind in (RouteKind.VIEW, RouteKind.LOCAL):
@@ -172,13 +171,10 @@ class Router:
         context.ticket = self._origin.ticket(partial(answer, context.client_request()))
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = self._origin.address
-        if context.route.kind is RouteKind.VIEW:
-            # The origin has the request as a value. mitmproxy reads `Connection` to know when to close.
-            connection = flow.request.headers.get_all("connection")
-            drop(flow.request)
-            flow.request.headers = http.Headers(host="origin")
-            flow.request.headers.set_all("connection", connection)
-        flow.request.headers[TICKET_HEADER] = context.ticket
+        # The flow keeps the client's own headers, for people. The origin has a view's request as a value.
+        is_bare = context.route.kind is RouteKind.VIEW
+        ticket = ((TICKET_HEADER.encode(), context.ticket.encode()),)
+        send_to_origin(flow.request, ((b"host", b"origin"), *ticket) if is_bare else ticket, is_bare=is_bare)
 
     def _copy(
         self,

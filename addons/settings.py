@@ -54,6 +54,8 @@ class Settings:
     idle: int
     review_max_age: int
     keep_days: int
+    show_secrets: bool
+    """Interfaces show the values of Secrets."""
 
 
 def version() -> str:
@@ -119,6 +121,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         idle=values["idle"],
         review_max_age=values["review_max_age"],
         keep_days=values["keep_days"],
+        show_secrets=values["show_secrets"],
         **ports,
     )
 

@@ -1,7 +1,8 @@
-"""Keeps credentials out of flows, which mitmproxy shows in its interfaces and writes to files.
+"""Keeps out of flows what mitmproxy must not show or save: credentials, and the tickets of the origin.
 
-`hide` takes them off a request as it comes in. `with_credentials` makes the request as it is to be sent; the layers in
-`addons.proxy.http.http_connections` call it at the last moment. A request that is sent without that call is anonymous.
+`hide` takes credentials off a request as it comes in. `with_credentials` makes the request as it is to be sent; the
+layers in `addons.proxy.http.http_connections` call it at the last moment. A request that is sent without that call is
+anonymous, and the origin refuses it.
 """
 
 from __future__ import annotations
@@ -27,48 +28,69 @@ _TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORE
 class Hidden:
     """What a request carries beside what its flow shows."""
 
-    fields: Fields = ()
+    own: Fields = ()
+    """The credentials that its sender gave it. mitmproxy may replay the request."""
+    lent: Fields | None = None
+    """Sent in place of `own`; None where `own` is sent."""
+    ticket: Fields = ()
+    """What the origin asks for; empty where the request goes to the cloud."""
+    is_bare: bool = False
+    """The ticket is all that is sent: the origin has the request as a value."""
     path: bytes | None = None
     """The target with its tokens; None where the flow has it whole."""
+
+    @property
+    def sent(self) -> Fields:
+        return (self.own if self.lent is None else self.lent) + self.ticket
 
 
 _hidden: WeakKeyDictionary[http.Request, Hidden] = WeakKeyDictionary()
 
 
 def hide(request: http.Request) -> None:
-    """Take credentials out of the headers, and mask tokens in the target."""
-    fields = tuple(each for each in request.headers.fields if _is_secret(*each))
-    masked = _TOKEN_IN_QUERY.sub(rb"\1=hidden", request.data.path)
+    """Take credentials out of the headers, and mask tokens in the target.
+
+    A request that mitmproxy replays has the credentials again that its sender gave it.
+    """
+    before = _hidden.get(request)
+    own = tuple(each for each in request.headers.fields if _is_secret(*each))
+    masked = _mask(request.data.path)
     path = request.data.path if masked != request.data.path else None
-    if not fields and path is None:
+    if before is None and not own and path is None:
         return
-    _hidden[request] = Hidden(fields, path)
+    if before is not None:
+        own, path = own or before.own, path or before.path
+    _hidden[request] = Hidden(own, path=path)
     request.data.path = masked
     request.headers.fields = tuple(each for each in request.headers.fields if not _is_secret(*each))
 
 
 def lend(request: http.Request, bearer: str) -> None:
     """Have the request sent with this Authorization, and with none of its sender's."""
-    others = tuple(each for each in _of(request).fields if each[0].lower() != b"authorization")
-    fields = (*others, (b"Authorization", bearer.encode())) if bearer else others
-    _hidden[request] = dataclasses.replace(_of(request), fields=fields)
+    hidden = _of(request)
+    others = tuple(each for each in hidden.own if each[0].lower() != b"authorization")
+    lent = (*others, (b"Authorization", bearer.encode())) if bearer else others
+    _hidden[request] = dataclasses.replace(hidden, lent=lent)
 
 
-def drop(request: http.Request) -> None:
-    """Send the request as its flow shows it."""
-    _hidden.pop(request, None)
+def send_to_origin(request: http.Request, ticket: Fields, *, is_bare: bool) -> None:
+    """Have the request sent with a ticket, which the flow does not show; with nothing else where it `is_bare`."""
+    _hidden[request] = dataclasses.replace(_of(request), ticket=ticket, is_bare=is_bare)
 
 
 def headers_of(request: http.Request) -> list[tuple[str, str]]:
-    """All header fields, hidden ones too, as text in which other bytes than UTF-8's are surrogates."""
-    hidden = http.Headers(_of(request).fields)
+    """The header fields that its sender gave it, hidden ones too, as text.
+
+    Other bytes than UTF-8's are surrogates.
+    """
+    hidden = http.Headers(_of(request).own)
     return [*request.headers.items(multi=True), *hidden.items(multi=True)]
 
 
 def path_of(request: http.Request) -> bytes:
-    """The request's target as it was on the wire."""
+    """The request's target as it was on the wire; as the flow shows it where a person has edited that."""
     path = _of(request).path
-    return request.data.path if path is None else path
+    return request.data.path if path is None or _mask(path) != request.data.path else path
 
 
 def with_credentials(request: http.Request) -> http.Request:
@@ -77,9 +99,14 @@ def with_credentials(request: http.Request) -> http.Request:
     if hidden is None:
         return request
     sent = copy.copy(request)
-    headers = http.Headers((*request.headers.fields, *hidden.fields))
+    fields = hidden.ticket if hidden.is_bare else (*request.headers.fields, *hidden.sent)
+    headers = http.Headers(fields)
     sent.data = dataclasses.replace(request.data, headers=headers, path=path_of(request))
     return sent
+
+
+def _mask(path: bytes) -> bytes:
+    return _TOKEN_IN_QUERY.sub(rb"\1=hidden", path)
 
 
 def _of(request: http.Request) -> Hidden:

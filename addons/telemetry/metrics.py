@@ -53,6 +53,11 @@ RULE_EVENTS_DROPPED = Counter(
     "Events about bad rules that were left out because too many waited.",
     registry=REGISTRY,
 )
+FLOWS_REMOVED = Counter(
+    "edgehub_flows_removed",
+    "Flows that an interface dropped, the oldest first, because it kept too many.",
+    registry=REGISTRY,
+)
 HOOK_ERRORS = Counter(
     "edgehub_hook_errors",
     "Hooks that failed; each cost its client a 500.",

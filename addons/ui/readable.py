@@ -1,10 +1,12 @@
 """Bodies of the Kubernetes API as YAML for people: objects, lists and watches, in both encodings.
 
-An interface runs in the hub's own loop, so the work is bounded: what is large is told in a line for each object.
+An interface runs in the hub's own loop, so the work is bounded: what is large is told in a line for each object. Values
+of Secrets are hidden unless a caller asks for them.
 """
 
 from __future__ import annotations
 
+import base64
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,6 +16,7 @@ import yaml
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from addons.ui.masking import Tree, masked
 from kube.errors import StatusError
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import INITIAL_EVENTS_END, Codec, FrameReader, ListPage, WatchFrame, codec_for
@@ -21,7 +24,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import parse_object
 from kube.wire.protobuf_fields import ProtobufFields
-from kube.wire.schema import FieldKind, MessageType, message_type_of
+from kube.wire.schema import ENTRY, MESSAGES, FieldKind, MessageType, message_type_of
 
 WHOLE = 128 * 1024
 """Bytes of a body that is shown with all fields: YAML of as much takes about 40 ms."""
@@ -30,21 +33,20 @@ LINES = 2_000
 PIECE = 4_096
 """Bytes of a watch that are read at a time: what comes before a malformed event is still shown."""
 
-type Tree = dict[str, Any]
 
-
-def readable_body(encoding: Encoding, body: bytes) -> str:
+def readable_body(encoding: Encoding, body: bytes, *, show_secrets: bool = False) -> str:
     """A single object, a Status or a list; ValueError when the body is none of these."""
     codec = codec_for(encoding)
     api_version, kind, raw = codec.decode_single(body)
     if kind.removesuffix("List") not in ("", kind):
-        return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE)
+        return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE, show_secrets=show_secrets)
+    tree = object_tree(encoding, api_version, kind, raw, show_secrets=show_secrets)
     if encoding is Encoding.JSON and len(body) > WHOLE:
-        return orjson.dumps(parse_object(raw), option=orjson.OPT_INDENT_2).decode()
-    return _yaml(_object(encoding, api_version, kind, raw))
+        return orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()
+    return as_yaml(tree)
 
 
-def readable_watch(encoding: Encoding, body: bytes) -> str:
+def readable_watch(encoding: Encoding, body: bytes, *, show_secrets: bool = False) -> str:
     """The events of a watch, a document each. A comment says what follows the last whole one."""
     codec = codec_for(encoding)
     whole = len(body) <= WHOLE
@@ -54,7 +56,7 @@ def readable_watch(encoding: Encoding, body: bytes) -> str:
     try:
         for frame in _frames(codec.frames(), body):
             if len(documents) < LINES:
-                documents.append(_yaml(_event(codec, frame, whole=whole)))
+                documents.append(readable_event(codec, frame, whole=whole, show_secrets=show_secrets))
             else:
                 left_out += 1
     except ValueError as error:
@@ -70,7 +72,12 @@ def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
     reader.close()
 
 
-def _event(codec: Codec, frame: WatchFrame, *, whole: bool) -> Tree:
+def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, show_secrets: bool = False) -> str:
+    """One event of a watch; its object with all fields where `whole`."""
+    return as_yaml(_event(codec, frame, whole=whole, show_secrets=show_secrets))
+
+
+def _event(codec: Codec, frame: WatchFrame, *, whole: bool, show_secrets: bool) -> Tree:
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
         return shown | _status(frame.status)
@@ -86,7 +93,9 @@ def _event(codec: Codec, frame: WatchFrame, *, whole: bool) -> Tree:
         obj = decode_object(codec.encoding, frame.api_version, frame.kind, frame.raw)
         return shown | ({"initialEventsEnd": True} if INITIAL_EVENTS_END in obj.annotations else {})
     if whole:
-        shown["content"] = _object(codec.encoding, frame.api_version, frame.kind, frame.raw)
+        shown["content"] = object_tree(
+            codec.encoding, frame.api_version, frame.kind, frame.raw, show_secrets=show_secrets
+        )
     return shown
 
 
@@ -94,7 +103,13 @@ def _status(error: StatusError) -> Tree:
     return {"code": error.code, "reason": error.reason, "message": error.message}
 
 
-def _list(codec: Codec, page: ListPage, *, whole: bool) -> str:
+def readable_table(encoding: Encoding, body: bytes) -> str:
+    """A list as a line for each object, however large it is; ValueError when it is no list."""
+    codec = codec_for(encoding)
+    return _list(codec, codec.decode_list(body), whole=False, show_secrets=False)
+
+
+def _list(codec: Codec, page: ListPage, *, whole: bool, show_secrets: bool) -> str:
     head: Tree = {
         "kind": f"{page.kind}List",
         "apiVersion": page.api_version,
@@ -104,12 +119,15 @@ def _list(codec: Codec, page: ListPage, *, whole: bool) -> str:
     if page.continue_token:
         head |= {"continue": page.continue_token, "remainingItemCount": page.remaining}
     if whole:
-        trees = (_object(codec.encoding, page.api_version, page.kind, raw) for raw in page.items)
-        return "---\n".join((_yaml(head), *map(_yaml, trees)))
+        trees = (
+            object_tree(codec.encoding, page.api_version, page.kind, raw, show_secrets=show_secrets)
+            for raw in page.items
+        )
+        return "---\n".join((as_yaml(head), *map(as_yaml, trees)))
     lines = [_line(codec, raw) for raw in page.items[:LINES]]
     if len(page.items) > LINES:
         lines.append(f"# and {len(page.items) - LINES} more")
-    return "\n".join((f"{_yaml(head)}---", *lines, ""))
+    return "\n".join((f"{as_yaml(head)}---", *lines, ""))
 
 
 def _line(codec: Codec, raw: bytes) -> str:
@@ -124,12 +142,33 @@ def _named(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def _object(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> Tree:
+def object_tree(
+    encoding: Encoding, api_version: str, kind: str, raw: bytes, *, show_secrets: bool = False
+) -> Tree:
+    """An object as a tree of plain values, with nothing secret in it; ValueError when it is malformed."""
     if encoding is Encoding.JSON:
-        return parse_object(raw)
+        return masked(kind, parse_object(raw), show_secrets=show_secrets)
     message_type = message_type_of(api_version, kind)
-    fields = _message(message_type, message_type.parse(raw))
-    return {"apiVersion": api_version, "kind": kind, **fields}
+    message = message_type.parse(raw)
+    fields = _message(message_type, message)
+    if show_secrets and kind == "Secret":
+        fields.pop("field 2", None)
+        fields |= _secret_values(message)
+    return masked(kind, {"apiVersion": api_version, "kind": kind, **fields}, show_secrets=show_secrets)
+
+
+def _secret_values(message: Message) -> Tree:
+    """The values of a Secret, which the schema does not name, as they are in JSON."""
+    found = UnknownFieldSet(message)
+    entries = [
+        MESSAGES[ENTRY].parse(found[at].data) for at in range(len(found)) if found[at].field_number == 2
+    ]
+    values = {each.key: each.value for each in entries}
+    data = {
+        name: base64.b64encode(value if isinstance(value, bytes) else value.encode()).decode()
+        for name, value in values.items()
+    }
+    return {"data": data} if data else {}
 
 
 def _message(message_type: MessageType, message: Message) -> Tree:
@@ -200,6 +239,7 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def _yaml(tree: Tree) -> str:
+def as_yaml(tree: Tree) -> str:
+    """A tree as YAML, its fields in their order."""
     text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     return text

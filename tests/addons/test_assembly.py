@@ -20,6 +20,7 @@ from mitmproxy.test import taddons
 
 from addons.assembly import Assembly
 from addons.connections import Connections
+from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.offline.offline_mode import Offline
@@ -65,7 +66,9 @@ class Running:
         self.traffic = Traffic()
         self.resolve, self.egress = Resolve(), Egress(connections := Connections(options))
         identity, router = Identity(options), Router(options, connections)
-        self.assembly = Assembly(options, self.resolve, identity, router, self.egress, self.traffic)
+        self.assembly = Assembly(
+            options, self.resolve, identity, router, self.egress, self.traffic, Console(options)
+        )
         chain = [
             options,
             connections,
@@ -217,7 +220,7 @@ async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
     options = Options()
     options.settings = settings(kubeconfig=str(tmp_path / "none"))
     with pytest.raises(SystemExit) as caught:
-        await Assembly(options, none, none, none, none, Traffic())._open()
+        await Assembly(options, none, none, none, none, Traffic(), none)._open()
     assert caught.value.code == 1
     assert str(tmp_path / "none") in caplog.text
 
@@ -264,9 +267,9 @@ async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     """Somebody took the script away in mitmproxy's options, and put it back."""
     none: Any = None
     with taddons.context() as context:
-        Assembly(Options(), none, none, none, none, none).load(Loader(context.master))
+        Assembly(Options(), none, none, none, none, none, none).load(Loader(context.master))
         with pytest.raises(SystemExit) as caught:
-            Assembly(Options(), none, none, none, none, none).load(Loader(context.master))
+            Assembly(Options(), none, none, none, none, none, none).load(Loader(context.master))
     assert caught.value.code == 1
     assert "a second time" in caplog.text
 
@@ -323,7 +326,7 @@ async def test_or_the_operators(tmp_path: Path, cloud: ScriptableCloud) -> None:
 
 def test_done_before_the_start_does_no_harm() -> None:
     none: Any = None
-    alone = Assembly(Options(), none, none, none, none, none)
+    alone = Assembly(Options(), none, none, none, none, none, none)
     alone.done()
     alone.done()
     assert alone._tasks == []

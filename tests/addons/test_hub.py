@@ -44,7 +44,7 @@ from tests.addons.support.routed import ANSWERERS
 WIRING = {
     Options: {"as_typed"},
     Connections: {"cut"},
-    Console: set(),
+    Console: {"start"},
     Resolve: {"listen"},
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
@@ -264,7 +264,7 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
     moved: list[HubAddress] = []
     options, none = Options(), cast(Any, None)
-    lifecycle = Assembly(options, none, none, none, none, Traffic())
+    lifecycle = Assembly(options, none, none, none, none, Traffic(), none)
     made = {Options: options, Assembly: lifecycle}
     with taddons.context(*(made[kind] for kind in order if kind in made)) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")

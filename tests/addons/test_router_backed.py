@@ -77,7 +77,7 @@ def exchange_in(flow: http.HTTPFlow) -> RequestContext:
 
 def is_at_origin(routed: World, flow: http.HTTPFlow) -> bool:
     at_origin = (flow.request.host, flow.request.port) == routed.door.address
-    ticket = flow.request.headers.get(TICKET_HEADER, "")
+    ticket = with_credentials(flow.request).headers.get(TICKET_HEADER, "")
     assert at_origin is bool(ticket)
     if at_origin:
         answer = routed.door.tickets[ticket]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from mitmproxy.utils.emoji import emoji
 
+from kube.errors import StatusError
+from kube.json_type import Json
 from kube.wire.encoding import Encoding
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import LOOPBACK, free_port
@@ -20,18 +25,20 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.process import Hub
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 TOKEN = "a-password-of-the-test"
 XSRF = "00" * 16
 """The interface wants the same in a cookie and in a header."""
 HUB_TOKEN = "secret-of-the-hub"
 POD_TOKEN = "secret-of-a-pod"
 SERVICES = "/api/v1/namespaces/default/services"
-WAIT = 10.0
+WAIT = 30.0
 """Seconds for a flow to be in the interface's list; it takes milliseconds."""
 
 
 class WebHub:
-    """A hub with mitmweb, which keeps the bodies that it streams."""
+    """A hub with mitmweb."""
 
     def __init__(self, folder: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession) -> None:
         web_port = free_port()
@@ -39,11 +46,11 @@ class WebHub:
             "web_port": web_port,
             "web_password": TOKEN,
             "web_open_browser": "false",
-            "store_streamed_bodies": "true",
         }
         settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
         kubeconfig = write_kubeconfig(folder / "hub.kubeconfig", cloud.url, token=HUB_TOKEN)
         self.folder = folder
+        self.cloud = cloud
         self.saved = folder / "flows"
         given = ("--ui", "web", "--", *settings, "-w", str(self.saved))
         self.hub = Hub(folder, cloud.url, kubeconfig=kubeconfig, flags=given)
@@ -75,43 +82,65 @@ class WebHub:
             assert answer.status == 200, await answer.text()
             return await answer.json()
 
-    async def flow(self, path: str) -> Any:
-        """The flow of a request, as soon as it is over; the interface has no way to wait for one."""
+    async def flow(self, path: str, is_so: Callable[[Any], object] | None = None) -> Any:
+        """The flow of a request, as soon as it is over, or what is asked for; the interface has no way to wait."""
+        wanted = is_so or (lambda flow: (flow.get("response") or {}).get("timestamp_end"))
         async with asyncio.timeout(WAIT):
             while True:
                 for flow in await self.ask("/flows"):
-                    over = flow["response"] is not None and flow["response"]["timestamp_end"]
-                    if flow["request"]["path"] == path and over:
+                    if flow["request"]["path"] == path and wanted(flow):
                         return flow
                 await asyncio.sleep(0.05)
 
-    async def shown(self, flow: Any) -> Any:
-        """The body of the answer in the view that fits it."""
-        return await self.ask(f"/flows/{flow['id']}/response/content/auto.json")
+    async def shown(self, flow: Any, view: str = "auto") -> Any:
+        """The body of the answer in the view that fits it, or in another."""
+        return await self.ask(f"/flows/{flow['id']}/response/content/{quote(view)}.json")
 
-    async def get(self, path: str, accept: str) -> None:
-        headers = {"User-Agent": "kubelet/v1.36", "Accept": accept}
+    async def messages(self, flow: Any, count: int) -> Any:
+        """The messages of an open watch, as soon as there are so many."""
+        async with asyncio.timeout(WAIT):
+            while True:
+                found = await self.ask(f"/flows/{flow['id']}/messages/content/auto.json")
+                if len(found) >= count:
+                    return found
+                await asyncio.sleep(0.05)
+
+    async def get(self, path: str, accept: str, component: str = "kubelet/v1.36") -> None:
+        headers = {"User-Agent": component, "Accept": accept}
         async with self._session.get(self.hub.url + path, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             await answer.read()
 
 
-@pytest.fixture
-async def web(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[WebHub]:
-    cloud.access.tokens |= {HUB_TOKEN: User("system:node:node-1"), POD_TOKEN: User("pod")}
-    cloud.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"ports": [{"name": "http", "port": 80}], "clusterIP": "10.96.0.9"},
-        }
-    )
-    async with aiohttp.ClientSession() as session:
-        made = WebHub(tmp_path, cloud, session)
+def named_service(name: str, **spec: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": [{"name": "http", "port": 80}], **spec},
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebHub]:
+    """One hub for all tests here: to start one takes longer than all of them."""
+    async with ScriptableCloud() as cloud, aiohttp.ClientSession() as session:
+        cloud.access.tokens |= {HUB_TOKEN: User("system:node:node-1"), POD_TOKEN: User("pod")}
+        cloud.store.create(named_service("web", clusterIP="10.96.0.9"))
+        made = WebHub(tmp_path_factory.mktemp("hub"), cloud, session)
         await asyncio.to_thread(made.hub.start)
         yield made
         await asyncio.to_thread(made.hub.stop)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def web(running: WebHub) -> AsyncIterator[WebHub]:
+    """The hub with nothing in its list, and one Service in its cloud."""
+    await running.command("view.clear")
+    yield running
+    for name in ("hidden", "late"):
+        with contextlib.suppress(StatusError):
+            running.cloud.store.delete("services", name, "default")
 
 
 @pytest.mark.parametrize("encoding", Encoding)
@@ -119,7 +148,7 @@ async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Enc
     path = f"{SERVICES}?resourceVersion=0"
     await web.get(path, encoding)
     flow = await web.flow(path)
-    assert flow["comment"].startswith("kubelet: view, ")
+    assert flow["comment"].startswith("kubelet ▸ view ▸ ")
     assert flow["marked"] == emoji[":house:"]
     shown = await web.shown(flow)
     assert shown["view_name"] == "Kubernetes"
@@ -127,14 +156,83 @@ async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Enc
     assert "clusterIP: 10.96.0.9" in shown["text"]
 
 
+async def test_a_flow_shows_the_request_as_its_component_sent_it(web: WebHub) -> None:
+    """Of a view as of a relay: one address for the whole API, and no sign of the hub's own ways."""
+    for path in (f"{SERVICES}?resourceVersion=0", "/version"):
+        await web.get(path, Encoding.JSON)
+        request = (await web.flow(path))["request"]
+        shown = {name.lower(): value for name, value in request["headers"]}
+        assert shown["user-agent"] == "kubelet/v1.36"
+        assert shown["host"] == f"{LOOPBACK}:{web.hub.port}"
+        assert (request["method"], request["scheme"], request["port"]) == ("GET", "http", web.hub.port)
+        assert not [name for name in shown if name.startswith("x-edgehub")]
+
+
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_a_watch_that_has_ended_is_shown_event_by_event(web: WebHub, encoding: Encoding) -> None:
-    path = f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=1"
-    await web.get(path, f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else encoding)
-    shown = await web.shown(await web.flow(path))
-    assert shown["view_name"] == "Kubernetes watch"
-    assert "type: ADDED" in shown["text"]
-    assert "object: default/web" in shown["text"]
+async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Encoding) -> None:
+    """What the component got, and what the cloud sent where a filter hid it."""
+    path = f"{SERVICES}?watch=true&resourceVersion=0"
+    accept = f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else encoding
+    headers = {"User-Agent": "kube-proxy/v1.36", "Accept": accept}
+    async with aiohttp.ClientSession() as session, session.get(web.hub.url + path, headers=headers) as answer:
+        assert answer.status == 200
+        flow = await web.flow(path, lambda flow: flow.get("websocket"))
+        (first,) = await web.messages(flow, 1)
+        assert first["view_name"] == "Kubernetes watch"
+        assert "type: ADDED" in first["text"]
+        assert "object: default/web" in first["text"]
+        web.cloud.store.create(named_service("hidden", type="LoadBalancer"))
+        web.cloud.store.create(named_service("late"))
+        _, *news = await web.messages(flow, 3)
+        # Both come by ways of their own, so in any order.
+        late, hidden = sorted(news, key=lambda message: bool(message["from_client"]))
+        assert (hidden["from_client"], late["from_client"]) == (True, False)
+        assert "the cloud sent" in hidden["text"]
+        assert "its type is LoadBalancer" in hidden["text"]
+        assert "object: default/late" in late["text"]
+
+
+async def test_a_person_sees_what_filters_did(web: WebHub) -> None:
+    web.cloud.store.create(named_service("hidden", type="LoadBalancer"))
+    path = f"{SERVICES}?resourceVersion=0"
+    async with asyncio.timeout(WAIT):
+        while True:
+            await web.get(path, Encoding.JSON, "kube-proxy/v1")
+            flow = await web.flow(path)
+            text = (await web.shown(flow, "Kubernetes table"))["text"]
+            if "1 kept, 0 changed, 1 dropped" in text:
+                break
+            await web.command("view.clear")  # the hub's copy is of before
+    text = (await web.shown(flow, "Kubernetes diff"))["text"]
+    assert "# default/hidden dropped: discardcloudservice" in text
+
+
+async def test_a_secret_is_shown_without_its_values(web: WebHub) -> None:
+    secret = {"name": "s", "namespace": "default"}
+    web.cloud.store.create(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": secret, "data": {"k": "c2VjcmV0"}}
+    )
+    path = "/api/v1/namespaces/default/secrets/s"
+    await web.get(path, Encoding.JSON)
+    flow = await web.flow(path, lambda flow: "secrets are hidden" in flow["comment"])
+    assert "k: (hidden, 8 characters)" in (await web.shown(flow))["text"]
+    assert "c2VjcmV0" not in (await web.shown(flow, "Raw"))["text"]
+
+
+async def test_a_replay_runs_as_the_component_that_sent_the_request(web: WebHub) -> None:
+    path = f"{SERVICES}?resourceVersion=0"
+    await web.get(path, Encoding.JSON, "kube-proxy/v1")
+    before = await web.flow(path)
+    await web.command("replay.client", f"@{before['id']}")
+    ended = before["response"]["timestamp_end"]
+    again = await web.flow(
+        path, lambda flow: ((flow.get("response") or {}).get("timestamp_end") or 0) > ended
+    )
+    assert again["id"] == before["id"]
+    assert again["comment"] == before["comment"]
+    assert again["comment"].startswith("kube-proxy ▸ view ▸ discardcloudservice")
+    assert again["response"]["status_code"] == 200
+    assert "name: web" in (await web.shown(again))["text"]
 
 
 async def test_a_person_asks_why(web: WebHub) -> None:
@@ -144,8 +242,19 @@ async def test_a_person_asks_why(web: WebHub) -> None:
     assert "view" in said["value"]
 
 
-async def test_no_credential_is_shown_or_saved(web: WebHub, cloud: ScriptableCloud) -> None:
-    """The hub's own, a caller's, one that a browser offers as a subprotocol, and one in a query."""
+async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:
+    told = [each["message"] for each in await web.ask("/events")]
+    for words in (" starts: node node-1", " are in force"):
+        assert sum(words in line for line in told) == 1
+        assert sum(words in line for line in web.lines) == 1
+
+
+async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
+    """The hub's own, a caller's, one that a browser offers as a subprotocol, and one in a query.
+
+    The last test here: it ends the hub, which writes its flows to a file as it ends.
+    """
+    cloud = web.cloud
     offered = base64.urlsafe_b64encode(POD_TOKEN.encode()).decode().rstrip("=")
     asked = {
         "/version?n=1": {},
@@ -170,10 +279,3 @@ async def test_no_credential_is_shown_or_saved(web: WebHub, cloud: ScriptableClo
     for secret in (HUB_TOKEN, POD_TOKEN, offered):
         assert secret not in everything
     assert "n=5" in everything
-
-
-async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:
-    told = [each["message"] for each in await web.ask("/events")]
-    for words in (" starts: node node-1", "ready"):
-        assert sum(words in line for line in told) == 1
-        assert sum(words in line for line in web.lines) == 1

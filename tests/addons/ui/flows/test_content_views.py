@@ -1,4 +1,4 @@
-"""Content views as mitmproxy asks them."""
+"""Content views as mitmproxy asks them: which fits a body by itself, and which a person chooses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from mitmproxy import contentviews, http
-from mitmproxy.test import tflow
+from mitmproxy.test import taddons, tflow
+from mitmproxy.websocket import WebSocketMessage
 
-from addons.ui import content_views
+from addons.ui.flows.bodies import NOTE
+from addons.ui.flows.content_views import VIEWS, register
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support import recorded
@@ -18,10 +20,11 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @pytest.fixture(autouse=True)
-def views() -> Iterator[None]:
-    content_views.add()
-    yield
-    content_views.remove()
+def context() -> Iterator[taddons.context]:
+    """A mitmproxy without an interface, whose content views are those of the process."""
+    register()
+    with taddons.context() as made:
+        yield made
 
 
 def shown(content_type: str, body: bytes, view: str = "auto") -> contentviews.ContentviewResult:
@@ -72,3 +75,31 @@ def test_a_body_that_is_malformed_is_shown_as_it_is(body: bytes) -> None:
 def test_a_person_may_choose_a_view() -> None:
     body = b'{"metadata":{"name":"late"},"kind":"Service","apiVersion":"v1"}'
     assert "name: late" in shown("text/plain", body, "kubernetes").text
+
+
+def test_the_views_are_registered_once() -> None:
+    register()
+    for view in VIEWS:
+        assert contentviews.registry[view.name] is view
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize(
+    ("view", "said"), [("kubernetes table", "NAMESPACE"), ("kubernetes diff", "no filter applies")]
+)
+def test_a_person_may_ask_what_filters_did(view: str, said: str, encoding: Encoding) -> None:
+    assert said in shown(encoding, recorded.body("services.list", encoding), view).text
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("view", ["auto", "kubernetes table"])
+def test_a_text_in_place_of_a_body_is_shown_as_it_is(view: str, encoding: Encoding) -> None:
+    result = shown(encoding, NOTE + b"12 bytes, kept as a table\n- default/web\n", view)
+    assert result.view_name == ("Kubernetes" if view == "auto" else "Kubernetes table")
+    assert result.text.endswith("- default/web\n")
+
+
+def test_a_message_of_a_watch_is_shown_in_colours() -> None:
+    flow = tflow.twebsocketflow()
+    result = contentviews.prettify_message(WebSocketMessage(1, False, NOTE + b"12:00\ntype: ADDED\n"), flow)
+    assert (result.view_name, result.syntax_highlight) == ("Kubernetes watch", "yaml")

@@ -1,0 +1,4 @@
+"""What mitmproxy's interfaces show of a flow: its comment, its body, its watch as it goes on, and what filters did.
+
+`addons.console` imports this package beside an interface alone.
+"""

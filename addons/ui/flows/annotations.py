@@ -1,0 +1,67 @@
+"""What a person reads beside a flow: a mark for its route, and a comment that begins with component and route."""
+
+from __future__ import annotations
+
+import orjson
+from mitmproxy import http
+
+from addons.requests.caller import Listener
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import RouteKind
+
+MARKS = {
+    RouteKind.RELAY: ":cloud:",
+    RouteKind.VIEW: ":house:",
+    RouteKind.CACHED_RELAY: ":floppy_disk:",
+    RouteKind.LOCAL: ":heartbeat:",
+}
+OWN = ":gear:"
+"""A request of the hub itself."""
+REFUSED = ":no_entry:"
+
+WORDS = {
+    RouteKind.RELAY: "relay",
+    RouteKind.VIEW: "view",
+    RouteKind.CACHED_RELAY: "cached relay",
+    RouteKind.LOCAL: "local",
+}
+ARROW = " ▸ "
+
+DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
+"""Shows what components ask for: neither the hub's own requests, nor anybody's probes."""
+
+
+def mark_of(context: RequestContext | None, *, refused: bool) -> str:
+    """The mark of a flow, by its route."""
+    if refused or context is None or context.route is None:
+        return REFUSED
+    return OWN if context.listener is Listener.INTERNAL else MARKS[context.route.kind]
+
+
+def comment_of(context: RequestContext | None, refusal: http.Response | None = None) -> str:
+    """`kube-proxy ▸ view ▸ servicetopology`: who asks, the route, and the filters, else the reason for the route.
+
+    `refusal` is the hub's own answer to a request that it sent nowhere.
+    """
+    component = (context.component if context is not None else "") or "(unnamed component)"
+    if refusal is not None:
+        return ARROW.join((component, "refused", why_refused(refusal)))
+    if context is None or context.route is None:
+        return component
+    route = context.route
+    return ARROW.join((component, WORDS[route.kind], ", ".join(route.filtered_by) or route.reason))
+
+
+def why_refused(answer: http.Response) -> str:
+    """The code and the message of a Status, which the hub wrote itself as JSON."""
+    try:
+        message = orjson.loads(answer.content or b"")["message"]
+    except (ValueError, KeyError, TypeError):
+        message = answer.reason
+    return f"{answer.status_code} {message}"
+
+
+def remark(flow: http.HTTPFlow, text: str) -> None:
+    """Add to a flow's comment, once."""
+    if text not in flow.comment.split("; "):
+        flow.comment = f"{flow.comment}; {text}" if flow.comment else text

@@ -1,0 +1,135 @@
+"""Keeps what is streamed past a flow, for people: small bodies whole, of large lists a line for each object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from mitmproxy import http
+from mitmproxy.net import encoding as content_encoding
+
+from addons.ui.readable import readable_body, readable_table
+from kube.wire.encoding import Encoding
+
+MAX_BODY = 1024 * 1024
+"""Bytes of a body that is kept as it is."""
+MAX_TABLE = 16 * 1024 * 1024
+"""Bytes of a list of which a table is kept."""
+MAX_UNDER_WAY = 64 * 1024 * 1024
+"""Bytes of all bodies that are on their way at once. What comes above is passed on and not kept."""
+
+NOTE = b"# edgehub: "
+"""What a text begins with that the hub keeps in place of a body."""
+
+type StreamFunction = bool | Callable[[bytes], Iterable[bytes] | bytes]
+
+
+class UnderWay:
+    """Counts the bytes of all bodies that are being copied."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, size: int) -> bool:
+        """Whether there is room for so many bytes more."""
+        if self.size + size > MAX_UNDER_WAY:
+            return False
+        self.size += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.size -= size
+
+
+class Copy:
+    """A stream function that passes pieces on to `then`, and keeps a copy of them until the body is too large."""
+
+    def __init__(self, then: StreamFunction, under_way: UnderWay) -> None:
+        self._then = then
+        self._under_way = under_way
+        self._pieces: list[bytes] = []
+        self._held = 0
+        self.size = 0
+        self.is_whole = True
+
+    def __call__(self, piece: bytes) -> Iterable[bytes] | bytes:
+        passed = self._then(piece) if callable(self._then) else piece
+        if isinstance(passed, bytes):
+            self._keep(passed)
+            return passed
+        parts = list(passed)
+        for part in parts:
+            self._keep(part)
+        return parts
+
+    def whole(self, piece: bytes) -> bytes:
+        """The same, for a stream whose pieces stay as many as they are."""
+        passed = self(piece)
+        return passed if isinstance(passed, bytes) else b"".join(passed)
+
+    def end(self) -> bytes | None:
+        """The body; None where it was too large. The copy is over."""
+        body = b"".join(self._pieces) if self.is_whole else None
+        self._drop()
+        return body
+
+    def _keep(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if not self.is_whole:
+            return
+        if self.size > MAX_TABLE or not self._under_way.take(len(piece)):
+            self.is_whole = False
+            self._drop()
+            return
+        self._held += len(piece)
+        self._pieces.append(piece)
+
+    def _drop(self) -> None:
+        self._pieces.clear()
+        self._under_way.give_back(self._held)
+        self._held = 0
+
+
+def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, show_secrets: bool) -> str:
+    """Have a flow that is over show a body: as it is, or as a text that stands for it. What is shown instead, or "".
+
+    `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without what is
+    secret in them.
+    """
+    if body is not None and len(body) <= MAX_BODY and not is_secret:
+        message.data.content = body
+        return ""
+    text, said = _text_for(message, body, size, is_secret=is_secret, show_secrets=show_secrets)
+    message.data.content = content_encoding.encode(text, message.headers.get("content-encoding", "identity"))
+    return said
+
+
+def _text_for(
+    message: http.Message, body: bytes | None, size: int, *, is_secret: bool, show_secrets: bool
+) -> tuple[bytes, str]:
+    if body is None:
+        said = f"{size} bytes, too many to keep"
+        return NOTE + said.encode() + b"\n", said
+    if not body:
+        return b"", ""
+    message.data.content = body
+    plain = message.get_content(strict=False) or b""
+    encoding = _encoding_of(message)
+    try:
+        if is_secret:
+            said = "secrets are hidden"
+            text = readable_body(encoding, plain, show_secrets=show_secrets)
+        else:
+            said = f"{size} bytes, kept as a table"
+            text = readable_table(encoding, plain)
+    except ValueError:
+        said = "secrets are hidden" if is_secret else f"{size} bytes, too many to keep"
+        text = f"({size} bytes)\n"
+    return NOTE + said.encode() + b"\n" + text.encode(), said
+
+
+def _encoding_of(message: http.Message) -> Encoding:
+    return (
+        Encoding.PROTOBUF
+        if str(Encoding.PROTOBUF) in message.headers.get("content-type", "")
+        else Encoding.JSON
+    )

@@ -1,0 +1,116 @@
+"""mitmproxy's content views for Kubernetes: objects and watches as YAML, tables, and what filters changed."""
+
+from __future__ import annotations
+
+import re
+
+from mitmproxy import contentviews
+from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
+
+from addons.ui.flows.bodies import NOTE
+from addons.ui.flows.differences import difference, table
+from addons.ui.flows.records import record_of
+from addons.ui.readable import readable_body, readable_watch
+from kube.wire.encoding import Encoding
+from kube.wire.protobuf_codec import MAGIC
+
+PRIORITY = 2.0
+"""Above mitmproxy's own view of JSON, which says 1."""
+NEVER = -1.0
+
+_TYPED = re.compile(rb'\s*\{[^{}\[]{0,200}"apiVersion"\s*:')
+"""The beginning of an object or a list. Where another field comes first, mitmproxy's own JSON view shows the body."""
+_EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)"')
+
+
+class KubernetesView(Contentview):
+    """What all of them have: a name, and YAML's colours."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def syntax_highlight(self) -> SyntaxHighlight:
+        return "yaml"
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        """A person chooses it."""
+        return NEVER
+
+
+class ObjectView(KubernetesView):
+    """Objects, lists and Statuses."""
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        if data.startswith(NOTE):
+            return data.decode(errors="replace")
+        return readable_body(_encoding(data), data, show_secrets=record_of(metadata.flow).show_secrets)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        if data.startswith(NOTE) and metadata.websocket_message is None:
+            return PRIORITY
+        match metadata.content_type:
+            case Encoding.PROTOBUF:
+                return PRIORITY if data.startswith(MAGIC) else NEVER
+            case Encoding.JSON:
+                return PRIORITY if _TYPED.match(data) else NEVER
+        return NEVER
+
+
+class WatchView(KubernetesView):
+    """Watches, one event after the other: the messages of an open one, or a body that somebody kept."""
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        if data.startswith(NOTE):
+            return data.decode(errors="replace")
+        encoding = Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF
+        return readable_watch(encoding, data, show_secrets=record_of(metadata.flow).show_secrets)
+
+    def render_priority(self, data: bytes, metadata: Metadata) -> float:
+        if data.startswith(NOTE) and metadata.websocket_message is not None:
+            return PRIORITY
+        match metadata.content_type:
+            case Encoding.PROTOBUF:
+                return NEVER if data.startswith((MAGIC, NOTE)) or not data else PRIORITY
+            case Encoding.JSON:
+                return PRIORITY if _EVENT.match(data) else NEVER
+        return NEVER
+
+
+class TableView(KubernetesView):
+    """A line for each object of a list: its size, and what filters made of it."""
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        if data.startswith(NOTE):
+            return data.decode(errors="replace")
+        return table(_encoding(data), data, record_of(metadata.flow))
+
+
+class DifferenceView(KubernetesView):
+    """The cloud's objects against what the component got, with the reason at each."""
+
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        return difference(data, record_of(metadata.flow), _encoding(data))
+
+
+VIEWS: tuple[Contentview, ...] = (
+    ObjectView("Kubernetes"),
+    WatchView("Kubernetes watch"),
+    TableView("Kubernetes table"),
+    DifferenceView("Kubernetes diff"),
+)
+
+
+def register() -> None:
+    """Give mitmproxy the views, once in a process. They have no state, so they stay."""
+    for view in VIEWS:
+        if view.name.lower() not in contentviews.registry:
+            contentviews.add(view)
+
+
+def _encoding(data: bytes) -> Encoding:
+    return Encoding.PROTOBUF if data.startswith(MAGIC) else Encoding.JSON

@@ -1,0 +1,131 @@
+"""What filters did to the objects of one answer: as a table, and as a difference with the reason at each line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from addons.filters.verdict import Outcome
+from addons.ui.explain import Note
+from addons.ui.flows.filtered import FilteredRead, Judged
+from addons.ui.flows.records import FlowRecord
+from addons.ui.readable import as_yaml, object_tree
+from kube.store.store import Key
+from kube.wire.codec import ListPage, codec_for
+from kube.wire.encoding import Encoding
+
+MAX_JUDGED = 500
+"""Objects that filters judge for one look: some tens of milliseconds of the hub's loop."""
+MAX_LINES = 4_000
+"""Lines of a difference."""
+CONTEXT = 3
+"""Lines around each that differs."""
+
+
+def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
+    """A list as a table: namespace, name, version, bytes and outcome. ValueError when the body is no list."""
+    page = codec_for(encoding).decode_list(body)
+    judged = _judged(record.filtered)
+    got = {key: (version, len(raw)) for key, version, raw in _objects(encoding, page.items)}
+    rows = [("NAMESPACE", "NAME", "VERSION", "BYTES", "OUTCOME")]
+    for key, (version, size) in list(got.items())[:MAX_LINES]:
+        outcome = judged[key].outcome if key in judged else Outcome.KEPT
+        rows.append((*key, str(version), str(size), outcome))
+    for key, each in judged.items():
+        if key not in got and each.outcome is Outcome.DROPPED:
+            rows.append(
+                (*key, str(each.item.version), str(len(each.item.raw)), f"{each.outcome}: {each.why}")
+            )
+    outcomes = [row[4].partition(":")[0] for row in rows[1:]]
+    counts = ", ".join(f"{outcomes.count(each)} {each}" for each in Outcome)
+    total = sum(size for _, size in got.values())
+    left_out = f", {len(got) - MAX_LINES} not shown" if len(got) > MAX_LINES else ""
+    head = f"# {page.kind}List, {len(got)} objects, {total} bytes: {counts}{left_out}\n"
+    return head + "".join(_aligned(rows))
+
+
+def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
+    """The cloud's objects against those of a body, as they are now: dropped and changed ones, with the reasons."""
+    if record.filtered is None or not record.filtered.filters:
+        return "# no filter applies to what this component reads here: it gets what the cloud sends\n"
+    codec = codec_for(encoding)
+    try:
+        page = codec.decode_list(body)
+    except ValueError:
+        api_version, kind, raw = codec.decode_single(body)
+        page = ListPage(api_version, kind, 0, "", None, [raw])
+    got = {key: raw for key, _, raw in _objects(encoding, page.items)}
+    lines: list[str] = []
+    counts = dict.fromkeys(Outcome, 0)
+    for key, judged in _judged(record.filtered).items():
+        counts[judged.outcome] += 1
+        if judged.outcome is Outcome.KEPT or len(lines) >= MAX_LINES:
+            continue
+        after = None if judged.outcome is Outcome.DROPPED else got.get(key)
+        lines += _of_object(page, encoding, judged, after, show_secrets=record.show_secrets)
+    filters = ", ".join(each.name for each in record.filtered.filters)
+    head = f"# {filters}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    cut = ["# and more"] if len(lines) > MAX_LINES else []
+    return "\n".join((head, *lines[:MAX_LINES], *cut, ""))
+
+
+def _judged(filtered: FilteredRead | None) -> dict[Key, Judged]:
+    found: dict[Key, Judged] = {}
+    if filtered is None or not filtered.filters:
+        return found
+    for item in filtered.items():
+        if len(found) >= MAX_JUDGED:
+            break
+        found[item.key] = filtered.judge(item)
+    return found
+
+
+def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, int, bytes]]:
+    codec = codec_for(encoding)
+    for raw in raws:
+        peek = codec.peek(raw)
+        yield (peek.namespace, peek.name), peek.version, raw
+
+
+def _of_object(
+    page: ListPage, encoding: Encoding, judged: Judged, after: bytes | None, *, show_secrets: bool
+) -> Iterator[str]:
+    name = "/".join(part for part in judged.item.key if part)
+    yield ""
+    yield f"# {name} {judged.outcome}: {judged.why}"
+    if judged.outcome is Outcome.CHANGED and after is None:
+        yield "# this answer does not have it"
+        return
+    before = _lines(judged.item.raw, judged.item.store.codec.encoding, page, show_secrets=show_secrets)
+    shown = _lines(after, encoding, page, show_secrets=show_secrets) if after is not None else []
+    for line in list(difflib.unified_diff(before, shown, n=CONTEXT, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            yield line + _reason(line, judged.notes)
+
+
+def _lines(raw: bytes, encoding: Encoding, page: ListPage, *, show_secrets: bool) -> list[str]:
+    tree = object_tree(encoding, page.api_version, page.kind, raw, show_secrets=show_secrets)
+    return as_yaml(tree).splitlines()
+
+
+def _reason(line: str, notes: Iterable[Note]) -> str:
+    """Why a line went: the decision whose subject it names."""
+    if not line.startswith("-"):
+        return ""
+    for note in notes:
+        subject = note.subject.split(",")[0]
+        if (
+            note.outcome == Outcome.DROPPED
+            and subject != "object"
+            and line.endswith((f" {subject}", f"'{subject}'"))
+        ):
+            return f"  # {note.filter}: {note.reason}"
+    return ""
+
+
+def _aligned(rows: list[tuple[str, str, str, str, str]]) -> Iterator[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(4)]
+    for namespace, name, version, size, outcome in rows:
+        yield (
+            f"{namespace:<{widths[0]}}  {name:<{widths[1]}}  {version:>{widths[2]}}  {size:>{widths[3]}}  {outcome}\n"
+        )

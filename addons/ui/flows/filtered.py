@@ -1,0 +1,99 @@
+"""What filters did to what one component reads: the cloud's object beside the verdict on it, as things are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from addons.filters.filter import Filter
+from addons.filters.verdict import Outcome
+from addons.inputs.filter_inputs import FilterInputs
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import RouteKind
+from addons.rules.in_force import RulesInForce
+from addons.ui.explain import Note, judge
+from addons.views.source import Source
+from addons.views.sources import Sources
+from kube.store.scope import Scope
+from kube.store.store import Item, Key
+
+
+class FilteringParts(Protocol):
+    """The parts of a running hub that know; `addons.parts.Parts` has them."""
+
+    @property
+    def rules(self) -> RulesInForce: ...
+    @property
+    def inputs(self) -> FilterInputs: ...
+    @property
+    def sources(self) -> Sources: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One object of the cloud, and what becomes of it on the way to the component."""
+
+    item: Item
+    outcome: Outcome
+    notes: tuple[Note, ...]
+
+    @property
+    def why(self) -> str:
+        """The decisions that dropped or changed something, filter by filter."""
+        told = [each for each in self.notes if each.outcome != Outcome.KEPT]
+        subjects = [each for each in told if each.subject != "object"] or told
+        return "; ".join(
+            dict.fromkeys(f"{each.filter}: {each.subject} {each.outcome}: {each.reason}" for each in subjects)
+        )
+
+
+class FilteredRead:
+    """The source behind a filtered view, with the filters that the rules in force bind to its reader."""
+
+    def __init__(self, parts: FilteringParts, context: RequestContext) -> None:
+        self._parts = parts
+        self._context = context
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        type_ = self._context.info.type
+        if type_ is None:
+            return ()
+        rules = self._parts.rules.rules
+        return rules.chain(self._context.component, type_.group, type_.resource, self._context.info.verb)
+
+    def source(self) -> tuple[Source, Scope] | None:
+        """The source that the component's view is of, and its part that the component asked for."""
+        route = self._context.route
+        if route is None or route.kind is not RouteKind.VIEW or route.read is None:
+            return None
+        for source in self._parts.sources:
+            if source.list_watch.type != route.read.type:
+                continue
+            for key in source.views:
+                if key.component == self._context.component and _is_of(
+                    key.scope, source, route.read.namespace
+                ):
+                    return source, key.scope
+        return None
+
+    def judge(self, item: Item) -> Judged:
+        """What the filters make of an object now; ValueError when it is malformed."""
+        outcome, notes, _ = judge(item, self.filters, self._parts.inputs)
+        return Judged(item, outcome, tuple(notes))
+
+    def items(self) -> Iterator[Item]:
+        """The cloud's objects that the component asked for, filtered or not."""
+        found = self.source()
+        if found is not None:
+            source, scope = found
+            yield from (item for item in source.store if scope.matches(item))
+
+    def get(self, key: Key) -> Item | None:
+        found = self.source()
+        return found[0].store.get(key) if found is not None else None
+
+
+def _is_of(scope: Scope, source: Source, namespace: str) -> bool:
+    return (scope.namespace or source.list_watch.namespace) == namespace

@@ -1,0 +1,279 @@
+"""The addon beside an interface: lets people see each flow as it was, with what the hub made of it.
+
+It stands behind all other addons. Without an interface mitmproxy never loads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mitmproxy import ctx, http
+from mitmproxy.addons.intercept import Intercept
+from mitmproxy.hooks import UpdateHook
+from mitmproxy.proxy.layers.websocket import WebsocketEndHook
+
+from addons.proxy.fail_closed import refuse
+from addons.requests.caller import Listener
+from addons.requests.request_context import RequestContext, context_of
+from addons.ui.flows import edits
+from addons.ui.flows.annotations import comment_of, mark_of, remark, why_refused
+from addons.ui.flows.bodies import Copy, UnderWay, keep
+from addons.ui.flows.filtered import FilteredRead, FilteringParts
+from addons.ui.flows.kept_flows import KeptFlows
+from addons.ui.flows.live_watches import LiveWatch, Total
+from addons.ui.flows.records import FlowRecord, remember
+from addons.ui.flows.web_address import web_address
+from kube.errors import StatusError
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+logger = logging.getLogger(__name__)
+
+OVER = 0.05
+"""Seconds between two looks whether mitmproxy has sent an answer to its end."""
+LOOKS = 200
+
+
+@dataclass(slots=True)
+class UnderWayFlow:
+    """What is being copied of a flow that goes on."""
+
+    request: Copy | None = None
+    response: Copy | None = None
+    watch: LiveWatch | None = None
+    mitmproxy_holds: bool = False
+    """mitmproxy collects the answer whole before it sends it, so it may be changed in the flow only when it is sent."""
+
+
+class Flows:
+    """Marks, comments and bodies of flows; watches as they go on; replays and edits that hold, or the reason."""
+
+    name = "edgehub-flows"
+
+    def __init__(self, show_secrets: Callable[[], bool]) -> None:
+        self._show_secrets = show_secrets
+        self._parts: FilteringParts | None = None
+        self._open: dict[str, UnderWayFlow] = {}
+        self._under_way = UnderWay()
+        self._total = Total()
+        view = ctx.master.addons.get("view")
+        self._kept = KeptFlows(view.remove) if view is not None else None
+        self._watches: dict[str, LiveWatch] = {}
+        if view is not None:
+            view.sig_store_remove.connect(self._removed)
+            view.sig_store_refresh.connect(self._cleared)
+
+    def start(self, parts: FilteringParts) -> None:
+        """Take the parts of the hub that know what filters did."""
+        self._parts = parts
+
+    def running(self) -> None:
+        """Tell where to look, as mitmproxy does at a level that the hub leaves out."""
+        if address := web_address(ctx.master):
+            logger.info("the web interface: %s", address)
+
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        context = context_of(flow)
+        if flow.is_replay == "request":
+            self._begin_replay(flow, context)
+        elif context is not None:
+            flow.metadata[edits.CALLER] = str(context.caller.lending)
+        flow.marked = mark_of(context, refused=flow.response is not None)
+        flow.comment = comment_of(context, flow.response)
+        filtered = (
+            FilteredRead(self._parts, context) if self._parts is not None and context is not None else None
+        )
+        remember(flow, FlowRecord(context, filtered, self._show_secrets()))
+        under_way = self._open[flow.id] = UnderWayFlow()
+        if flow.response is not None or not flow.request.stream:
+            return
+        if self._is_to_be_held(flow):
+            flow.request.stream = False
+            return
+        flow.request.stream = under_way.request = Copy(flow.request.stream, self._under_way)
+
+    async def request(self, flow: http.HTTPFlow) -> None:
+        """Wait with an intercepted request until a person resumes it, and refuse an edit that does not hold."""
+        if not flow.intercepted:
+            return
+        context, before = context_of(flow), edits.Snapshot.of(flow.request)
+        self._update(flow)
+        await flow.wait_for_resume()
+        try:
+            edits.check_edit(before, flow.request, context)
+        except StatusError as error:
+            refuse(flow, error)
+            remark(flow, error.message)
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        context, response = context_of(flow), flow.response
+        if response is None or response.status_code == 101:
+            return
+        under_way = self._open.setdefault(flow.id, UnderWayFlow())
+        if under_way.response is not None:
+            under_way.response.end()  # of a server that failed half-way
+            under_way.response = None
+        if context is not None and context.stream_too_large is not None:
+            copy = under_way.response = Copy(context.stream_too_large, self._under_way)
+            context.stream_too_large = copy.whole
+        if not response.stream:
+            under_way.mitmproxy_holds = True
+            return
+        if context is not None and context.info.verb == "watch" and response.status_code == 200:
+            self._begin_watch(flow, context, under_way, response)
+        elif self._is_to_be_held(flow) and edits.may_edit_answer(context):
+            response.stream, under_way.mitmproxy_holds = False, True
+        else:
+            response.stream = under_way.response = Copy(response.stream, self._under_way)
+        if context is not None and context.ticket:
+            _show_own_address(flow, context)
+
+    async def response(self, flow: http.HTTPFlow) -> None:
+        if flow.intercepted:
+            await self._hold_answer(flow)
+        self._end(flow, by_client=False)
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        self._end(flow, by_client=flow.error is not None and "disconnect" in flow.error.msg.lower())
+
+    def _begin_replay(self, flow: http.HTTPFlow, context: RequestContext | None) -> None:
+        if self._kept is not None:
+            self._kept.forget(flow)
+        if flow.response is not None:
+            return
+        try:
+            edits.check_replay(flow, context)
+        except StatusError as error:
+            refuse(flow, error)
+
+    def _is_to_be_held(self, flow: http.HTTPFlow) -> bool:
+        """Whether mitmproxy is to intercept the flow, so that a person can edit its whole body."""
+        intercept = ctx.master.addons.get("intercept")
+        return isinstance(intercept, Intercept) and intercept.should_intercept(flow)
+
+    async def _hold_answer(self, flow: http.HTTPFlow) -> None:
+        """Wait with an intercepted answer until a person resumes it; what was streamed is gone already."""
+        assert flow.response is not None
+        under_way = self._open.get(flow.id)
+        if under_way is None or not under_way.mitmproxy_holds:
+            flow.resume()
+            remark(flow, "not held: the hub streams this answer as it comes")
+            return
+        before = flow.response.copy()
+        self._update(flow)
+        await flow.wait_for_resume()
+        if not edits.may_edit_answer(context_of(flow)) and flow.response.data != before.data:
+            flow.response = before
+            remark(flow, "the edit does not hold: the node goes by what the hub answers itself")
+
+    def _begin_watch(
+        self, flow: http.HTTPFlow, context: RequestContext, under_way: UnderWayFlow, response: http.Response
+    ) -> None:
+        if response.headers.get("content-encoding"):
+            remark(flow, "the watch is compressed, so its events are not shown")
+            return
+        protobuf = str(Encoding.PROTOBUF) in response.headers.get("content-type", "")
+        filtered = None
+        if self._parts is not None and context.route is not None and context.route.filtered_by:
+            filtered = FilteredRead(self._parts, context)
+        under_way.watch = LiveWatch(
+            flow,
+            codec_for(Encoding.PROTOBUF if protobuf else Encoding.JSON),
+            response.stream,
+            self._total,
+            self._update,
+            filtered=filtered,
+            show_secrets=self._show_secrets(),
+        )
+        self._watches[flow.id] = under_way.watch
+        response.stream = under_way.watch
+
+    def _end(self, flow: http.HTTPFlow, *, by_client: bool) -> None:
+        context, under_way = context_of(flow), self._open.pop(flow.id, None)
+        _show_own_address(flow, context)
+        if flow.response is not None and flow.response.status_code >= 400 and _is_own_answer(flow, context):
+            remark(flow, f"refused: {why_refused(flow.response)}")
+        if under_way is not None and under_way.watch is not None:
+            under_way.watch.end(by_client=by_client)
+        is_secret = _is_secret(context)
+        left: list[http.Message] = []
+        if under_way is not None:
+            # What was streamed has been sent, so the flow may have another text in its place now.
+            for message, copy in ((flow.request, under_way.request), (flow.response, under_way.response)):
+                if message is not None and copy is not None and (copy.size or message.raw_content is None):
+                    self._leave(flow, message, copy.end(), copy.size, is_secret=is_secret)
+                    left.append(message)
+        asyncio.get_running_loop().call_soon(self._settle, flow, context, left, LOOKS)
+
+    def _settle(
+        self, flow: http.HTTPFlow, context: RequestContext | None, left: list[http.Message], looks: int
+    ) -> None:
+        """Once mitmproxy has sent all of a flow, leave in it what people may see of the bodies that mitmproxy held."""
+        if flow.websocket is not None:
+            flow.live = False  # mitmproxy would wait for the end of a WebSocket
+        if flow.live and looks:
+            asyncio.get_running_loop().call_later(OVER, self._settle, flow, context, left, looks - 1)
+            return
+        is_secret = _is_secret(context)
+        for message in (flow.request, flow.response):
+            body = message.raw_content if message is not None and flow.websocket is None else None
+            if message is not None and body and not any(message is each for each in left):
+                self._leave(flow, message, body, len(body), is_secret=is_secret)
+        if flow.websocket is not None:
+            ctx.master.addons.trigger(WebsocketEndHook(flow))
+        if self._kept is not None:
+            self._kept.add(flow, is_own=context is not None and context.listener is Listener.INTERNAL)
+        self._update(flow)
+
+    def _leave(
+        self, flow: http.HTTPFlow, message: http.Message, body: bytes | None, size: int, *, is_secret: bool
+    ) -> None:
+        said = keep(message, body, size, is_secret=is_secret, show_secrets=self._show_secrets())
+        if said:
+            remark(flow, said)
+            if message is flow.request:
+                flow.metadata[edits.TEXT_BODY] = True
+
+    def _update(self, flow: http.HTTPFlow) -> None:
+        ctx.master.addons.trigger(UpdateHook([flow]))
+
+    def _removed(self, flow: http.HTTPFlow) -> None:
+        """The interface has dropped a flow, by a person's wish or by the bound."""
+        watch = self._watches.pop(flow.id, None)
+        if watch is not None:
+            watch.removed()
+        if self._kept is not None:
+            self._kept.forget(flow)
+
+    def _cleared(self) -> None:
+        for watch in self._watches.values():
+            watch.removed()
+        self._watches.clear()
+        if self._kept is not None:
+            self._kept.clear()
+
+
+def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:
+    """Show the address at which the client called the hub: one for the whole API, wherever the hub sent it."""
+    if context is None or context.listener is Listener.INTERNAL:
+        return
+    host, port = flow.client_conn.sockname[:2]
+    flow.request.data.scheme = b"https" if context.listener is Listener.TLS else b"http"
+    flow.request.data.port = port
+    flow.request.host = host
+
+
+def _is_own_answer(flow: http.HTTPFlow, context: RequestContext | None) -> bool:
+    """Whether a hook of the hub refused a request that it had given a route."""
+    return context is not None and context.route is not None and flow.server_conn.timestamp_start is None
+
+
+def _is_secret(context: RequestContext | None) -> bool:
+    """Whether bodies of a request may hold what is secret: values of Secrets, or tokens."""
+    if context is None or context.info.type is None:
+        return False
+    resource = context.info.type.resource
+    return resource in ("secrets", "tokenreviews") or context.info.subresource == "token"

@@ -1,0 +1,242 @@
+"""Shows an open watch as it goes on: each event is a message of its flow, decoded, in both of mitmproxy's interfaces.
+
+mitmproxy shows messages for WebSockets alone, so a watch's flow gets a `WebSocketData`. A message to the client is what
+the component got. A message from the client is what the cloud sent, where filters changed or dropped it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mitmproxy import http
+from mitmproxy.websocket import WebSocketData, WebSocketMessage
+from wsproto.frame_protocol import Opcode
+
+from addons.filters.verdict import Outcome
+from addons.ui.flows.bodies import NOTE, StreamFunction
+from addons.ui.flows.filtered import FilteredRead, Judged
+from addons.ui.readable import as_yaml, object_tree, readable_event
+from kube.store.scope import Scope
+from kube.store.store import Change, Store
+from kube.wire.codec import Codec, FrameReader, WatchFrame
+
+MAX_EVENTS = 200
+"""Messages that a watch's flow keeps: the last ones."""
+MAX_EVENT = 16 * 1024
+"""Characters of one message."""
+MAX_WATCH = 1024 * 1024
+"""Characters of all messages of a watch."""
+MAX_ALL = 32 * 1024 * 1024
+"""Characters of the messages of all watches."""
+MAX_WAITING = 4 * 1024 * 1024
+"""Bytes of a watch that wait to be decoded. A piece of a frame that is larger ends the showing, not the watch."""
+AT_ONCE = 20
+"""Events decoded at once, so that a burst leaves the loop to requests."""
+PAUSE = 0.05
+"""Seconds between two such turns."""
+
+
+@dataclass(slots=True)
+class Total:
+    """Characters of the messages of all open watches."""
+
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FromCloud:
+    """What the cloud sent, and filters kept from the component in part or in whole."""
+
+    type: str
+    judged: Judged
+
+
+type Event = tuple[float, WatchFrame | FromCloud]
+
+
+class LiveWatch:
+    """The stream function of one watch: passes each piece on, and shows the events in it."""
+
+    def __init__(
+        self,
+        flow: http.HTTPFlow,
+        codec: Codec,
+        then: StreamFunction,
+        total: Total,
+        updated: Callable[[http.HTTPFlow], None],
+        *,
+        filtered: FilteredRead | None = None,
+        show_secrets: bool = False,
+    ) -> None:
+        """`updated` tells the interface that the flow has new messages. `filtered` knows what the cloud sent."""
+        self._flow = flow
+        self._codec = codec
+        self._then = then
+        self._total = total
+        self._updated = updated
+        self._filtered = filtered
+        self._show_secrets = show_secrets
+        self._reader: FrameReader | None = codec.frames()
+        self._unfinished = 0
+        self._waiting: deque[Event] = deque()
+        self._waiting_bytes = 0
+        self._left_out = 0
+        self._size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard: tuple[Store, Scope] | None = None
+        self._data = flow.websocket = WebSocketData()
+        self._listen()
+
+    def __call__(self, piece: bytes) -> Iterable[bytes] | bytes:
+        passed = self._then(piece) if callable(self._then) else piece
+        parts = [passed] if isinstance(passed, bytes) else list(passed)
+        for part in parts:
+            self._read(part)
+        return parts
+
+    def end(self, *, by_client: bool) -> None:
+        """The watch is over: what waits is shown now, and nothing more comes."""
+        if self._heard is not None:
+            self._heard[0].forget(self)
+            self._heard = None
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._waiting:
+            self._show_next()
+        self._data.closed_by_client, self._data.close_code = by_client, 1000
+        self._data.timestamp_end = time.time()
+        self._reader = None
+
+    def removed(self) -> None:
+        """The flow is gone from the interface."""
+        self._total.size -= self._size
+        self._size = 0
+
+    def changed(self, change: Change) -> None:
+        """The store has a new event of the cloud: one that the component never gets is shown here."""
+        assert self._heard is not None
+        assert self._filtered is not None
+        item = change.new or change.last
+        if item is None or change.new is None or change.is_local or not self._heard[1].matches(item):
+            return
+        try:
+            judged = self._filtered.judge(item)
+        except ValueError:
+            return
+        if judged.outcome is not Outcome.KEPT:
+            self._wait(FromCloud("ADDED" if change.old is None else "MODIFIED", judged), len(item.raw))
+
+    def advanced(self) -> None:
+        """Of no interest: bookmarks are the watcher's own."""
+
+    def restarted(self) -> None:
+        """The watch ends by itself."""
+
+    def _listen(self) -> None:
+        if self._filtered is None or not self._filtered.filters:
+            return
+        found = self._filtered.source()
+        if found is not None:
+            source, scope = found
+            self._heard = (source.store, scope)
+            source.store.listen(self)
+
+    def _read(self, piece: bytes) -> None:
+        if self._reader is None:
+            return
+        try:
+            frames = self._reader.feed(piece)
+        except ValueError as error:
+            self._reader = None
+            self._add(f"(no event can be read any more: {error})", is_cloud=False, at=time.time())
+            return
+        self._unfinished = 0 if frames else self._unfinished + len(piece)
+        if self._unfinished > MAX_WAITING:
+            self._reader = None
+            self._add(
+                "(an event is too large to be shown, and so are all after it)", is_cloud=False, at=time.time()
+            )
+        for frame in frames:
+            self._wait(frame, len(frame.raw))
+
+    def _wait(self, event: WatchFrame | FromCloud, size: int) -> None:
+        self._waiting.append((time.time(), event))
+        self._waiting_bytes += size
+        while len(self._waiting) > MAX_EVENTS or (
+            self._waiting_bytes > MAX_WAITING and len(self._waiting) > 1
+        ):
+            self._waiting_bytes -= _size_of(self._waiting.popleft()[1])
+            self._left_out += 1
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE, self._show_some)
+
+    def _show_some(self) -> None:
+        self._timer = None
+        for _ in range(min(AT_ONCE, len(self._waiting))):
+            self._show_next()
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE, self._show_some)
+        self._updated(self._flow)
+
+    def _show_next(self) -> None:
+        at, event = self._waiting.popleft()
+        self._waiting_bytes -= _size_of(event)
+        is_cloud = isinstance(event, FromCloud)
+        try:
+            text = self._from_cloud(event) if isinstance(event, FromCloud) else self._to_component(event)
+        except ValueError as error:
+            text = f"(malformed: {error})\n"
+        self._add(text, is_cloud=is_cloud, at=at)
+
+    def _to_component(self, frame: WatchFrame) -> str:
+        return readable_event(
+            self._codec, frame, whole=len(frame.raw) <= MAX_EVENT, show_secrets=self._show_secrets
+        )
+
+    def _from_cloud(self, event: FromCloud) -> str:
+        item = event.judged.item
+        head = {
+            "type": event.type,
+            "object": "/".join(part for part in item.key if part),
+            "resourceVersion": str(item.version),
+            "bytes": len(item.raw),
+            "outcome": str(event.judged.outcome),
+            "why": event.judged.why,
+        }
+        if len(item.raw) <= MAX_EVENT:
+            store = item.store
+            tree = object_tree(
+                store.codec.encoding, store.api_version, store.kind, item.raw, show_secrets=self._show_secrets
+            )
+            return as_yaml(head | {"content": tree})
+        return as_yaml(head)
+
+    def _add(self, text: str, *, is_cloud: bool, at: float) -> None:
+        clock = time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at * 1000) % 1000:03}"
+        side = "the cloud sent" if is_cloud else "the component got"
+        left_out = f", after {self._left_out} that are not shown" if self._left_out else ""
+        self._left_out = 0
+        cut = (
+            text
+            if len(text) <= MAX_EVENT
+            else text[:MAX_EVENT] + f"\n# and {len(text) - MAX_EVENT} characters\n"
+        )
+        content = NOTE + f"{clock} {side}{left_out}\n{cut}".encode()
+        self._data.messages.append(WebSocketMessage(Opcode.TEXT, is_cloud, content, at))
+        self._count(len(content))
+        while len(self._data.messages) > 1 and (
+            len(self._data.messages) > MAX_EVENTS or self._size > MAX_WATCH or self._total.size > MAX_ALL
+        ):
+            self._count(-len(self._data.messages.pop(0).content))
+
+    def _count(self, size: int) -> None:
+        self._size += size
+        self._total.size += size
+
+
+def _size_of(event: WatchFrame | FromCloud) -> int:
+    return len(event.judged.item.raw) if isinstance(event, FromCloud) else len(event.raw)

@@ -1,0 +1,35 @@
+"""What content views know of a flow besides its bytes: who asked, what filters did, and what may be shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from mitmproxy.flow import Flow
+
+from addons.requests.request_context import RequestContext
+from addons.ui.flows.filtered import FilteredRead
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRecord:
+    """One flow of this run of the hub."""
+
+    context: RequestContext | None
+    filtered: FilteredRead | None
+    """None while the hub starts."""
+    show_secrets: bool
+
+
+_records: WeakKeyDictionary[Flow, FlowRecord] = WeakKeyDictionary()
+_NOTHING = FlowRecord(None, None, show_secrets=False)
+
+
+def remember(flow: Flow, record: FlowRecord) -> None:
+    """Let content views find the record of a flow."""
+    _records[flow] = record
+
+
+def record_of(flow: Flow | None) -> FlowRecord:
+    """The record of a flow; one that knows nothing where the flow is from a file, or a copy."""
+    return _records.get(flow, _NOTHING) if flow is not None else _NOTHING

@@ -1,0 +1,57 @@
+"""Hides what is secret in an object before a person sees it: the values of Secrets, and tokens of service accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+type Tree = dict[str, Any]
+"""An object as plain values."""
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation in which kubectl keeps the whole object that it applied, a Secret's values with it."""
+
+_SHOW_METADATA = frozenset({"Secret", "PartialObjectMetadata", "Table"})
+_TOKENS = {"TokenRequest": "status", "TokenReview": "spec"}
+
+
+def masked(kind: str, tree: Tree, *, show_secrets: bool = False) -> Tree:
+    """The object without what is secret. `show_secrets` shows the values of Secrets; tokens are never shown."""
+    if kind in _TOKENS:
+        return _without_token(tree, _TOKENS[kind])
+    if show_secrets or kind not in _SHOW_METADATA:
+        return tree
+    shown = {
+        name: _hidden_values(value) if kind == "Secret" and name in ("data", "stringData") else value
+        for name, value in tree.items()
+    }
+    found: Tree = _without_last_applied(shown)
+    return found
+
+
+def _without_token(tree: Tree, part: str) -> Tree:
+    inner = tree.get(part)
+    if not isinstance(inner, dict) or "token" not in inner:
+        return tree
+    return {**tree, part: {**inner, "token": _hidden(inner["token"])}}
+
+
+def _hidden_values(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _hidden(value) for name, value in values.items()}
+    return _hidden(values)
+
+
+def _hidden(value: Any) -> str:
+    return f"(hidden, {len(str(value))} characters)"
+
+
+def _without_last_applied(node: Any) -> Any:
+    match node:
+        case dict():
+            return {
+                name: _hidden(value) if name == LAST_APPLIED else _without_last_applied(value)
+                for name, value in node.items()
+            }
+        case list():
+            return [_without_last_applied(each) for each in node]
+    return node

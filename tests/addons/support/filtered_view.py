@@ -1,0 +1,48 @@
+"""A view that filters have changed, as the interface finds it: the slices of a Service that stays on its node."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from addons.requests.request_context import RequestContext
+from addons.ui.flows.filtered import FilteredRead, FilteringParts
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.samples import SERVICES, SLICES, cloud_service, endpoint_slice, service
+from tests.cloud.scriptable import ScriptableCloud
+
+TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+
+
+def knowing(parts: HubParts) -> FilteringParts:
+    """The parts as the hub has them, where rules are in force."""
+    return cast(
+        FilteringParts,
+        SimpleNamespace(rules=SimpleNamespace(rules=parts.rules), inputs=parts.inputs, sources=parts.sources),
+    )
+
+
+def fill(cloud: ScriptableCloud) -> None:
+    """A Service with a slice on two nodes, and a Service that the edge does not see."""
+    cloud.store.create(service("web", annotations=TOPOLOGY))
+    cloud.store.create(cloud_service("lb"))
+    cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
+
+
+async def opened(
+    parts: HubParts, component: str = "reader", target: str = SLICES, accept: str = "application/json"
+) -> tuple[RequestContext, bytes]:
+    """A list that a component has read: its context, and the body that it got."""
+    target = f"{target}?resourceVersion=0"
+    context = parts.context(target, component, accept=accept)
+    async with parts.open(context, target) as answer:
+        assert answer.status == 200, await answer.text()
+        return context, await answer.read()
+
+
+async def services(parts: HubParts) -> tuple[RequestContext, bytes]:
+    return await opened(parts, "kube-proxy", SERVICES)
+
+
+def filtered(parts: HubParts, context: RequestContext) -> FilteredRead:
+    return FilteredRead(knowing(parts), context)

@@ -1,0 +1,1 @@
+"""What interfaces show of flows."""

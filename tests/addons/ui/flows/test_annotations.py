@@ -1,0 +1,86 @@
+"""Marks and comments: who asks, which way, by what filters, and why not."""
+
+from __future__ import annotations
+
+import pytest
+from mitmproxy import flowfilter, http
+from mitmproxy.addons.view import View
+from mitmproxy.test import taddons, tflow
+
+from addons.requests.caller import Listener
+from addons.requests.route_decision import Route, RouteKind
+from addons.ui.flows.annotations import (
+    DEFAULT_FILTER,
+    MARKS,
+    OWN,
+    REFUSED,
+    WORDS,
+    comment_of,
+    mark_of,
+    remark,
+    why_refused,
+)
+from kube.errors import forbidden
+from tests.addons.support.samples import request_context
+
+
+@pytest.mark.parametrize("kind", RouteKind)
+def test_every_route_has_a_mark_and_a_word(kind: RouteKind) -> None:
+    made = request_context(component="kubelet")
+    made.route = Route(kind, "because")
+    assert mark_of(made, refused=False) == MARKS[kind]
+    assert comment_of(made) == f"kubelet ▸ {WORDS[kind]} ▸ because"
+    made.listener = Listener.INTERNAL
+    assert mark_of(made, refused=False) == OWN
+
+
+def test_filters_stand_in_for_the_reason_and_each_is_named_once() -> None:
+    made = request_context(component="kube-proxy")
+    made.route = Route(RouteKind.VIEW, "filtered by a, b", ("a", "b"))
+    assert comment_of(made) == "kube-proxy ▸ view ▸ a, b"
+
+
+def test_a_refusal_says_why() -> None:
+    answer = http.Response.make(403, forbidden("not for your user").to_json())
+    made = request_context(component="kubelet")
+    assert mark_of(made, refused=True) == REFUSED
+    assert comment_of(made, answer) == "kubelet ▸ refused ▸ 403 not for your user"
+    assert comment_of(None, answer) == "(unnamed component) ▸ refused ▸ 403 not for your user"
+    assert why_refused(http.Response.make(502, b"<html>")) == "502 Bad Gateway"
+
+
+def test_a_request_that_was_never_read_has_a_comment() -> None:
+    assert comment_of(None) == "(unnamed component)"
+    assert mark_of(None, refused=False) == REFUSED
+
+
+def test_a_remark_is_made_once() -> None:
+    flow = tflow.tflow()
+    for text in ("first", "second", "first"):
+        remark(flow, text)
+    assert flow.comment == "first; second"
+
+
+@pytest.mark.parametrize(
+    ("mark", "path", "shown"),
+    [
+        (MARKS[RouteKind.VIEW], "/api/v1/services", True),
+        (OWN, "/api/v1/services", False),
+        (MARKS[RouteKind.RELAY], "/livez", False),
+        (MARKS[RouteKind.RELAY], "/readyz?verbose", False),
+    ],
+)
+def test_the_default_filter_hides_probes_and_what_the_hub_asks_itself(
+    mark: str, path: str, *, shown: bool
+) -> None:
+    flow = tflow.tflow()
+    flow.marked, flow.request.path = mark, path
+    assert bool(flowfilter.parse(DEFAULT_FILTER)(flow)) is shown
+
+
+def test_the_marks_are_mitmproxys() -> None:
+    flow = tflow.tflow()
+    with taddons.context(View()) as context:
+        for mark in (*MARKS.values(), OWN, REFUSED):
+            context.master.commands.call("flow.mark", [flow], mark)
+            assert flow.marked == mark

@@ -1,0 +1,98 @@
+"""Copies of bodies that pass: small ones whole, large lists as a table, secrets as text."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+
+import pytest
+from mitmproxy import http
+
+from addons.ui.flows import bodies
+from addons.ui.flows.bodies import MAX_BODY, MAX_TABLE, MAX_UNDER_WAY, NOTE, Copy, UnderWay, keep
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.support.samples import raw, service
+
+JSON = Encoding.JSON
+
+
+def answer(**headers: str) -> http.Response:
+    return http.Response.make(200, b"", {"Content-Type": JSON, **headers})
+
+
+def large_list(count: int = 3_000) -> bytes:
+    items = [
+        raw(service(f"web-{number}", number + 1, annotations={"x": "y" * 300})) for number in range(count)
+    ]
+    return bytes(codec_for(JSON).encode_list("v1", "Service", 9_000, items))
+
+
+@pytest.mark.parametrize(
+    ("then", "passed"),
+    [(True, b"abc"), (lambda piece: piece * 2, b"abcabc"), (lambda piece: [piece, b"!"], b"abc!")],
+)
+def test_what_passes_is_kept(then: bodies.StreamFunction, passed: bytes) -> None:
+    copy = Copy(then, UnderWay())
+    said = copy(b"abc")
+    assert (said if isinstance(said, bytes) else b"".join(said)) == passed
+    assert copy.end() == passed
+    assert Copy(then, UnderWay()).whole(b"abc") == passed
+
+
+def test_a_body_that_is_too_large_passes_and_is_not_kept() -> None:
+    under_way = UnderWay()
+    copy = Copy(True, under_way)
+    piece = b"x" * (MAX_TABLE // 4)
+    for _ in range(5):
+        assert copy(piece) is piece
+    assert (copy.size, copy.end(), under_way.size) == (5 * len(piece), None, 0)
+
+
+def test_all_bodies_together_are_bounded() -> None:
+    under_way = UnderWay()
+    piece = b"x" * (MAX_TABLE // 2)
+    copies = [Copy(True, under_way) for _ in range(MAX_UNDER_WAY // len(piece) + 3)]
+    for copy in copies:
+        copy(piece)
+    assert under_way.size == MAX_UNDER_WAY
+    assert sum(copy.end() is None for copy in copies) == 3
+    assert under_way.size == 0
+
+
+def kept() -> Iterator[tuple[bytes | None, bool, str, str]]:
+    """A body, whether it may be secret, what is said of it, and what is shown."""
+    secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
+    yield b'{"a": 1}', False, "", '{"a": 1}'
+    yield large_list(), False, "kept as a table", "default/web-17 # resourceVersion 18, "
+    yield b"x" * (MAX_BODY + 1), False, "too many to keep", "bytes)"
+    yield None, False, "too many to keep", "12345 bytes"
+    yield secret, True, "secrets are hidden", "k: (hidden, 8 characters)"
+    yield b"not an object c2VjcmV0", True, "secrets are hidden", "bytes)"
+    yield b"", True, "", ""
+
+
+@pytest.mark.parametrize(("body", "is_secret", "said", "shown"), list(kept()))
+def test_what_stays_in_a_flow(body: bytes | None, is_secret: bool, said: str, shown: str) -> None:
+    message = answer()
+    size = 12345 if body is None else len(body)
+    found = keep(message, body, size, is_secret=is_secret, show_secrets=False)
+    assert said in found
+    text = (message.content or b"").decode()
+    assert shown in text
+    assert "c2VjcmV0" not in text
+    assert text.startswith(NOTE.decode()) == bool(said and body != b"")
+
+
+def test_a_packed_body_is_shown_unpacked() -> None:
+    secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
+    message = answer(**{"Content-Encoding": "gzip"})
+    keep(message, gzip.compress(secret), len(secret), is_secret=True, show_secrets=False)
+    assert "k: (hidden, 8 characters)" in (message.text or "")
+
+
+def test_secrets_are_shown_where_that_is_wanted() -> None:
+    message = answer()
+    secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
+    keep(message, secret, len(secret), is_secret=True, show_secrets=True)
+    assert "k: c2VjcmV0" in (message.text or "")

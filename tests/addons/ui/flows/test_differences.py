@@ -1,0 +1,81 @@
+"""The table and the difference of an answer: what was dropped, what was changed, and why, in both encodings."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.ui.flows.differences import difference, table
+from addons.ui.flows.records import FlowRecord
+from kube.wire.encoding import Encoding
+from tests.addons.support.filtered_view import fill, filtered, opened, services
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.samples import raw, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.kube.support import recorded
+
+NOTHING = FlowRecord(None, None, show_secrets=False)
+
+
+async def test_a_table_has_what_the_component_got_and_what_it_did_not(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    fill(cloud)
+    context, body = await services(parts)
+    lines = table(
+        Encoding.JSON, body, FlowRecord(context, filtered(parts, context), show_secrets=False)
+    ).splitlines()
+    assert lines[0].startswith("# ServiceList, 1 objects, ")
+    assert lines[0].endswith(": 1 kept, 0 changed, 1 dropped")
+    assert lines[1].split() == ["NAMESPACE", "NAME", "VERSION", "BYTES", "OUTCOME"]
+    rows = {line.split()[1]: line for line in lines[2:]}
+    assert rows["web"].endswith("  kept")
+    assert "dropped: discardcloudservice: service default/lb" in rows["lb"]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_table_of_a_list_that_nothing_is_known_of(encoding: Encoding) -> None:
+    text = table(encoding, recorded.body("services.list", encoding), NOTHING)
+    assert "0 changed, 0 dropped" in text
+    with pytest.raises(ValueError, match="list"):
+        table(encoding, recorded.body("services.single", encoding), NOTHING)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_difference_has_the_reason_at_the_line(
+    parts: HubParts, cloud: ScriptableCloud, encoding: Encoding
+) -> None:
+    fill(cloud)
+    context, body = await opened(parts, accept=encoding)
+    record = FlowRecord(context, filtered(parts, context), show_secrets=False)
+    text = difference(body, record, encoding)
+    assert text.startswith("# servicetopology: 0 kept, 1 changed, 0 dropped")
+    assert "# default/web-1 changed: servicetopology: 10.0.0.2 dropped: " in text
+    (line,) = (each for each in text.splitlines() if each.startswith("-") and "10.0.0.2" in each)
+    assert "  # servicetopology: " in line
+    assert not any(each.startswith("-") and "10.0.0.1" in each for each in text.splitlines())
+
+
+async def test_a_difference_shows_all_of_what_was_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
+    fill(cloud)
+    context, body = await services(parts)
+    record = FlowRecord(context, filtered(parts, context), show_secrets=False)
+    text = difference(body, record, Encoding.JSON)
+    assert "# default/lb dropped: discardcloudservice" in text
+    assert "-  type: LoadBalancer" in text
+    assert "+" not in text.replace("+00:00", "")
+
+
+async def test_an_answer_without_an_object_that_the_cloud_has_now(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    fill(cloud)
+    context, _ = await opened(parts)
+    single = raw(service("other", 7))
+    text = difference(
+        single, FlowRecord(context, filtered(parts, context), show_secrets=False), Encoding.JSON
+    )
+    assert "# this answer does not have it" in text
+
+
+def test_without_filters_there_is_nothing_to_tell() -> None:
+    assert "no filter applies" in difference(b"", NOTHING, Encoding.JSON)

@@ -1,0 +1,264 @@
+"""The addon beside an interface, hook by hook: what a flow shows, holds and gives up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+from mitmproxy import http
+from mitmproxy.addons.intercept import Intercept
+from mitmproxy.addons.view import View
+from mitmproxy.flow import Error
+from mitmproxy.test import taddons
+
+from addons.requests.caller import Listener
+from addons.requests.request_context import context_of
+from addons.ui.flows.annotations import MARKS, REFUSED
+from addons.ui.flows.bodies import MAX_BODY, Copy
+from addons.ui.flows.edits import CALLER
+from addons.ui.flows.flows import Flows
+from addons.ui.flows.live_watches import LiveWatch
+from tests.addons.support.routed import Routed, flow_of
+from tests.addons.support.samples import SERVICES, raw, service
+
+LIST = f"{SERVICES}?resourceVersion=0"
+
+
+class Seen:
+    """A mitmproxy with the list of flows and the addon, and flows that pass through both."""
+
+    def __init__(self) -> None:
+        self.view, self.intercept, self.routed = View(), Intercept(), Routed()
+        self.context = taddons.context(self.view, self.intercept)
+        self.flows = Flows(lambda: False)
+        self.told: list[http.HTTPFlow] = []
+        self.context.master.addons.add(self.flows)
+
+    async def request(self, target: str = LIST, component: str = "reader", **how: object) -> http.HTTPFlow:
+        flow = await self.routed.request(target, component, **how)
+        self.begin(flow)
+        return flow
+
+    def begin(self, flow: http.HTTPFlow) -> None:
+        flow.live = True
+        self.flows.requestheaders(flow)
+        self.view.add([flow])
+
+    async def answer(
+        self,
+        flow: http.HTTPFlow,
+        body: bytes = b"",
+        *,
+        stream: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> http.HTTPFlow:
+        """As mitmproxy does: the head, the body in pieces or whole, the end."""
+        flow.response = http.Response.make(
+            200, b"" if stream else body, {"Content-Type": "application/json", **(headers or {})}
+        )
+        flow.response.stream = stream
+        self.flows.responseheaders(flow)
+        if callable(flow.response.stream):
+            flow.response.data.content = None
+            for at in range(0, len(body), 65_536):
+                flow.response.stream(body[at : at + 65_536])
+        self.intercept.response(flow)
+        await self.flows.response(flow)
+        flow.live = False
+        await asyncio.sleep(0.01)  # the addon looks again when mitmproxy has sent everything
+        return flow
+
+
+@pytest.fixture
+async def seen() -> AsyncIterator[Seen]:
+    made = Seen()
+    with made.context:
+        yield made
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if true():
+                return
+            await asyncio.sleep(0.01)  # the addon tells the interface, and nobody else
+
+
+async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:
+    flow = await seen.request(**{"User-Agent": "reader/v1"})
+    assert flow.marked in MARKS.values()
+    assert flow.comment == "reader ▸ view ▸ discardcloudservice"
+    assert flow.request.headers["User-Agent"] == "reader/v1"
+    await seen.answer(flow, b"{}")
+    host, port = flow.client_conn.sockname[:2]
+    assert flow.request.url == f"http://{host}:{port}{LIST}"
+
+
+async def test_a_refused_request_says_why(seen: Seen) -> None:
+    flow = flow_of(LIST)
+    flow.response = http.Response.make(406, b'{"message": "no such form"}')
+    seen.begin(flow)
+    assert (flow.marked, flow.comment) == (REFUSED, "reader ▸ refused ▸ 406 no such form")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_bodies_are_kept_in_part_or_whole(seen: Seen, *, stream: bool) -> None:
+    small = await seen.answer(await seen.request(), b'{"a": 1}', stream=stream)
+    assert small.response is not None
+    assert small.response.content == b'{"a": 1}'
+    assert small.response.data.content is not None
+    large = await seen.answer(await seen.request(), b"x" * (MAX_BODY + 1), stream=stream)
+    await until(lambda: "too many to keep" in large.comment)
+    assert large.response is not None
+    assert len(large.response.content or b"") < 100
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_secrets_are_hidden_once_they_are_sent(seen: Seen, *, stream: bool) -> None:
+    secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
+    flow = await seen.request("/api/v1/namespaces/default/secrets/s", "other")
+    flow.request.content = secret
+    await seen.answer(flow, secret, stream=stream)
+    await until(lambda: "secrets are hidden" in flow.comment)
+    assert "c2VjcmV0" not in str(flow.get_state())
+
+
+async def test_a_request_body_that_is_streamed_is_kept(seen: Seen) -> None:
+    flow = await seen.routed.request("/api/v1/namespaces/default/pods", "other", method="POST")
+    flow.request.stream = lambda piece: piece
+    seen.begin(flow)
+    assert isinstance(flow.request.stream, Copy)
+    assert flow.request.stream(b'{"a": 1}') == b'{"a": 1}'
+    flow.request.data.content = None
+    await seen.answer(flow, b"{}")
+    assert flow.request.content == b'{"a": 1}'
+
+
+async def test_a_watch_is_live_until_it_ends(seen: Seen) -> None:
+    flow = await seen.request(f"{LIST}&watch=true")
+    flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})
+    flow.response.stream = True
+    seen.flows.responseheaders(flow)
+    assert isinstance(flow.response.stream, LiveWatch)
+    flow.response.stream(b'{"type":"ADDED","object":' + raw(service("web", 3)) + b"}\n")
+    messages = flow.websocket.messages if flow.websocket is not None else []
+    await until(lambda: len(messages) == 1)
+    await seen.flows.response(flow)
+    await until(lambda: not flow.live)
+    seen.view.remove([flow])
+    assert seen.flows._total.size == 0
+
+
+async def test_a_watch_that_is_packed_is_not_shown(seen: Seen) -> None:
+    flow = await seen.answer(
+        await seen.request(f"{LIST}&watch=true"), b"x", headers={"Content-Encoding": "gzip"}
+    )
+    assert "the watch is compressed" in flow.comment
+    assert flow.websocket is None
+
+
+async def test_an_upgraded_connection_is_left_alone(seen: Seen) -> None:
+    flow = await seen.request("/api/v1/namespaces/default/pods/web/exec", "other")
+    flow.response = http.Response.make(101)
+    flow.response.stream = True
+    seen.flows.responseheaders(flow)
+    assert flow.response.stream is True
+
+
+async def test_a_client_that_left_is_told(seen: Seen) -> None:
+    flow = await seen.request(f"{LIST}&watch=true")
+    flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})
+    flow.response.stream = True
+    seen.flows.responseheaders(flow)
+    flow.error, flow.live = Error("Client disconnected."), False
+    seen.flows.error(flow)
+    assert flow.websocket is not None
+    assert flow.websocket.closed_by_client is True
+
+
+async def resumed(flow: http.HTTPFlow, work: asyncio.Task[None], edit: Callable[[], None]) -> None:
+    """A person edits a flow that is held, and lets it go on."""
+    await asyncio.sleep(0.01)
+    assert flow.intercepted
+    assert not work.done()
+    edit()
+    flow.resume()
+    await work
+
+
+@pytest.mark.parametrize(
+    ("target", "component", "holds"), [("/version", "other", True), (LIST, "reader", False)]
+)
+async def test_an_edit_of_a_request_holds_or_is_refused(
+    seen: Seen, target: str, component: str, *, holds: bool
+) -> None:
+    seen.context.configure(seen.intercept, intercept="~q")
+    flow = await seen.request(target, component)
+    seen.intercept.request(flow)
+    held = asyncio.create_task(seen.flows.request(flow))
+    await resumed(flow, held, lambda: setattr(flow.request, "content", b"another"))
+    assert (flow.response is None) is holds
+    assert ("the edit does not hold" in flow.comment) is not holds
+
+
+async def test_a_request_that_is_to_be_held_is_not_streamed(seen: Seen) -> None:
+    seen.context.configure(seen.intercept, intercept="~q")
+    flow = await seen.routed.request("/api/v1/namespaces/default/pods", "other", method="POST")
+    flow.request.stream = lambda piece: piece
+    seen.begin(flow)
+    assert not callable(flow.request.stream)
+
+
+async def test_an_answer_of_a_relay_is_held_and_edited(seen: Seen) -> None:
+    flow = await seen.request("/version", "other")
+    seen.context.configure(seen.intercept, intercept="~s")
+    flow.response = http.Response.make(200, b"{}")
+    flow.response.stream = True
+    seen.flows.responseheaders(flow)
+    assert flow.response.stream is False
+    seen.intercept.response(flow)
+    held = asyncio.create_task(seen.flows.response(flow))
+    await resumed(flow, held, lambda: setattr(flow.response, "content", b"another"))
+    assert flow.response.content == b"another"
+
+
+async def test_an_answer_of_a_view_cannot_be_held(seen: Seen) -> None:
+    flow = await seen.request()
+    seen.context.configure(seen.intercept, intercept="~s")
+    await seen.answer(flow, b"{}")
+    assert not flow.intercepted
+    assert "not held: the hub streams this answer" in flow.comment
+
+
+async def test_a_replay_as_somebody_else_is_refused(seen: Seen) -> None:
+    flow = await seen.answer(await seen.request("/version", "other"), b"{}")
+    assert flow.metadata[CALLER] == "hub"
+    flow.metadata[CALLER] = "own"
+    flow.is_replay, flow.response = "request", None
+    seen.begin(flow)
+    assert flow.response is not None
+    assert flow.response.status_code == 403
+    assert "not replayed: " in flow.comment
+
+
+async def test_a_server_that_failed_half_way_leaves_nothing(seen: Seen) -> None:
+    flow = await seen.request("/version", "other")
+    for body in (b"half", b"whole"):
+        flow.response = http.Response.make(200, b"")
+        flow.response.stream = True
+        seen.flows.responseheaders(flow)
+        assert isinstance(flow.response.stream, Copy)
+        flow.response.stream(body)
+    await seen.flows.response(flow)
+    flow.live = False
+    await until(lambda: flow.response is not None and flow.response.content == b"whole")
+    assert seen.flows._under_way.size == 0
+
+
+async def test_the_hubs_own_requests_keep_the_servers_address(seen: Seen) -> None:
+    flow = await seen.request("/livez", "edgehub", listener=Listener.INTERNAL)
+    url = flow.request.url
+    await seen.answer(flow, b"ok")
+    assert flow.request.url == url
+    assert context_of(flow) is not None
