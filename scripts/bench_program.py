@@ -18,7 +18,7 @@ from pathlib import Path
 
 import urllib3
 
-from scripts import bench_hostile, bench_manager, bench_offline, bench_topology
+from scripts import bench_hostile, bench_manager, bench_offline, bench_pool, bench_topology
 from scripts.bench_load import SLICES, Spent, fill, gets, lists, tree_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
@@ -150,6 +150,9 @@ def main() -> None:
         "--offline", action="store_true", help="Only the disk, and the node without its cloud."
     )
     parser.add_argument(
+        "--pool", action="store_true", help="Only what crosses the links of pools, and in which coding."
+    )
+    parser.add_argument(
         "--hostile",
         type=int,
         nargs="?",
@@ -160,6 +163,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.hostile:
         bench_hostile.report(*bench_hostile.measure(asked.services, asked.endpoints, asked.hostile))
+        return
+    if asked.pool:
+        bench_pool.measure()
         return
     if asked.offline:
         bench_offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)

@@ -1,0 +1,253 @@
+"""The load of `scripts/bench --pool`: what crosses the links of pools, plain, with leaders and with a relay."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from kube.differences.reader import DifferenceReader
+from kube.differences.records import Former, event_record, state_records
+from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.codec_base import WatchFrame
+from kube.wire.encoding import Encoding
+from scripts.bench_load import NAMESPACE, SLICES
+from tests.cloud.build import ensure_binaries
+from tests.cloud.real import RealCloud
+
+POOLS, NODES = 10, 100
+"""Pools, and nodes of each, of the example in the document on pools."""
+EXAMPLE_ENDPOINTS = 410
+"""Endpoints that make a slice of some 50 KB in protobuf."""
+UPDATES = 1000
+GZIP_LEVEL = 4
+"""kube-apiserver's."""
+CODEC = codec_for(Encoding.PROTOBUF)
+PATH = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A watch as a kube-apiserver sent it: the state, and the events that followed."""
+
+    name: str
+    state: list[bytes]
+    events: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a stream of the events cost: bytes of the state and of the events, CPU seconds of all events."""
+
+    state: int
+    events: int
+    written: float
+    read: float
+
+
+def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
+    """Slices of a real API server, of which UPDATES updates each replace one endpoint by a new pod."""
+    chance = random.Random(7)
+    made = [_slice(f"{name}-{number}", endpoints, chance) for number in range(slices)]
+    for each in made:
+        cloud.admin.post(PATH, each)
+    begin = cloud.admin.get(SLICES)["metadata"]["resourceVersion"]
+    for number in range(UPDATES):
+        obj = made[number % slices]
+        obj["endpoints"][chance.randrange(endpoints)] = _endpoint(name, chance)
+        obj["metadata"]["annotations"] = {"endpoints.kubernetes.io/last-change-trigger-time": _time(number)}
+        cloud.admin.put(f"{PATH}/{obj['metadata']['name']}", obj)
+    events = _watched(cloud, name, resourceVersion=str(begin))
+    state = cloud.admin.request("GET", SLICES, headers={"Accept": Encoding.PROTOBUF.value})
+    page = CODEC.decode_list(state.body)
+    first = [raw for raw in page.items if CODEC.peek(raw).name.startswith(f"{name}-")]
+    frames = [CODEC.encode_event("ADDED", page.api_version, page.kind, raw) for raw in first]
+    assert (len(frames), len(events)) == (slices, UPDATES)
+    return Traffic(f"{slices} slices of {endpoints} endpoints", frames, events)
+
+
+def _watched(cloud: RealCloud, name: str, **query: str) -> list[bytes]:
+    """The frames of a watch from a version that is over, for one name's slices."""
+    asked = {**query, "watch": "true", "timeoutSeconds": "3"}
+    answer = cloud.admin.request("GET", SLICES, query=asked, headers={"Accept": Encoding.PROTOBUF.value})
+    assert answer.status == 200, answer.body[:300]
+    found = CODEC.frames().feed(answer.body)
+    return [_frame(each) for each in found if CODEC.peek(each.raw).name.startswith(f"{name}-")]
+
+
+def _frame(frame: WatchFrame) -> bytes:
+    return CODEC.encode_event(frame.type, frame.api_version, frame.kind, frame.raw)
+
+
+def _slice(name: str, endpoints: int, chance: random.Random) -> Json:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [_endpoint(name, chance) for _ in range(endpoints)],
+    }
+
+
+def _endpoint(name: str, chance: random.Random) -> Json:
+    """An endpoint of a new pod, as the cluster's controller writes it."""
+    uid = f"{chance.getrandbits(128):032x}"
+    pod = "".join(chance.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
+    return {
+        "addresses": [f"10.{chance.randrange(256)}.{chance.randrange(256)}.{chance.randrange(1, 255)}"],
+        "nodeName": f"node-{chance.randrange(1000)}",
+        "zone": f"zone-{chance.randrange(3)}",
+        "conditions": {"ready": True, "serving": True, "terminating": False},
+        "targetRef": {
+            "kind": "Pod",
+            "namespace": NAMESPACE,
+            "name": f"{name}-7d9c5b8f64-{pod}",
+            "uid": "-".join((uid[:8], uid[8:12], uid[12:16], uid[16:20], uid[20:])),
+        },
+    }
+
+
+def _time(second: int) -> str:
+    return f"2026-11-22T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
+
+
+def plain(traffic: Traffic) -> Cost:
+    """The stream as kube-apiserver sends it."""
+    return _stream(traffic, lambda frame: frame, lambda packed: packed)
+
+
+def gzipped(traffic: Traffic) -> Cost:
+    """The stream in gzip."""
+    packer, unpacker = zlib.compressobj(GZIP_LEVEL, wbits=31), zlib.decompressobj(31)
+    return _stream(
+        traffic,
+        lambda frame: packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH),
+        unpacker.decompress,
+    )
+
+
+def zstd_stream(traffic: Traffic) -> Cost:
+    """The stream in zstd, which refers to what one connection has brought: each reader costs its own packing."""
+    packer, unpacker = zstandard.ZstdCompressor(3).compressobj(), zstandard.ZstdDecompressor().decompressobj()
+    return _stream(
+        traffic,
+        lambda frame: packer.compress(frame) + packer.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK),
+        unpacker.decompress,
+    )
+
+
+def _stream(traffic: Traffic, pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) -> Cost:
+    """One stream for one reader, flushed at each event."""
+    state = [pack(frame) for frame in traffic.state]
+    written, packed = _timed(pack, traffic.events)
+    reader = CODEC.frames()
+    for piece in state:
+        reader.feed(unpack(piece))
+    read, frames = _timed(lambda piece: reader.feed(unpack(piece)), packed)
+    assert sum(map(len, frames)) == len(traffic.events)
+    return Cost(sum(map(len, state)), sum(map(len, packed)), written, read)
+
+
+def differences(traffic: Traffic) -> Cost:
+    """The stream of `kube.differences`, which is written once for all readers."""
+    formers, holder = Held(), Held()
+    state = list(state_records(traffic.state))
+    for frame in _read(traffic.state):
+        formers.take(frame)
+    frames = _read(traffic.events)
+    events = [(each, formers.former(frame)) for each, frame in zip(traffic.events, frames, strict=True)]
+    written, records = _timed(lambda event: event_record(*event), events)
+    reader = DifferenceReader(CODEC, holder.held)
+
+    def feed(record: bytes) -> int:
+        return sum(holder.take(frame) for frame in reader.feed(record))
+
+    for each in state:
+        feed(each)
+    read, counts = _timed(feed, records)
+    assert sum(counts) == len(traffic.events)
+    return Cost(sum(map(len, state)), sum(map(len, records)), written, read)
+
+
+class Held:
+    """The objects that a side of a stream holds."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str], tuple[int, bytes]] = {}
+
+    def held(self, namespace: str, name: str) -> tuple[int, bytes] | None:
+        return self._objects.get((namespace, name))
+
+    def take(self, frame: WatchFrame) -> int:
+        peek = CODEC.peek(frame.raw)
+        self._objects[peek.namespace, peek.name] = peek.version, frame.raw
+        return 1
+
+    def former(self, frame: WatchFrame) -> Former:
+        """What is held of the object, which the frame then replaces."""
+        peek = CODEC.peek(frame.raw)
+        version, raw = self._objects[peek.namespace, peek.name]
+        self.take(frame)
+        return Former(peek.namespace, peek.name, version, raw)
+
+
+def _read(frames: Iterable[bytes]) -> Iterator[WatchFrame]:
+    return iter(CODEC.frames().feed(b"".join(frames)))
+
+
+def _timed[T, R](work: Callable[[T], R], items: Iterable[T]) -> tuple[float, list[R]]:
+    """CPU seconds of the work on all items, and what it gave."""
+    began = time.process_time()
+    found = [work(each) for each in items]
+    return time.process_time() - began, found
+
+
+def report_codings(traffic: Traffic) -> None:
+    print(f"\n{traffic.name}, {len(traffic.events)} updates, recorded from kube-apiserver")
+    heads = f"{'state KB':>10}{'events KB':>11}{'B/event':>9}{'of plain':>10}{'write ms':>10}{'read ms':>9}"
+    print(f"{'':14}{heads}")
+    whole = plain(traffic)
+    for name, cost in (
+        ("plain", whole),
+        ("gzip", gzipped(traffic)),
+        ("zstd", zstd_stream(traffic)),
+        ("differences", differences(traffic)),
+    ):
+        count = len(traffic.events)
+        print(
+            f"{name:14}{cost.state / 1e3:10.1f}{cost.events / 1e3:11.1f}{cost.events / count:9.0f}"
+            f"{cost.events / whole.events:10.2%}{cost.written / count * 1e3:10.3f}{cost.read / count * 1e3:9.3f}"
+        )
+
+
+def report_example(traffic: Traffic) -> None:
+    """The document's example: each byte that a link carries, times the links."""
+    size = sum(map(len, traffic.events)) / len(traffic.events)
+    whole, packed = plain(traffic), differences(traffic)
+    told = f"{len(traffic.events)} updates, {POOLS} pools of {NODES} nodes: MB over all cloud links"
+    print(f"\na slice of {size / 1e3:.1f} KB, {told}")
+    for name, cost, links in (
+        ("plain", whole, POOLS * NODES),
+        ("with leaders", whole, POOLS),
+        ("with a relay", packed, POOLS),
+    ):
+        total = (cost.state + cost.events) * links
+        share = total / ((whole.state + whole.events) * POOLS * NODES)
+        print(f"{name:14}{links:6} links{total / 1e6:12.2f}{share:10.4%}")
+
+
+def measure() -> None:
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        example = record(cloud, "example", 1, EXAMPLE_ENDPOINTS)
+        many = record(cloud, "many", 100, 50)
+    report_example(example)
+    report_codings(example)
+    report_codings(many)
