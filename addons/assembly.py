@@ -27,7 +27,7 @@ from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, listener_modes, version
-from addons.startup import preflight, service_manager
+from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.log_tail import LogTail
@@ -119,6 +119,8 @@ class Assembly:
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         await asyncio.to_thread(self._claim_folder, settings)
+        if settings.makes_pod_addresses:
+            await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
         modes = listener_modes(settings)
         self._resolve.listen(modes, settings.allowed_hosts)
@@ -147,6 +149,11 @@ class Assembly:
         await asyncio.to_thread(certificate.sign, _served_addresses(settings))
         self._run("certificate of the TLS port", certificate.run())
         return certificate
+
+    async def _make_pod_addresses(self, addresses: Sequence[str]) -> None:
+        name = await asyncio.to_thread(pod_interface.ensure, addresses)
+        logger.info("pods reach the hub at %s on %s", ", ".join(addresses), name)
+        self._run("addresses for pods", pod_interface.keep(addresses))
 
     def _claim_folder(self, settings: Settings) -> None:
         if settings.mode != "edge" and (settings.tls_cert is not None or not settings.tls_port):

@@ -57,7 +57,8 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "pod_address",
         str,
         "",
-        "IP address (or two, one per family) that filters write for pods. Default: hub_listen.",
+        "IP address (or two, one per family) that filters write for pods. auto: the hub makes the interface edgehub0 "
+        "with 169.254.2.1, or with the addresses behind auto, and listens there for pods. Default: hub_listen.",
     ),
     (
         "plain_users",

@@ -17,6 +17,8 @@ from addons.filters.inputs import HubAddress, family_of
 from addons.upstream.servers import Server, ServerOrder, parse_server
 
 Mode = Literal["edge", "cloud"]
+AUTO_ADDRESS = "169.254.2.1"
+"""The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
 DEAD_ADDRESS = "127.0.0.1:1"
 """Where mitmproxy sends a request that no addon routed. Nobody listens there, so the client gets a 502."""
 
@@ -37,6 +39,8 @@ class Settings:
     peer_port: int
     admin_port: int
     pod_addresses: tuple[str, ...]
+    makes_pod_addresses: bool
+    """Whether the hub itself gives the node these addresses, and listens there."""
     allowed_hosts: frozenset[str]
     plain_users: frozenset[int]
     """User ids; all of this node where it is empty."""
@@ -85,6 +89,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         raise ValueError(
             "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
         )
+    pod_addresses, makes = parse_pod_address(values["pod_address"] or values["listen"])
     tls_cert, tls_key = _path(values["tls_cert"]), _path(values["tls_key"])
     if (tls_cert is None) != (tls_key is None):
         raise ValueError("hub_tls_cert and hub_tls_key belong together")
@@ -104,7 +109,8 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         state_dir=Path(values["state_dir"]).expanduser(),
         mode=_choice(values, "mode", "edge", "cloud"),
         listen=_address(values["listen"]),
-        pod_addresses=_addresses(values["pod_address"] or values["listen"]),
+        pod_addresses=pod_addresses,
+        makes_pod_addresses=makes,
         allowed_hosts=frozenset(_words(values["allowed_hosts"].lower())),
         plain_users=_users(values["plain_users"]),
         tls_cert=tls_cert,
@@ -126,18 +132,28 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
     )
 
 
+def parse_pod_address(text: str) -> tuple[tuple[str, ...], bool]:
+    """The addresses for pods, and whether the hub makes them: `auto`, or `auto,ADDRESS` with one for each family."""
+    first, *others = text.split(",")
+    if first.strip() != "auto":
+        return _addresses(text), False
+    return (_addresses(",".join(others)) if others else (AUTO_ADDRESS,)), True
+
+
 def listener_modes(settings: Settings) -> dict[str, str]:
     """mitmproxy's mode specifications, each with the name of its listener.
 
     Every listener is a reverse proxy to the dead address. `internal` is the hub's own, on a free loopback port:
-    reflectors and probes leave the node through it.
+    reflectors and probes leave the node through it. mitmproxy wants addresses of IPv6 without brackets.
     """
-    host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
     modes = {f"reverse:http://{DEAD_ADDRESS}@127.0.0.1:0": "internal"}
     if settings.port:
-        modes[f"reverse:http://{DEAD_ADDRESS}@{host}:{settings.port}"] = "plain"
+        modes[f"reverse:http://{DEAD_ADDRESS}@{settings.listen}:{settings.port}"] = "plain"
     if settings.tls_port:
-        modes[f"reverse:http://{DEAD_ADDRESS}@{host}:{settings.tls_port}"] = "tls"
+        is_everywhere = ipaddress.ip_address(settings.listen).is_unspecified
+        own = settings.pod_addresses if settings.makes_pod_addresses and not is_everywhere else ()
+        for address in (settings.listen, *own):
+            modes[f"reverse:http://{DEAD_ADDRESS}@{address}:{settings.tls_port}"] = "tls"
     return modes
 
 

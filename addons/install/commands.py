@@ -25,6 +25,8 @@ from addons.install.wish import (
     Wish,
     parse_hub_flags,
 )
+from addons.settings import parse_pod_address
+from addons.startup import pod_interface
 from kube.http.kubeconfig import load_kubeconfig
 
 COMMANDS = ("doctor", "install", "uninstall", "upgrade")
@@ -157,9 +159,12 @@ def _install(asked: argparse.Namespace) -> int:
 
 def _uninstall(asked: argparse.Namespace) -> int:
     joining = _joining(asked)
-    was_installed = joining.installed is not None
+    former = joining.installed
     joining.uninstall()
-    if was_installed:
+    if former is not None:
+        addresses, were_made = parse_pod_address(former.hub.pod_address or former.hub.listen)
+        if were_made and asked.root == Path("/"):
+            pod_interface.remove(addresses)
         print("every file is as it was; the state folder is kept, and may be deleted")
     return 0
 

@@ -14,7 +14,7 @@ from addons.install.cloud_checks import check_cloud
 from addons.install.findings import Finding, failed, has_failed, ok
 from addons.install.node_checks import check_address, check_certificate, check_disk, check_ports
 from addons.install.wish import HubFlags
-from addons.settings import version
+from addons.settings import parse_pod_address, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import Credentials, load_kubeconfig
@@ -25,7 +25,11 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags) -> Iterator[
     """All checks, as they are made. `kubeconfig` is the hub's own, or the one that it is to be made of."""
     yield ok("program", f"edgehub {version()}")
     yield from check_ports(hub.listen, hub.ports, asyncio.run(_is_running(hub)))
-    yield from check_address(tuple(filter(None, hub.pod_address.split(","))))
+    addresses, are_made = parse_pod_address(hub.pod_address or hub.listen)
+    if are_made:
+        yield ok("address", f"{', '.join(addresses)}: the hub gives itself the address when it starts")
+    elif hub.pod_address:
+        yield from check_address(addresses)
     yield check_disk(below(root, Path(hub.state_dir)))
     try:
         credentials = load_kubeconfig(below(root, kubeconfig))

@@ -30,7 +30,7 @@ UMask=0077
 StateDirectory=edgehub
 StateDirectoryMode=0700
 # root without a capability reads what is root's own: the node's key, and nothing that another user has for itself.
-CapabilityBoundingSet=
+CapabilityBoundingSet={capabilities}
 NoNewPrivileges=yes
 ProtectSystem=strict
 ProtectHome=read-only
@@ -56,9 +56,10 @@ WantedBy=multi-user.target
 """
 
 
-def unit(command: Sequence[str]) -> str:
-    """The unit that runs a command line."""
-    return UNIT.format(command=" ".join(map(_quoted, command)))
+def unit(command: Sequence[str], *, makes_address: bool = False) -> str:
+    """The unit that runs a command line. A hub that gives itself an address for pods has the right to."""
+    capabilities = "CAP_NET_ADMIN" if makes_address else ""
+    return UNIT.format(command=" ".join(map(_quoted, command)), capabilities=capabilities)
 
 
 def _quoted(word: str) -> str:
@@ -67,10 +68,17 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"' if not word or any(each.isspace() or each in "\"'\\;" for each in word) else escaped
 
 
-def static_pod(image: str, arguments: Sequence[str], kubeconfig: str, admin: tuple[str, int]) -> str:
+def static_pod(
+    image: str,
+    arguments: Sequence[str],
+    kubeconfig: str,
+    admin: tuple[str, int],
+    *,
+    makes_address: bool = False,
+) -> str:
     """The static pod that runs the hub from an image. JSON, which kubelet reads as the YAML that it is.
 
-    `admin` is the address of the hub's admin port.
+    `admin` is the address of the hub's admin port. A hub that gives itself an address for pods has the right to.
     """
     host, port = admin
     mounts = [
@@ -92,7 +100,7 @@ def static_pod(image: str, arguments: Sequence[str], kubeconfig: str, admin: tup
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
+            "capabilities": {"drop": ["ALL"], **({"add": ["NET_ADMIN"]} if makes_address else {})},
             "readOnlyRootFilesystem": True,
             "runAsUser": 0,
             "seccompProfile": {"type": "RuntimeDefault"},

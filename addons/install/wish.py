@@ -11,6 +11,7 @@ from typing import Literal
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import moved, pointed_at, server_of
 from addons.install.templates import STATE_DIR, static_pod, unit
+from addons.settings import parse_pod_address
 from kube.json_type import Json
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
@@ -96,10 +97,12 @@ class Wish:
             )
         own = moved(text, source.parent, OWN_KUBECONFIG.parent)
         arguments = ["--kubeconfig", str(OWN_KUBECONFIG), "--node", self.node, *self.flags]
+        _, makes = parse_pod_address(hub.pod_address or hub.listen)
         if self.method == "systemd":
-            started = unit([self.program, *arguments])
+            started = unit([self.program, *arguments], makes_address=makes)
         else:
-            started = static_pod(self.image, arguments, str(OWN_KUBECONFIG), (hub.listen, hub.admin_port))
+            admin = hub.listen, hub.admin_port
+            started = static_pod(self.image, arguments, str(OWN_KUBECONFIG), admin, makes_address=makes)
         return [FileChange(OWN_KUBECONFIG, own.encode(), 0o600), FileChange(self.hub_file, started.encode())]
 
     def client_changes(self, ledger: Ledger) -> list[FileChange]:

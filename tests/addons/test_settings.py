@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.filters.inputs import HubAddress
 from addons.options import OPTIONS
@@ -53,7 +54,30 @@ def test_every_listener_leads_nowhere_by_itself() -> None:
     modes = listener_modes(parse_settings(values(listen="::1")))
     assert set(modes.values()) == {"internal", "plain", "tls"}
     assert all(spec.startswith(f"reverse:http://{DEAD_ADDRESS}@") for spec in modes)
-    assert f"reverse:http://{DEAD_ADDRESS}@[::1]:10261" in modes
+    (plain,) = (ProxyMode.parse(spec) for spec, name in modes.items() if name == "plain")
+    assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses", "hosts"),
+    [
+        ({"pod_address": "auto"}, ("169.254.2.1",), ["127.0.0.1", "169.254.2.1"]),
+        (
+            {"pod_address": "auto,10.0.0.9,fd00::9"},
+            ("10.0.0.9", "fd00::9"),
+            ["127.0.0.1", "10.0.0.9", "fd00::9"],
+        ),
+        ({"pod_address": "auto", "listen": "::"}, ("169.254.2.1",), ["::"]),
+        ({"pod_address": "10.0.0.9"}, ("10.0.0.9",), ["127.0.0.1"]),
+    ],
+)
+def test_a_hub_that_makes_the_address_for_pods_listens_there(
+    given: dict[str, str], addresses: tuple[str, ...], hosts: list[str]
+) -> None:
+    settings = parse_settings(values(**given))
+    assert settings.pod_addresses == addresses
+    tls = [ProxyMode.parse(spec) for spec, name in listener_modes(settings).items() if name == "tls"]
+    assert [each.custom_listen_host for each in tls] == hosts
 
 
 def test_port_zero_switches_a_listener_off() -> None:

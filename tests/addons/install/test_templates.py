@@ -37,6 +37,17 @@ def test_systemd_takes_the_unit(systemd_analyze: str, written: Path) -> None:
     assert "edgehub.service" not in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("makes_address", "given", "added"), [(True, "CAP_NET_ADMIN", ["NET_ADMIN"]), (False, "", None)]
+)
+def test_a_hub_that_makes_the_address_for_pods_may_change_the_network(
+    makes_address: bool, given: str, added: list[str] | None
+) -> None:
+    assert f"CapabilityBoundingSet={given}\n" in unit(["edgehub"], makes_address=makes_address)
+    pod = json.loads(static_pod("edgehub:1", [], "/k", ("127.0.0.1", 1), makes_address=makes_address))
+    assert pod["spec"]["containers"][0]["securityContext"]["capabilities"].get("add") == added
+
+
 def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) -> None:
     asked = [
         systemd_analyze,

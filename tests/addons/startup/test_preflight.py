@@ -94,7 +94,7 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
             "hub_port: cannot listen on 127.0.0.1:10261",
         ),
         (
-            "reverse:http://127.0.0.1:1@[::1]:10268",
+            "reverse:http://127.0.0.1:1@::1:10268",
             errno.EADDRNOTAVAIL,
             "hub_listen must be an address of this",
         ),

@@ -1,0 +1,37 @@
+"""A pod with a network of its own reaches the hub at the address that the hub makes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hub.support.process import ROOT
+
+ISOLATED = ["unshare", "--map-root-user", "--net"]
+
+
+@pytest.fixture
+def isolated() -> list[str]:
+    """What a command begins with that runs in a network of its own."""
+    needed = ["ip", "link", "add", "node0", "type", "veth", "peer", "name", "pod0"]
+    try:
+        subprocess.run([*ISOLATED, *needed], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this machine allows no network namespaces, or has no ip or no veth")
+    return ISOLATED
+
+
+def test_a_pod_reaches_the_tls_port_at_the_address_of_its_own(isolated: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*isolated, sys.executable, "-m", "tests.hub.support.two_networks", str(tmp_path / "state")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.stdout.splitlines() == ["169.254.2.1 HTTP/1.1", "fd00::2:1 HTTP/1.1"], done.stderr
+    assert "pods reach the hub at 169.254.2.1, fd00::2:1 on edgehub0" in done.stderr
