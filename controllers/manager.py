@@ -15,7 +15,7 @@ from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
 from controllers.runtime import metrics
 from controllers.runtime.admin import admin_server
-from controllers.runtime.connection import connect, find_credentials, open_session
+from controllers.runtime.connection import Account, connect, find_account, open_session
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.crds import create_missing_crds
 from controllers.runtime.events import EventRecorder
@@ -24,7 +24,6 @@ from controllers.runtime.leader_election import LeaderElector
 from controllers.runtime.write_client import Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
 from kube.http.client import Client
-from kube.http.kubeconfig import Credentials
 
 LEASE = "edgehub-manager"
 CRD_CHECK_INTERVAL = 1.0
@@ -107,15 +106,16 @@ class Manager:
             wait = min(2 * wait, LAST_CRD_CHECK_INTERVAL)
 
 
-async def serve(settings: Settings, credentials: Credentials) -> None:
-    """Run the manager until cancelled, then release the Lease."""
+async def serve(settings: Settings, account: Account) -> None:
+    """Run the manager until cancelled, then release the Lease. ValueError when the account cannot be used."""
+    await account.load()
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    async with open_session(credentials) as session:
-        client = connect(session, credentials, identity)
+    async with open_session(account) as session:
+        client = connect(session, identity)
         elector = LeaderElector(client, settings.namespace, LEASE, identity)
         gate = elector.remaining if settings.leader_elect else lambda: float("inf")
-        async with open_session(credentials, refuse_unless_leading(gate)) as writing:
-            manager = Manager(client, connect(writing, credentials, identity), settings, gate)
+        async with open_session(account, refuse_unless_leading(gate)) as writing:
+            manager = Manager(client, connect(writing, identity), settings, gate)
             try:
                 async with (
                     admin_server(settings.probes, settings.metrics, manager.readiness_error),
@@ -129,9 +129,9 @@ async def serve(settings: Settings, credentials: Credentials) -> None:
                 manager.close()
 
 
-async def run(settings: Settings, credentials: Credentials) -> None:
+async def run(settings: Settings, account: Account) -> None:
     """Run `serve` until SIGTERM or SIGINT."""
-    task = asyncio.ensure_future(serve(settings, credentials))
+    task = asyncio.ensure_future(serve(settings, account))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
@@ -152,8 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         stream=sys.stderr,
     )
     try:
-        credentials = find_credentials(settings.kubeconfig)
-        asyncio.run(run(settings, credentials))
+        asyncio.run(run(settings, find_account(settings.kubeconfig)))
     except (ValueError, OSError) as error:
         print(f"manager: {error}", file=sys.stderr)
         return 2

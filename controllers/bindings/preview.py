@@ -20,7 +20,7 @@ import yaml
 from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_for, read_binding
 from controllers.bindings.injection import RECORD, Rendering, Target, read_record, render
 from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
-from controllers.runtime.connection import connect, find_credentials, open_session
+from controllers.runtime.connection import connect, find_account, open_session
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -111,11 +111,12 @@ def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
 
 async def fetch(kubeconfig: Path, namespaces: Iterable[str]) -> list[Json]:
     """The bindings, workloads and autoscalers of some namespaces of a cluster."""
-    credentials = find_credentials(kubeconfig)
+    account = find_account(kubeconfig)
+    await account.load()
     kinds = {BINDING_KIND: BINDING_TYPE, **WORKLOAD_TYPES, AUTOSCALER_KIND: AUTOSCALERS.type}
     found: list[Json] = []
-    async with open_session(credentials) as session:
-        client = connect(session, credentials, IDENTITY)
+    async with open_session(account) as session:
+        client = connect(session, IDENTITY)
         for namespace in namespaces:
             for kind, resource in kinds.items():
                 found += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]

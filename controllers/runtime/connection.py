@@ -1,86 +1,156 @@
-"""The manager's connection to the API server, with the TLS settings and identity of a kubeconfig or of its pod."""
+"""The manager's connections to the API server, as its account makes them, and again when the account changes."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol, Self
 
 import aiohttp
 
 from kube.http.client import Client
-from kube.http.http1 import Http1Session
-from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
-from kube.http.tls import tls_context
+from kube.http.http1 import Http1Response, Http1Session
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The folder where kubelet mounts the service account of a pod."""
 USER_AGENT = "edgehub-manager/0.1.0"
+REFRESH_INTERVAL = 10.0
+"""Seconds between two looks at the account: certificates, tokens and kubeconfigs rotate."""
+REFUSED_INTERVAL = 1.0
+"""Seconds between two looks while the API server refuses the credentials."""
+UNAUTHORIZED = 401
+
+logger = logging.getLogger(__name__)
 
 
-def find_credentials(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Credentials:
-    """The credentials of the kubeconfig or, without one, those that controller-runtime finds.
+class Account(Protocol):
+    """Who the manager is, and how it reaches the API server: `controllers.runtime.account`. `load` comes first."""
 
-    They are those of $KUBECONFIG, of the pod, or of ~/.kube/config. ValueError says what is missing.
+    async def load(self) -> None: ...
+
+    @property
+    def server(self) -> str: ...
+    def headers(self) -> list[tuple[str, str]]: ...
+    async def refresh(self, *, refused: bool) -> bool: ...
+    def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession: ...
+
+
+class _Connections:
+    """The connections of one state of the account, closed when the account has changed and the last response has
+    ended."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.http = Http1Session(session)
+        self.users = 0
+
+
+class AccountSession:
+    """A `kube.http.session.Session` to the account's API server; URLs are paths. A context manager."""
+
+    def __init__(self, account: Account, before_sending: Callable[[], None] = lambda: None) -> None:
+        """`before_sending` is called for each request once its connection is open. An exception from it ends the
+        request before a byte is sent."""
+        self._account = account
+        self._before_sending = before_sending
+        self._current = _Connections(account.open(before_sending))
+        self._looked_at = asyncio.get_running_loop().time()
+        self._refused = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._former: set[_Connections] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait({self._refreshing})
+        for connections in (self._current, *self._former):
+            await connections.http.close()
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
+    ) -> AsyncIterator[Http1Response]:
+        """See `kube.http.session.Session.open`."""
+        self._refresh_in_time()
+        connections = self._current
+        connections.users += 1
+        identity = self._account.headers()
+        try:
+            async with connections.http.open(
+                method,
+                self._account.server + url,
+                headers=[*headers, *identity],
+                body=body,
+                timeout=timeout,
+            ) as response:
+                # Credentials that have changed meanwhile are not those that the server refuses.
+                self._refused = response.status == UNAUTHORIZED and identity == self._account.headers()
+                yield response
+        finally:
+            connections.users -= 1
+            if connections in self._former and not connections.users:
+                self._former.discard(connections)
+                await connections.http.close()
+
+    def _refresh_in_time(self) -> None:
+        """Look at the account again beside the requests: a plugin may take seconds, and they need not wait for it."""
+        now = asyncio.get_running_loop().time()
+        due = now >= self._looked_at + (REFUSED_INTERVAL if self._refused else REFRESH_INTERVAL)
+        if due and (self._refreshing is None or self._refreshing.done()):
+            self._looked_at = now
+            self._refreshing = asyncio.ensure_future(self._refresh())
+
+    async def _refresh(self) -> None:
+        refused, self._refused = self._refused, False
+        try:
+            if not await self._account.refresh(refused=refused):
+                return
+            connections = _Connections(self._account.open(self._before_sending))
+        except (ValueError, OSError) as error:
+            logger.warning("the former credentials stay in use: %s", error)
+            return
+        former, self._current = self._current, connections
+        if former.users:
+            self._former.add(former)
+        else:
+            await former.http.close()
+        logger.info("new connections: the account has changed")
+
+
+def find_account(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Account:
+    """The account of a kubeconfig or, without one, the one that the process has; ValueError when there is none."""
+    paths = kubeconfig_paths(kubeconfig, environment)
+    try:
+        from controllers.runtime import account  # noqa: PLC0415  # the package costs who needs no cluster a second
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the manager needs the package kubernetes, version 37 ({error})") from error
+    return account.KubeconfigAccount(paths) if paths else account.PodAccount(environment)
+
+
+def kubeconfig_paths(kubeconfig: Path | None, environment: Mapping[str, str]) -> str:
+    """What controller-runtime finds: --kubeconfig, $KUBECONFIG, "" for the pod's account, or ~/.kube/config.
+
+    ValueError where there is none of them.
     """
-    named = environment.get("KUBECONFIG")
-    if kubeconfig is not None or named:
-        return load_kubeconfig(kubeconfig or Path(named or ""))
-    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
-    if not host or not port:
-        default = Path(environment.get("HOME", "/"), ".kube", "config")
-        if default.exists():
-            return load_kubeconfig(default)
-        raise ValueError("outside a cluster the manager needs --kubeconfig or $KUBECONFIG")
-    return Credentials(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        server_name="",
-        insecure=False,
-        authority=Piece(path=SERVICE_ACCOUNT / "ca.crt"),
-        certificate=Piece(),
-        key=Piece(),
-        token=Piece(path=SERVICE_ACCOUNT / "token"),
-    )
+    if paths := str(kubeconfig or "") or environment.get("KUBECONFIG", ""):
+        return paths
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        return ""
+    default = Path(environment.get("HOME", "/"), ".kube", "config")
+    if default.exists():
+        return str(default)
+    raise ValueError("outside a cluster the manager needs --kubeconfig or $KUBECONFIG")
 
 
-def open_session(
-    credentials: Credentials, before_sending: Callable[[], None] = lambda: None
-) -> aiohttp.ClientSession:
-    """A session for `connect`; the caller closes it.
-
-    The session calls `before_sending` for each request once its connection is open. An exception from it ends the
-    request before a byte is sent.
-    """
-
-    async def as_credentials_say(
-        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        # tls-server-name: the name in the server's certificate where it differs from the URL's host.
-        request.server_hostname = credentials.server_name or None
-        # Read the token for each request: kubelet replaces projected tokens within the hour.
-        if bearer := credentials.bearer:
-            request.headers["Authorization"] = bearer
-        return await send(request)
-
-    async def about_to_send(*_: object) -> None:
-        before_sending()
-
-    # Despite its name, aiohttp sends this signal just before it writes the headers.
-    sending = aiohttp.TraceConfig()
-    sending.on_request_headers_sent.append(about_to_send)
-    secure = credentials.server.startswith("https:")
-    connector = aiohttp.TCPConnector(
-        limit=0, keepalive_timeout=30, ssl=tls_context(credentials) if secure else True
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        auto_decompress=False,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=[as_credentials_say],
-        trace_configs=[sending],
-    )
+def open_session(account: Account, before_sending: Callable[[], None] = lambda: None) -> AccountSession:
+    """A session for `connect`; the caller closes it."""
+    return AccountSession(account, before_sending)
 
 
-def connect(session: aiohttp.ClientSession, credentials: Credentials, identity: str) -> Client:
+def connect(session: AccountSession, identity: str) -> Client:
     """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
-    return Client(Http1Session(session), credentials.server, {"User-Agent": f"{USER_AGENT} ({identity})"})
+    return Client(session, "", {"User-Agent": f"{USER_AGENT} ({identity})"})

@@ -15,6 +15,12 @@ from typing import Any
 import yaml
 from cryptography import x509
 
+UNSUPPORTED_OF_USERS = (
+    *("exec", "auth-provider", "username", "password"),
+    *("as", "as-uid", "as-groups", "as-user-extra"),
+)
+"""Fields by which a user would be somebody else than this module reads. Whoever ignored `as` would have more rights."""
+
 
 @dataclass(slots=True)
 class Piece:
@@ -89,11 +95,11 @@ def parse_kubeconfig(document: object, folder: Path) -> Credentials:
     context = _named(document, "contexts", document.get("current-context"), "context")
     cluster = _named(document, "clusters", context.get("cluster"), "cluster")
     user = _named(document, "users", context.get("user"), "user") if context.get("user") else {}
-    for scheme in ("exec", "auth-provider"):
-        if scheme in user:
-            raise ValueError(
-                f"users authenticated by {scheme} are not supported: use a certificate or a token"
-            )
+    for name in UNSUPPORTED_OF_USERS:
+        if name in user:
+            raise ValueError(f"a user with {name} is not supported: use a certificate or a token")
+    if "proxy-url" in cluster:
+        raise ValueError("a cluster with proxy-url is not supported: servers are reached directly")
     return Credentials(
         server=str(cluster.get("server") or ""),
         server_name=str(cluster.get("tls-server-name") or ""),

@@ -7,20 +7,18 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
-from controllers.manager import main
 from controllers.triggers.trigger_record import read_record
 from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.support.oracle import wrong
+from tests.controllers.support.process import program
 from tests.controllers.support.scene import (
     CONFIG_MAPS,
     NODES,
@@ -337,16 +335,14 @@ def turns(scene: Scene, mark: int) -> int:
     return sum(1 for before, after in itertools.pairwise(agents) if before != after)
 
 
-def test_a_wrong_option_or_kubeconfig_ends_it_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--kubeconfig", str(tmp_path / "none")]) == 2
-    assert "manager: kubeconfig" in capsys.readouterr().err
-    done = subprocess.run(
-        [sys.executable, "-m", "controllers.manager", "--controllers", "nonsense"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--kubeconfig", "/none", "manager: kubeconfig /none: there is no such file"),
+        ("--controllers", "nonsense", "there is no controller 'nonsense'"),
+    ],
+)
+def test_a_wrong_option_or_kubeconfig_ends_it_at_once(option: str, value: str, words: str) -> None:
+    done = subprocess.run([program(), option, value], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "there is no controller 'nonsense'" in done.stderr
+    assert words in done.stderr

@@ -46,6 +46,7 @@ def wanted() -> dict[str, set[str]]:
         "test": packages(groups["test"]),
         "fuzz": packages(groups["fuzz"]),
         "go": packages(groups["go"]),
+        "manager": packages(groups["manager"] + groups["build"]),
         "lowest": packages(_all(text)),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import yaml
 from controllers.bindings.preview import main
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import BindingScene, image_of
+from tests.controllers.support.process import program
 from tests.controllers.support.workloads import DEPLOYMENT, env, image
 
 ROOT = Path(__file__).parents[3]
@@ -87,7 +87,7 @@ def test_of_a_cluster_it_reads_only(bindings: BindingScene, tmp_path: Path) -> N
     bindings.scene.until(lambda: bindings.scene.admin.request("GET", bindings.path).status == 200)
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "controllers.manager", "render"),
+            *(program(), "render"),
             *write(tmp_path, document),
             *("--namespace", bindings.scene.namespace),
             *("--kubeconfig", str(bindings.scene.cloud.admin_kubeconfig())),

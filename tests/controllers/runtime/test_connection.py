@@ -1,113 +1,141 @@
-"""Whom the manager is and whom it trusts."""
+"""The manager's connections: made anew when the account changes, while what is under way goes on."""
 
 from __future__ import annotations
 
-import ssl
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from controllers.runtime.connection import connect, find_credentials, open_session
-from kube.http.client import Unreachable
-from kube.http.kubeconfig import Credentials, Piece
-from tests.cloud.kubeconfig import write_kubeconfig
-from tests.cloud.pki import Authority
+from controllers.runtime import connection
+from controllers.runtime.connection import connect, kubeconfig_paths, open_session
+from kube.errors import StatusError
+from tests.controllers.support.plain_account import PlainAccount
+
+PATIENCE = 30.0
+"""Seconds for what takes milliseconds."""
 
 
-def test_a_pod_uses_its_service_account() -> None:
-    inside = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    credentials = find_credentials(None, inside)
-    assert credentials.server == "https://[fd00::1]:443"
-    assert str(credentials.token.path).endswith("serviceaccount/token")
-    assert (
-        find_credentials(None, {**inside, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}).server
-        == "https://10.0.0.1:443"
-    )
+class Cloud:
+    """Notes who asks, refuses one token, and keeps a watch open that says "more" when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        """(Authorization, User-Agent, the client's port) of each request."""
+        self.refused = ""
+        self.more = asyncio.Event()
+        app = web.Application()
+        app.add_routes([web.get("/x", self._answer), web.get("/watch", self._watch)])
+        self.server = TestServer(app)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.server.host}:{self.server.port}"
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        assert request.transport is not None
+        who = request.headers.get("Authorization", "")
+        port = request.transport.get_extra_info("peername")[1]
+        self.asked.append((who, request.headers["User-Agent"], port))
+        return web.Response(status=401 if who and who == self.refused else 200, text="{}")
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(b"first")
+        await self.more.wait()
+        await response.write(b"more")
+        return response
 
 
-def test_outside_a_cluster_a_kubeconfig_is_needed() -> None:
-    with pytest.raises(ValueError, match="--kubeconfig"):
-        find_credentials(None, {})
+@pytest.fixture
+async def cloud() -> AsyncIterator[Cloud]:
+    made = Cloud()
+    async with made.server:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REFRESH_INTERVAL", 0.0)
+    monkeypatch.setattr(connection, "REFUSED_INTERVAL", 0.0)
 
 
 def test_a_kubeconfig_is_found_as_by_controller_runtime(tmp_path: Path) -> None:
-    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    home = {"HOME": str(tmp_path)}
-    (tmp_path / ".kube").mkdir()
-    paths = [tmp_path / "flag", tmp_path / "variable", tmp_path / ".kube" / "config"]
-    for path in paths:
-        write_kubeconfig(path, f"http://{path.name}", token="t")
-    flag, variable, _ = paths
-    named = {"KUBECONFIG": str(variable)}
-    for given, environment, server in (
-        (flag, {**named, **pod, **home}, "http://flag"),
-        (None, {**named, **pod, **home}, "http://variable"),
-        (None, {**pod, **home}, "https://10.0.0.1:443"),
-        (None, home, "http://config"),
+    pod, home = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, {"HOME": str(tmp_path)}
+    named = {"KUBECONFIG": "/a:/b"}
+    default = tmp_path / ".kube" / "config"
+    default.parent.mkdir()
+    with pytest.raises(ValueError, match="--kubeconfig"):
+        kubeconfig_paths(None, home)
+    default.touch()
+    for given, environment, paths in (
+        (Path("/flag"), {**named, **pod, **home}, "/flag"),
+        (None, {**named, **pod, **home}, "/a:/b"),
+        (None, {**pod, **home}, ""),
+        (None, home, str(default)),
     ):
-        assert find_credentials(given, environment).server == server
+        assert kubeconfig_paths(given, environment) == paths
 
 
-async def server_names(folder: Path, server_name: str, *, insecure: bool = False) -> list[str | None]:
-    """What a server with a certificate for cloud.test is asked for; Unreachable when the client does not take it."""
-    authority, asked = Authority(), list[str | None]()
-    certificate, key = authority.issue_server("cloud", ["cloud.test"]).write(folder, "cloud")
-    secure = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    secure.load_cert_chain(certificate, key)
-    secure.sni_callback = lambda _object, name, _context: asked.append(name)
-
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text="{}")
-
-    app = web.Application()
-    app.router.add_get("/x", answer)
-    server = TestServer(app, scheme="https")
-    await server.start_server(ssl=secure)
-    none, trusted = Piece(), Piece(authority.certificate)
-    url = f"https://127.0.0.1:{server.port}"
-    credentials = Credentials(url, server_name, insecure, trusted, none, none, none)
-    try:
-        async with open_session(credentials) as session:
-            await connect(session, credentials, "me").request("GET", "/x")
-    finally:
-        await server.close()
-    return asked
+async def test_a_request_says_who_asks(cloud: Cloud) -> None:
+    async with open_session(PlainAccount(cloud.url, "t")) as session:
+        await connect(session, "me").request("GET", "/x")
+    [(authorization, agent, _)] = cloud.asked
+    assert authorization == "Bearer t"
+    assert agent.startswith("edgehub-manager/")
+    assert agent.endswith("(me)")
 
 
-async def test_the_server_must_have_the_name_that_the_kubeconfig_says(tmp_path: Path) -> None:
-    assert await server_names(tmp_path, "cloud.test") == ["cloud.test"]
+async def test_a_watch_goes_on_over_connections_of_before(cloud: Cloud) -> None:
+    account = PlainAccount(cloud.url, "old")
+    async with open_session(account) as session:
+        client = connect(session, "me")
+        await client.request("GET", "/x")
+        async with client.watch("/watch", query={}, accept="application/json", timeout=PATIENCE) as stream:
+            assert await anext(stream.chunks) == b"first"
+            account.next_token = "new"
+            async with asyncio.timeout(PATIENCE):
+                while cloud.asked[-1][0] != "Bearer new":
+                    await client.request("GET", "/x")
+            # The next request finds no connection of before that is free.
+            ports = {port for who, _, port in cloud.asked if who == "Bearer old"}
+            await client.request("GET", "/x")
+            assert cloud.asked[-1][2] not in ports
+            cloud.more.set()
+            assert await anext(stream.chunks) == b"more"
 
 
-@pytest.mark.parametrize("server_name", ["", "other.test"])
-async def test_a_server_of_another_name_is_refused(tmp_path: Path, server_name: str) -> None:
-    with pytest.raises(Unreachable, match="certificate"):
-        await server_names(tmp_path, server_name)
+async def test_a_refusal_makes_it_look_at_the_account_at_once(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REFRESH_INTERVAL", 1e9)
+    account = PlainAccount(cloud.url, "old")
+    async with open_session(account) as session:
+        client = connect(session, "me")
+        await client.request("GET", "/x")
+        assert account.refreshes == []
+        cloud.refused, account.next_token = "Bearer old", "new"
+        async with asyncio.timeout(PATIENCE):
+            while cloud.asked[-1][0] != "Bearer new":
+                with contextlib.suppress(StatusError):
+                    await client.request("GET", "/x")
+        assert account.refreshes == [True]
 
 
-async def test_a_name_is_asked_for_also_where_nothing_is_verified(tmp_path: Path) -> None:
-    assert await server_names(tmp_path, "other.test", insecure=True) == ["other.test"]
-
-
-async def test_the_token_is_read_for_each_request(tmp_path: Path) -> None:
-    seen: list[tuple[str, str]] = []
-
-    async def note(request: web.Request) -> web.Response:
-        seen.append((request.headers.get("Authorization", ""), request.headers["User-Agent"]))
-        return web.Response(text="{}")
-
-    app = web.Application()
-    app.router.add_get("/x", note)
-    token = tmp_path / "token"
-    async with TestServer(app) as server:
-        url = f"http://{server.host}:{server.port}"
-        credentials = Credentials(url, "", False, Piece(), Piece(), Piece(), Piece(path=token))
-        async with open_session(credentials) as session:
-            client = connect(session, credentials, "me")
-            for text in ("first", "second-longer"):
-                token.write_text(text)
+async def test_an_account_that_cannot_be_read_leaves_the_former_in_use(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    account = PlainAccount(cloud.url, "t")
+    account.broken = True
+    async with open_session(account) as session:
+        client = connect(session, "me")
+        async with asyncio.timeout(PATIENCE):
+            while len(account.refreshes) < 2:
                 await client.request("GET", "/x")
-    assert [each[0] for each in seen] == ["Bearer first", "Bearer second-longer"]
-    assert seen[0][1].startswith("edgehub-manager/")
-    assert seen[0][1].endswith("(me)")
+    assert {who for who, _, _ in cloud.asked} == {"Bearer t"}
+    assert "the former credentials stay in use: broken" in caplog.text

@@ -11,10 +11,10 @@ from controllers.runtime.events import EventRecorder, ObjectReference
 from controllers.runtime.write_client import NotLeading, WriteClient, refuse_unless_leading
 from kube.errors import StatusError
 from kube.http.client import Client
-from kube.http.kubeconfig import Credentials, Piece
 from kube.requests.request_info import ResourceType
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.sessions import new_session
+from tests.controllers.support.plain_account import PlainAccount
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 OBJECT = {
@@ -61,15 +61,13 @@ async def test_create_change_and_delete(api: WriteClient) -> None:
 async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sent(
     cloud: ScriptableCloud,
 ) -> None:
-    none = Piece()
-    credentials = Credentials(cloud.url, "", False, none, none, none, none)
     left = iter([5.0, 0.0, 5.0, 5.0])
 
     def gate() -> float:
         return next(left)
 
-    async with open_session(credentials, refuse_unless_leading(gate)) as session:
-        api = WriteClient(connect(session, credentials, "me"), gate)
+    async with open_session(PlainAccount(cloud.url), refuse_unless_leading(gate)) as session:
+        api = WriteClient(connect(session, "me"), gate)
         with pytest.raises(NotLeading):
             await api.create(CONFIG_MAPS, OBJECT)
         # Nothing came of the first: the name is free.

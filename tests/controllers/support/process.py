@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
+import subprocess
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -16,7 +17,24 @@ from tests.cloud.processes import Process
 
 START_TIMEOUT = 60.0
 """Seconds to readiness; 2 on idle cores."""
-ROOT = Path(__file__).parents[3]
+PROGRAM = Path(__file__).parents[3] / "scripts" / "manager"
+
+
+@cache
+def program() -> str:
+    """`scripts/manager`, which has an environment of its own: the first call may make it."""
+    subprocess.run([PROGRAM, "--version"], check=True, capture_output=True)
+    return str(PROGRAM)
+
+
+@cache
+def interpreter() -> str:
+    """The Python of that environment."""
+    shown = '. scripts/environment && environment manager && echo "$python"'
+    done = subprocess.run(
+        ["bash", "-c", shown], cwd=PROGRAM.parents[1], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
 
 
 class ManagerProcess:
@@ -27,7 +45,7 @@ class ManagerProcess:
         self._folder = folder
         self._port = free_port()
         self._command = [
-            *(sys.executable, "-m", "controllers.manager", "--kubeconfig", str(kubeconfig)),
+            *(program(), "--kubeconfig", str(kubeconfig)),
             *("--listen", LOOPBACK, "--admin-port", str(self._port), "--webhook-port", "0", *flags),
         ]
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
@@ -87,4 +105,4 @@ class ManagerProcess:
             time.sleep(0.02)
 
     def _start(self) -> Process:
-        return Process(self.name, self._command, self._folder, {"PYTHONPATH": str(ROOT)})
+        return Process(self.name, self._command, self._folder)

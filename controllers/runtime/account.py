@@ -1,0 +1,203 @@
+"""The manager's account by the kubernetes package: a kubeconfig in all its forms, or the service account of a pod.
+
+Only the package's configuration and transport are loaded. Its API and model modules would cost more memory than all
+else that the manager has.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+from controllers.runtime.session_options import session_options
+from kube.http.kubeconfig import Piece
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""The folder where kubelet mounts the service account of a pod."""
+BROKEN = (ConfigException, ValueError, KeyError, TypeError, AttributeError, OSError)
+"""What the package raises for a kubeconfig that it cannot use."""
+type Headers = list[tuple[str, str]]
+
+
+class LoadedAccount:
+    """An account as `load` found it last. A subclass says where the configuration comes from."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._configuration = Configuration()
+        self._material: tuple[object, ...] = ()
+        self._token = Piece()
+        self._impersonation: Headers = []
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return str(self._configuration.host).rstrip("/")
+
+    def headers(self) -> Headers:
+        """The headers of a request: a token that a file holds is read again for each."""
+        bearer = self._configuration.api_key.get("BearerToken", "")
+        if token := self._token.read().decode("ascii", "ignore").strip():
+            bearer = f"Bearer {token}"
+        authorization = [("Authorization", bearer.strip())] if bearer else []
+        return [*authorization, *self._impersonation]
+
+    async def load(self) -> None:
+        """Find the account; ValueError with a message for the operator when it cannot be used."""
+        try:
+            self._configuration = await self._find()
+            self._material = _material(self._configuration)
+            self._transport()  # its certificates can be read
+        except BROKEN as error:
+            raise ValueError(f"{self._name}: {error}") from error
+
+    async def refresh(self, *, refused: bool) -> bool:
+        """Look again at what the account consists of; whether new connections are needed. Errors as `load`.
+
+        `refused` says that the API server took the credentials no longer.
+        """
+        try:
+            self._configuration = await self._find_again(refused=refused)
+            before, self._material = self._material, _material(self._configuration)
+        except BROKEN as error:
+            raise ValueError(f"{self._name}: {error}") from error
+        return before != self._material
+
+    def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession:
+        """The package's connections, with its TLS and proxy settings; `before_sending` is called for each request."""
+        return self._transport(before_sending).open()
+
+    def _transport(self, before_sending: Callable[[], None] = lambda: None) -> _Transport:
+        return _Transport(self._configuration, before_sending)
+
+    async def _find(self) -> Configuration:
+        raise NotImplementedError
+
+    async def _find_again(self, *, refused: bool) -> Configuration:
+        return await self._find()
+
+
+class PodAccount(LoadedAccount):
+    """The service account of the pod in which the manager runs."""
+
+    def __init__(self, environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> None:
+        super().__init__("service account")
+        self._environment = environment
+        self._folder = folder
+
+    async def _find(self) -> Configuration:
+        configuration = Configuration()
+        token, authority = self._folder / "token", self._folder / "ca.crt"
+        InClusterConfigLoader(str(token), str(authority), False, self._environment).load_and_set(
+            configuration
+        )
+        self._token = Piece(path=token)
+        return configuration
+
+
+class KubeconfigAccount(LoadedAccount):
+    """The current context of a kubeconfig, or of several that are merged as by kubectl: `paths` has colons between."""
+
+    def __init__(self, paths: str) -> None:
+        super().__init__(f"kubeconfig {paths}")
+        self._paths = paths
+        self._stamps: tuple[object, ...] = ()
+        self._plugin = False
+
+    async def _find(self) -> Configuration:
+        self._stamps = self._read_stamps()
+        merged = KubeConfigMerger(self._paths).config
+        if merged is None:
+            raise ValueError("there is no such file")
+        context = merged["contexts"].get_with_name(merged["current-context"])["context"]
+        cluster = merged["clusters"].get_with_name(context["cluster"])["cluster"]
+        if not cluster.safe_get("server"):
+            raise ValueError(f"cluster {context['cluster']} has no server")
+        name = context.safe_get("user")
+        user = merged["users"].get_with_name(name)["user"] if name else None
+        if user is None and str(cluster["server"]).startswith("https:"):
+            raise ValueError(f"context {merged['current-context']} has no user")
+        # Relative names are relative to the kubeconfig that has them.
+        folder = Path(user.path).parent if user is not None else Path()
+        fields: Mapping[str, Any] = user.value if user is not None else {}
+        # The file wins over the text, as in client-go: the text may be an old token.
+        self._token = Piece(path=folder / str(fields["tokenFile"])) if fields.get("tokenFile") else Piece()
+        self._impersonation = impersonation(fields)
+        self._plugin = "exec" in fields
+        self._loader = KubeConfigLoader(config_dict=merged, config_base_path=None)
+        return await self._configured()
+
+    async def _find_again(self, *, refused: bool) -> Configuration:
+        if self._read_stamps() != self._stamps or (refused and self._plugin):
+            return await self._find()
+        if self._plugin and not hasattr(self._loader, "exec_plugin_expiry"):
+            return (
+                self._configuration
+            )  # credentials without an end serve until they are refused, as in client-go
+        return await self._configured()
+
+    async def _configured(self) -> Configuration:
+        configuration = Configuration()
+        await self._loader.load_and_set(configuration)
+        if self._plugin and not (configuration.api_key or configuration.cert_file):
+            raise ValueError("the exec plugin gave no credentials; the log says why")
+        return configuration
+
+    def _read_stamps(self) -> tuple[object, ...]:
+        stamps: list[object] = []
+        for path in self._paths.split(os.pathsep):
+            try:
+                status = Path(path).expanduser().stat()
+                stamps.append((status.st_mtime_ns, status.st_ino))
+            except OSError:
+                stamps.append(None)
+        return tuple(stamps)
+
+
+class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no annotations that mypy reads
+    """The package's own client, of which the manager uses the connections."""
+
+    def __init__(self, configuration: Configuration, before_sending: Callable[[], None]) -> None:
+        configuration.connection_pool_maxsize = 0
+        # Python 3.13 demands extensions that many clusters' CA certificates lack.
+        configuration.disable_strict_ssl_verification = True
+        options = session_options(before_sending, configuration.tls_server_name)
+        configuration.client_session_kwargs = {**options, "proxy": configuration.proxy}
+        super().__init__(configuration)
+
+    def open(self) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = self._create_pool_manager()
+        return session
+
+
+def impersonation(user: Mapping[str, Any]) -> Headers:
+    """The headers by which a user of a kubeconfig acts as another; the package ignores these fields."""
+    headers = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
+    headers += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
+    headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    for key, values in (user.get("as-user-extra") or {}).items():
+        headers += [(f"Impersonate-Extra-{key}", str(value)) for value in values]
+    if headers and not user.get("as"):
+        raise ValueError("a user with as-uid, as-groups or as-user-extra needs as")
+    return headers
+
+
+def _material(configuration: Configuration) -> tuple[object, ...]:
+    """All that connections are made of. Files count by what is in them: certificates rotate."""
+    paths = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    return (
+        *(Path(path).read_bytes() if path else b"" for path in paths),
+        configuration.host,
+        configuration.verify_ssl,
+        configuration.tls_server_name,
+        configuration.proxy,
+    )

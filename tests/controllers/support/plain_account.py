@@ -1,0 +1,38 @@
+"""An account without the package kubernetes, for tests of the connections in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import aiohttp
+
+from controllers.runtime.session_options import session_options
+
+
+class PlainAccount:
+    """A token at a server. `next_token` is what `refresh` finds; new connections are needed then."""
+
+    def __init__(self, server: str, token: str = "", server_name: str = "") -> None:
+        self.server = server
+        self.token = self.next_token = token
+        self.refreshes: list[bool] = []
+        """Of each refresh whether the server had refused the credentials."""
+        self.broken = False
+        self._server_name = server_name
+
+    async def load(self) -> None:
+        """Nothing."""
+
+    def headers(self) -> list[tuple[str, str]]:
+        return [("Authorization", f"Bearer {self.token}")] if self.token else []
+
+    async def refresh(self, *, refused: bool) -> bool:
+        self.refreshes.append(refused)
+        if self.broken:
+            raise ValueError("broken")
+        changed = self.token != self.next_token
+        self.token = self.next_token
+        return changed
+
+    def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(**session_options(before_sending, self._server_name))
