@@ -19,6 +19,7 @@ from addons.proxy.http import (
     flow_control,
     http_connections,
     http_layer,
+    message_costs,
     request_stream,
 )
 from addons.requests.caller import Listener
@@ -33,6 +34,7 @@ PATCHES = (
     *hook_dispatch.PATCHES,
     *http_connections.PATCHES,
     *http_layer.PATCHES,
+    *message_costs.PATCHES,
     *request_stream.PATCHES,
 )
 """All that the hub replaces in mitmproxy."""

@@ -13,6 +13,7 @@ from types import ModuleType
 
 KNOWN_MITMPROXY = "12.2"
 """The minor version that the patches are made for."""
+MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Patch:
     name: str
     replacement: object
     signature: str
-    """As `inspect.signature` writes that of mitmproxy's own, without annotations."""
+    """As `inspect.signature` writes that of mitmproxy's own, without annotations; MISSING for a name that a class only
+    inherits."""
     why: str
     shown_by: str
     """Path and name of the test that shows the fault."""
@@ -66,7 +68,7 @@ def _check(patch: Patch) -> None:
 
 
 def _compare(name: str, own: object, expected: str) -> None:
-    found = signature_of(own) if own is not None else "missing"
+    found = signature_of(own) if own is not None else MISSING
     if found != expected:
         raise UnknownMitmproxyError(
             f"the hub needs mitmproxy {KNOWN_MITMPROXY}: {name} is {found} here, not {expected}"

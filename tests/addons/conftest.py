@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,10 +34,15 @@ async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubParts]:
 
 
 @pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
+def restored() -> Iterator[None]:
     """The hub patches mitmproxy for the whole process; after the test mitmproxy is as it was."""
-    for each in PATCHES:
-        monkeypatch.setattr(each.place, each.name, getattr(each.place, each.name))
+    before = [(each.place, each.name, vars(each.place).get(each.name)) for each in PATCHES]
+    yield
+    for place, name, own in before:
+        if own is not None:
+            setattr(place, name, own)
+        elif name in vars(place):
+            delattr(place, name)  # a class has it from another one
 
 
 @pytest.fixture

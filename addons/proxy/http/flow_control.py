@@ -15,6 +15,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.http.cancelled_ends import WholeEnds
+from addons.proxy.http.gathered_writes import Gathering
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.patches import Patch
 
@@ -107,8 +108,8 @@ class Pausing(LiveConnectionHandler):
         return layer is not None and layer.is_full(connection)
 
 
-class PausingHandler(Pausing, WholeEnds, ProxyConnectionHandler):
-    """mitmproxy's own handler, pausing, and with whole ends."""
+class PausingHandler(Pausing, Gathering, WholeEnds, ProxyConnectionHandler):
+    """mitmproxy's own handler, pausing, with gathered writes and whole ends."""
 
 
 PATCHES = (

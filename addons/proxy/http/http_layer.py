@@ -52,11 +52,20 @@ class PeerConnections:
 
     def __init__(self) -> None:
         self.layers: WeakSet[LastingHttpLayer] = WeakSet()
+        self._certain = 0
+        """How many more requests fit even if none ends. To count all of them at each request would cost more than some
+        requests do."""
+
+    def begin(self) -> None:
+        """Note a further request."""
+        self._certain -= 1
 
     @property
     def has_room(self) -> bool:
         """Whether the address may have its latest request."""
-        return sum(len(each.streams) for each in self.layers) <= MAX_PEER_STREAMS
+        if self._certain < 0:
+            self._certain = MAX_PEER_STREAMS - sum(len(each.streams) for each in self.layers)
+        return self._certain >= 0
 
     @property
     def unread(self) -> int:
@@ -105,6 +114,7 @@ class LastingHttpLayer(HttpLayer):
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
+        self.peer.begin()
         yield from super().make_stream(stream_id)
 
     def waits_since(self, connected: float) -> float | None:

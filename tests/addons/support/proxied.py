@@ -24,6 +24,7 @@ from mitmproxy.test import taddons
 
 from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.flow_control import Pausing
+from addons.proxy.http.gathered_writes import Gathering
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context
@@ -193,7 +194,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
 
-class Handler(Pausing, WholeEnds):
+class Handler(Pausing, Gathering, WholeEnds):
     """One client connection; hooks are plain functions of the test's."""
 
     def __init__(
