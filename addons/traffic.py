@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from mitmproxy import http
 
+from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
@@ -29,6 +30,7 @@ class Traffic:
         self._open: dict[str, tuple[ComponentCounts, bool]] = {}
         """The counts of each flow that is being answered, by the flow's id, and whether it is a watch."""
 
+    @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response is None:
             return
@@ -42,6 +44,7 @@ class Traffic:
             too_large, counted = context.stream_too_large, _counted(counts, is_fetched=True)
             context.stream_too_large = lambda chunk: too_large(counted(chunk))
 
+    @guarded
     def response(self, flow: http.HTTPFlow) -> None:
         assert flow.response is not None
         counts = self._begin(flow, flow.response.status_code)
@@ -51,6 +54,7 @@ class Traffic:
             counts.totals.fetched += size if isinstance(flow.request.host, ServerHost) else 0
         self._end(flow)
 
+    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         # Where the client left, nobody was told that anything went wrong.
         left = flow.error is not None and "disconnect" in flow.error.msg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import Counter
+from prometheus_client.metrics import Counter
 
 from addons.telemetry import metrics
 from addons.ui.reports.running_hub import RunningHub

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from mitmproxy import http, optmanager
@@ -107,5 +108,6 @@ def test_mitmproxy_itself_copies_an_option_twice() -> None:
 
 
 def test_mitmproxy_itself_checks_the_fields_of_each_message() -> None:
+    version: Any = "not bytes"
     with pytest.raises(TypeError, match="http_version"):
-        http.ResponseData("HTTP/1.1", http.Headers(), None, None, 0.0, None, 200, b"OK")
+        http.ResponseData(version, http.Headers(), None, None, 0.0, None, 200, b"OK")
