@@ -54,9 +54,7 @@ class LoadedAccount:
     async def load(self) -> None:
         """Find the account; ValueError with a message for the operator when it cannot be used."""
         try:
-            self._configuration = await self._find()
-            self._material = _material(self._configuration)
-            self._transport()  # its certificates can be read
+            self._take(await self._find())
         except BROKEN as error:
             raise ValueError(f"{self._name}: {error}") from error
 
@@ -66,18 +64,26 @@ class LoadedAccount:
         `refused` says that the API server took the credentials no longer.
         """
         try:
-            self._configuration = await self._find_again(refused=refused)
-            before, self._material = self._material, _material(self._configuration)
+            return self._take(await self._find_again(refused=refused))
         except BROKEN as error:
             raise ValueError(f"{self._name}: {error}") from error
-        return before != self._material
 
     def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession:
         """The package's connections, with its TLS and proxy settings; `before_sending` is called for each request."""
-        return self._transport(before_sending).open()
+        return _Transport(self._configuration, before_sending).open()
 
-    def _transport(self, before_sending: Callable[[], None] = lambda: None) -> _Transport:
-        return _Transport(self._configuration, before_sending)
+    def _take(self, configuration: Configuration) -> bool:
+        """Go on with a configuration; whether new connections are needed.
+
+        The former stays if connections cannot be made of this one: a rotation may have written only a certificate yet,
+        and not its key.
+        """
+        material = _material(configuration)
+        changed = material != self._material
+        if changed:
+            _Transport(configuration, lambda: None)
+        self._configuration, self._material = configuration, material
+        return changed
 
     async def _find(self) -> Configuration:
         raise NotImplementedError
