@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from addons.install.templates import static_pod
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.hollow import is_ready
@@ -143,3 +144,15 @@ def test_the_doctor_finds_a_node_well_and_says_which_manifest_a_stranger_lacks(
     ill = edgehub(machine, "doctor", "--kubeconfig", "/etc/kubernetes/stranger.conf", hub=True)
     assert ill.returncode == 1
     assert "kubectl apply -f controllers/manifests/hub-rbac.yaml" in ill.stdout
+
+
+def test_the_api_server_takes_the_static_pod(real_cloud: RealCloud, tmp_path: Path) -> None:
+    real_cloud.token(
+        "kube-system", "default"
+    )  # no controller makes the account here, and a mirror pod needs none
+    pod = tmp_path / "edgehub.yaml"
+    pod.write_text(
+        static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", ("127.0.0.1", 10267))
+    )
+    done = real_cloud.kubectl("create", "--dry-run=server", "--validate=strict", "-f", str(pod))
+    assert "pod/edgehub created (server dry run)" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 
 import pytest
 
@@ -101,6 +102,37 @@ async def test_restarted_online_it_goes_on_from_its_version(
         # One small list tells that the cloud was not restored meanwhile.
         assert all(re.search(r"[?&]limit=1(&|$)", uri) for uri in lists), lists
         assert len(lists) <= 1
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_a_lost_state_folder_costs_one_list_of_each_resource(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    hub, _ = linked
+    path = f"/api/v1/namespaces/{namespace}/services"
+    await asyncio.to_thread(make_services, real_cloud, namespace, 3)
+    await asyncio.to_thread(hub.start)
+    try:
+        before = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
+        await asyncio.to_thread(hub.stop)
+        await asyncio.to_thread(shutil.rmtree, hub.state)
+        mark = real_cloud.audit_mark()
+        await asyncio.to_thread(hub.start)
+        for _ in range(3):
+            after = await listed(
+                hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0"
+            )
+            assert after.keys() == before.keys()
+        asked = [
+            event.uri
+            for event in real_cloud.audit(mark)
+            if event.user == f"system:node:{hub.node}"
+            and event.stage == "RequestReceived"
+            and event.verb == "list"
+            and event.uri.startswith(SERVICES)
+        ]
+        assert len(asked) <= 1, asked
     finally:
         await asyncio.to_thread(hub.stop)
 

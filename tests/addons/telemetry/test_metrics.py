@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from addons.telemetry import metrics
@@ -53,3 +57,22 @@ def test_component_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [metrics.component_label(name) for name in names] == names
     assert metrics.component_label("one-more") == "other"
     assert metrics.component_label(names[0]) == names[0], "who was first keeps a label"
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown"),
+    [
+        (datetime.now(UTC) + timedelta(days=1), lambda seconds: 86_000 < seconds < 86_401),
+        (datetime.now(UTC) - timedelta(days=1), lambda seconds: seconds < -86_000),
+        (None, math.isnan),
+    ],
+)
+def test_the_life_that_a_certificate_has_left(ends: datetime | None, shown: Callable[[float], bool]) -> None:
+    metrics.watch_expiry("test-metrics", lambda: ends)
+    try:
+        (line,) = [
+            line for line in metrics.exposition().decode().splitlines() if 'use="test-metrics"' in line
+        ]
+        assert shown(float(line.split()[-1]))
+    finally:
+        metrics.CERTIFICATE_EXPIRY.remove("test-metrics")
