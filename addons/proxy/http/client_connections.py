@@ -7,9 +7,13 @@ request that it has answered already.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from h2.config import H2Configuration
 from h2.events import Event as H2Event
-from h2.events import TrailersReceived
+from h2.events import RequestReceived, TrailersReceived
+from h2.exceptions import ProtocolError
+from h2.utilities import HeaderValidationFlags, validate_headers
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as http_layers
@@ -21,7 +25,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseTrailers,
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Server
-from mitmproxy.proxy.layers.http._http2 import Http2Server
+from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_headers
 
 from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, StreamsTaken, open_windows
@@ -37,6 +41,10 @@ LINE_EXTRA = 64
 """Bytes of a request line beside its target: method and version."""
 LARGEST_HEADER_LIST = 4 * MAX_HEADERS
 """Bytes of headers, as HTTP/2 counts them, beyond which the connection ends; below, the request gets a Status."""
+OF_REQUESTS = HeaderValidationFlags(
+    is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
+)
+"""As h2 calls what a server receives at the head of a request."""
 TRAILERS = "the request has trailers, which no Kubernetes client sends"
 
 
@@ -110,12 +118,17 @@ class BoundedHttp1Server(Http1Server):
 
 
 class BoundedHttp2Server(Http2Server):
-    """A client connection of HTTP/2 that refuses trailers, and whose own errors are JSON, as their bodies are."""
+    """A client connection of HTTP/2 whose malformed requests are a 400 each, and whose own errors are JSON.
 
+    h2 and mitmproxy end the connection at a malformed head, with all other streams of the client.
+    """
+
+    h2_conf = H2Configuration(**Http2Server.h2_conf_defaults, client_side=False)
     h2_conn: LastingH2Connection
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self.h2_conf.validate_inbound_headers = False  # `handle_h2_event` does
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
@@ -131,6 +144,10 @@ class BoundedHttp2Server(Http2Server):
         yield from super()._handle_event(event)
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
+        if isinstance(event, RequestReceived) and (fault := _fault_of(event.headers)):
+            metrics.REQUESTS_REFUSED.labels("400").inc()
+            self._answer(event.stream_id, 400, fault)
+            return False
         if not isinstance(event, TrailersReceived):
             return (yield from super().handle_h2_event(event))
         metrics.REQUESTS_REFUSED.labels("400").inc()
@@ -150,6 +167,17 @@ class BoundedHttp2Server(Http2Server):
         self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
 
 
+def _fault_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Why a request's head is malformed (RFC 9113, 8.1.1), or the empty text."""
+    try:
+        for _ in validate_headers(headers, OF_REQUESTS):
+            pass  # each is looked at as it is taken
+        parse_h2_request_headers(headers)
+    except (ProtocolError, ValueError) as error:
+        return f"the head of the request is malformed: {error}"
+    return ""
+
+
 TESTS = "tests/addons/proxy/http/test_client_connections.py"
 PATCHES = (
     Patch(
@@ -165,7 +193,7 @@ PATCHES = (
         "Http2Server",
         BoundedHttp2Server,
         "(context)",
-        "mitmproxy hands trailers to servers of HTTP/1.1, where they fail, and calls the JSON of its errors HTML",
+        "mitmproxy ends a connection at a malformed head, hands trailers to servers of HTTP/1.1, and says HTML of JSON",
         f"{TESTS}::test_mitmproxys_own_connection_says_that_an_error_is_html",
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Iterator
 
@@ -18,7 +17,7 @@ from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.proxy.patches import install
-from tests.addons.support.lasting_parts import connected
+from tests.addons.support.lasting_parts import ask, connected
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw
 
 HEAD = b"POST http://hub/api HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -141,6 +140,11 @@ MALFORMED = {
     "NUL": {**PSEUDO, "x": "a\x00b"},
     "carriage return": {**PSEUDO, "x": "a\rb"},
     "space in the path": {**PSEUDO, ":path": "/a b"},
+    "upper case": {**PSEUDO, "X": "a"},
+    "no path": {each: PSEUDO[each] for each in PSEUDO if each != ":path"},
+    "unknown pseudo-header": {**PSEUDO, ":x": "a"},
+    "authority": {**PSEUDO, ":authority": "hub:port"},
+    "of a connection": {**PSEUDO, "connection": "close"},
 }
 
 
@@ -149,11 +153,18 @@ async def test_what_http2_must_not_carry(fields: dict[str, str]) -> None:
     server = Raw(ANSWER)
     async with connected(server) as (_, streams):
         stream = streams.send(fields)
-        # What h2 itself finds ends the connection.
-        with contextlib.suppress(ConnectionError):
-            await streams.until(lambda: stream in streams.ended)
-            assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == 400
-    assert not server.got
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == 400
+        assert not server.got
+        # The client's other streams are not disturbed.
+        assert await ask(streams) == 200
+
+
+async def test_mitmproxys_own_connection_ends_at_a_malformed_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_layers, "Http2Server", _http2.Http2Server)
+    async with connected(Raw(ANSWER)) as (_, streams):
+        streams.send(MALFORMED["NUL"])
+        await streams.gone()
 
 
 @pytest.mark.parametrize(
