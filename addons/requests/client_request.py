@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from addons.requests.caller import Caller
 from addons.requests.route_decision import Route
@@ -17,6 +17,7 @@ class ClientRequest:
     component: str
     caller: Caller
     route: Route
+    _: KW_ONLY
     reads_differences: bool = False
     """The client is a hub that reads watches as differences (`kube.differences.records`) and lists in zstd."""
     was_sent: bool = False

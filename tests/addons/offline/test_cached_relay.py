@@ -112,7 +112,7 @@ class Node:
         self, method: str, target: str, body: bytes = b"", *, was_sent: bool = False, caller: Caller = HUB
     ) -> tuple[int, bytes, str]:
         route = Route(RouteKind.CACHED_RELAY, "test")
-        wanted = ClientRequest(parse_request(method, target), "kubelet", caller, route, was_sent)
+        wanted = ClientRequest(parse_request(method, target), "kubelet", caller, route, was_sent=was_sent)
         return await self.send_as(wanted, method, target, body)
 
     async def send_as(
