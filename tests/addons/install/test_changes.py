@@ -36,6 +36,9 @@ def test_changes_are_made_and_taken_back(root: Path) -> None:
     assert ledger.pending(changes) == []
     assert (root / "etc/a.conf").stat().st_mode & 0o777 == 0o640, "as the original"
     assert (root / "etc/b.conf").stat().st_mode & 0o777 == 0o600
+    kept = [path for path in (root / "var/lib/ledger").iterdir() if path.stat().st_mode & 0o077]
+    assert not kept, "backups hold keys"
+    assert (root / "var/lib/ledger").stat().st_mode & 0o777 == 0o700
     # As a later run of the program finds them.
     again = Ledger(root, FOLDER)
     assert again.settings == {"node": "n1"}
