@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from addons.filters.filter import Filter
 from addons.rules.edits import RulesEdits
@@ -74,6 +74,11 @@ class RulesInForce:
     def why_unknown(self) -> str:
         """What keeps the rules from being known, for people."""
         return self._why_unknown()
+
+    def data(self) -> Mapping[str, str] | None:
+        """The data of the ConfigMap as the cloud has it; None where there is none."""
+        item = next(iter(self._store), None)
+        return item.decode().fields.mapping("data") if item is not None else None
 
     def changed(self, _change: Change) -> None:
         self._parse()

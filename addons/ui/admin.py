@@ -10,8 +10,10 @@ from aiohttp.typedefs import Handler, Middleware
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
 from addons.ui.debug_pages import PAGES, DebugPages
+from addons.ui.page.server import PageServer
 from addons.ui.reports.rule_text import MAX_TEXT
 from addons.ui.reports.running_hub import RunningHub
+from addons.ui.turns import Turns
 from kube.errors import StatusError
 
 
@@ -21,7 +23,9 @@ class Admin:
     def __init__(self, hub: RunningHub) -> None:
         """OSError, whose `filename` is the address, when the port cannot be opened."""
         self._hub = hub
-        self._pages = DebugPages(hub)
+        turns = Turns()
+        self._pages = DebugPages(hub, turns)
+        self._page = PageServer(hub, turns)
         listen, port = hub.settings.listen, hub.settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         try:
@@ -40,6 +44,7 @@ class Admin:
                 web.get("/debug", self._index),
                 web.get("/debug/", self._index),
                 *self._pages.routes(),
+                *self._page.routes(),
             ]
         )
         runner = web.AppRunner(app, access_log=None)
@@ -47,6 +52,7 @@ class Admin:
         await web.SockSite(runner, self._socket).start()
 
     def close(self) -> None:
+        self._page.close()
         self._socket.close()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
@@ -67,7 +73,14 @@ class Admin:
         )
 
     async def _index(self, request: web.Request) -> web.Response:
-        paths = ["/healthz", "/metrics", "/readyz", "/debug", *(f"/debug/{name}" for name in sorted(PAGES))]
+        paths = [
+            "/",
+            "/healthz",
+            "/metrics",
+            "/readyz",
+            "/debug",
+            *(f"/debug/{name}" for name in sorted(PAGES)),
+        ]
         if "text/html" not in request.headers.get("Accept", ""):
             return web.Response(text="\n".join(paths) + "\n")
         links = "".join(f'<li><a href="{path}">{path}</a>' for path in paths)

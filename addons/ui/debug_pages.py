@@ -41,9 +41,9 @@ PAGES = (*REPORTS, "explain", "dump", "log", "support")
 class DebugPages:
     """The handlers, for the admin server."""
 
-    def __init__(self, hub: RunningHub) -> None:
+    def __init__(self, hub: RunningHub, turns: Turns) -> None:
         self._hub = hub
-        self._turns = Turns()
+        self._turns = turns
 
     def routes(self) -> list[web.RouteDef]:
         return [

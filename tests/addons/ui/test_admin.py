@@ -116,7 +116,7 @@ async def test_the_index_names_every_page_and_each_is_there(pages: Pages) -> Non
     assert {(await pages.get(path))[0] for path in paths} == {200}
 
 
-@pytest.mark.parametrize("path", ["/", "/debug/none", "/healthz/x", "/api/v1/pods"])
+@pytest.mark.parametrize("path", ["/none", "/debug/none", "/healthz/x", "/api/v1/pods"])
 async def test_what_is_not_there(pages: Pages, path: str) -> None:
     assert (await pages.get(path))[0] == 404
 

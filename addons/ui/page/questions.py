@@ -1,0 +1,138 @@
+"""The two parts of the page that a person asks: why a component sees an object so, and what an edit would change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+
+from addons.ui.explain import explain, hub_source
+from addons.ui.page.markup import options, table, text
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.reports.text import Column, Row
+from addons.ui.reports.whole_resource import explain_resource
+
+MAX_CHOICES = 500
+"""Objects in the list to choose from; others can be named in the address."""
+VERBS = ("list", "watch", "get")
+
+NOTES: list[Column] = [
+    ("filter", lambda row: row["filter"]),
+    ("about", lambda row: row["subject"]),
+    ("outcome", lambda row: row["outcome"]),
+    ("reason", lambda row: row["reason"]),
+]
+OBJECTS: list[Column] = [
+    ("object", lambda row: row["name"]),
+    ("outcome", lambda row: row["outcome"]),
+    ("reasons", lambda row: row["reasons"]),
+]
+
+
+def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
+    """Lists of what there is; a choice is part of the page's address."""
+    views = {key.component for source in hub.sources for key in source.views}
+    components = sorted(
+        (hub.rules.rules.components | views | set(hub.traffic.components())) - {"", "edgehub"}
+    )
+    resources = sorted({each.list_watch.type.group_resource for each in hub.sources if not each.user})
+    source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
+    items = (
+        []
+        if source is None
+        else sorted(f"{n}/{name}" if n else name for n, name in (i.key for i in source.store))
+    )
+    choices = (
+        ("component", "Component", options(components, query.get("component", ""), "choose")),
+        ("resource", "Resource", options(resources, query.get("resource", ""), "choose")),
+        ("object", "Object", options(items[:MAX_CHOICES], query.get("object", ""), "all of them")),
+        ("verb", "Verb", options(VERBS, query.get("verb", ""), "list")),
+    )
+    return "".join(
+        f'<label>{label} <select name="{name}">{made}</select></label>' for name, label, made in choices
+    )
+
+
+async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
+    """The answer to what was chosen; "" where nothing was."""
+    component, resource = query.get("component", ""), query.get("resource", "")
+    if not component or not resource:
+        return ""
+    namespace, _, name = query.get("object", "").rpartition("/")
+    verb = query.get("verb", "") or "list"
+    asked = {"component": component, "resource": resource, "namespace": namespace}
+    if name:
+        told: dict[str, Any] = asdict(
+            explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, name=name, **asked)
+        )
+        answer = table(told["notes"], NOTES, lambda row: _outcome_mark(row["outcome"]))
+        counted = f"the object is {told['outcome']}" if told["outcome"] else ""
+    else:
+        told = await explain_resource(hub, verb=verb, **asked)
+        rows = [_object_row(each) for each in told["objects"]]
+        answer = table(rows, OBJECTS, lambda row: _outcome_mark(row["outcome"]))
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
+    facts = [f"{told['component']} {told['verb']} {told['path']}"]
+    facts += [f"route: {told['route']} ({told['reason']})"] if told["route"] else []
+    facts += [*told["rules"], counted, told["problem"], *told["hints"]]
+    return "<ul>" + "".join(f"<li>{text(fact)}</li>" for fact in facts if fact) + "</ul>" + answer
+
+
+def _object_row(found: Row) -> Row:
+    name = f"{found['namespace']}/{found['name']}" if found["namespace"] else found["name"]
+    reasons = [f"{each['subject']}: {each['reason']}" for each in found["reasons"]]
+    return {"name": name, "outcome": found["outcome"], "reasons": "; ".join(reasons)}
+
+
+def _outcome_mark(outcome: str) -> str:
+    return {"dropped": "bad", "hidden": "bad", "changed": "warn"}.get(outcome, "")
+
+
+def rules_text(hub: RunningHub) -> str:
+    """The rules in force as a person edits them."""
+    data = hub.rules.data() or {}
+    return yaml.safe_dump(data, sort_keys=True, width=10_000) if data else ""
+
+
+def trial_html(trial: Row) -> str:
+    """What an edit would change."""
+    lost = trial["lost"]
+    is_loss = lost["objects"] or lost["endpoints"]
+    head = f"{lost['objects']} objects and {lost['endpoints']} endpoints would be lost"
+    if not trial["changes"]:
+        head = "This says what the rules in force say."
+    parts = [f'<p class="{"bad" if is_loss else "good"}">{text(head)}</p>']
+    skipped = (f"{each['key']}: {each['text']!r} is skipped: {each['why']}" for each in trial["problems"])
+    parts.append("".join(f'<p class="bad">{text(line)}</p>' for line in skipped))
+    for row in trial["components"]:
+        parts.append(_difference(row))
+    for each in trial["unseen"]:
+        change = f"{text(each['before'])} becomes {text(each['after'])}"
+        parts.append(f"<p>{text(each['component'])} asked for nothing yet: {change}</p>")
+    for kind, words in (("gained", "will be kept for an outage"), ("lost", "will no longer be kept")):
+        if trial["cached"][kind]:
+            parts.append(f"<p>Reads of {text(trial['cached'][kind])} {words}.</p>")
+    if not trial["complete"]:
+        parts.append('<p class="bad">The hub ran out of time: there is more.</p>')
+    return "".join(parts)
+
+
+def _difference(row: Row) -> str:
+    title = f"{row['component'] or '(unnamed)'} {'/'.join(row['verbs'])} {row['resource']}"
+    filters = f"{', '.join(row['before']) or 'no filter'} becomes {', '.join(row['after']) or 'no filter'}"
+    ends = row["endpoints"]
+    counts = ", ".join(f"{row[kind]['count']} {kind}" for kind in ("gained", "lost", "changed"))
+    summary = f"of {row['objects']} objects {counts}; endpoints in them {ends['before']} to {ends['after']}"
+    rows = [
+        *({"name": name, "outcome": "gained", "reasons": ""} for name in row["gained"]["names"]),
+        *(
+            {"name": each["name"], "outcome": kind, "reasons": "; ".join(each["reasons"])}
+            for kind in ("lost", "changed")
+            for each in row[kind]["names"]
+        ),
+    ]
+    marks = {"lost": "bad", "changed": "warn", "gained": "good"}
+    told = table(rows, OBJECTS, lambda each: marks[each["outcome"]]) if rows else ""
+    return f"<h3>{text(title)}</h3><p>{text(filters)}: {text(summary)}</p>{told}"

@@ -1,0 +1,122 @@
+"""The parts of the page that change by themselves, each as HTML made of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from addons.ui.debug_pages import REPORTS
+from addons.ui.page.markup import NOTHING, lines, table, text
+from addons.ui.page.rates import Rates
+from addons.ui.reports.components import components
+from addons.ui.reports.copies import sources, views
+from addons.ui.reports.journal import journal
+from addons.ui.reports.rules import rules
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.reports.status import status
+from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Row, link, size
+
+LOG_LINES = 30
+
+
+def sections(hub: RunningHub, rates: Rates, *, is_operator: bool) -> dict[str, str]:
+    """HTML by the id of the element that holds it. The log is for the operator of the node."""
+    report = status(hub)
+    found = {
+        "state": _state(report),
+        "chain": _chain(hub, report, rates),
+        "components": table(components(hub), COMPONENTS, _component_mark),
+        "sources": table(sources(hub), SOURCES, lambda row: "bad" if row["error"] else ""),
+        "views": table(views(hub), VIEWS),
+        "rules": _rules(rules(hub)),
+        "journal": _journal(journal(hub)),
+        "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else _nobody(),
+    }
+    pool = REPORTS.get("pool")
+    return found | {"pool": _pairs(pool(hub)) if pool is not None else _pool(report)}
+
+
+def title(hub: RunningHub) -> str:
+    """What a browser's tab shows."""
+    return f"{link(status(hub))} · {hub.settings.node}"
+
+
+def _state(report: Row) -> str:
+    up = report["cloud"]["up"]
+    problems = report["rules"]["problems"]
+    notes = [
+        *(f"{each['server']}: {each['reason']}" for each in report["cloud"]["servers"] if not up),
+        *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
+        *((f"entries of the rules that are skipped: {problems}",) if problems else ()),
+        *(f"not open: {each}" for each in report["closedListeners"]),
+    ]
+    told = "".join(f"<li>{text(note)}</li>" for note in notes)
+    facts = f"node {report['node']} · pool {report['pool'] or NOTHING} · edgehub {report['version']}"
+    return f'<p class="big {"up" if up else "down"}">{text(link(report))}</p><p>{text(facts)}</p>' + (
+        f'<ul class="notes">{told}</ul>' if told else ""
+    )
+
+
+def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
+    counts, up = report["bytes"], report["cloud"]["up"]
+    to_components, from_cloud, to_cloud = rates.now()
+    asked = sum(name != "edgehub" for name in hub.traffic.last_hour())
+    saved = f"{100 * counts['saved'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
+    servers = ", ".join(f"{each['server']} {each['condition']}" for each in report["cloud"]["servers"])
+    return (
+        f'<div class="box"><b>Components</b><span>{asked} in the last hour, {report["watchers"]} watches</span></div>'
+        f'<div class="edge"><b>{_rate(to_components)}</b><span>to components</span></div>'
+        f'<div class="box hub"><b>Hub</b><span>{report["sources"]["all"]} copies, {report["views"]} views</span>'
+        f"<span>saved {text(saved)} of what components got: {text(size(counts['saved']))}</span></div>"
+        f'<div class="edge {"" if up else "cut"}"><b>{_rate(from_cloud)}</b><span>from the cloud</span>'
+        f"<b>{_rate(to_cloud)}</b><span>to the cloud</span></div>"
+        f'<div class="box {"" if up else "down"}"><b>Cloud</b><span>{text(servers)}</span>'
+        f"<span>today {text(size(counts['linkDownToday']))} down, {text(size(counts['linkUpToday']))} up</span></div>"
+    )
+
+
+def _rate(rate: float | None) -> str:
+    return f"{text(size(rate))}/s" if rate is not None else NOTHING
+
+
+def _component_mark(row: Row) -> str:
+    return "bad" if row["errors"] * 2 > row["requests"] else ""
+
+
+def _rules(report: Row) -> str:
+    skipped = "".join(
+        f"<li><code>{text(each['key'])}</code>: <code>{text(each['text'])}</code> is skipped: {text(each['why'])}</li>"
+        for each in report["problems"]
+    )
+    more = f"<li>{report['unnamedProblems']} more entries</li>" if report["unnamedProblems"] else ""
+    told = f'<ul class="notes">{skipped}{more}</ul>' if skipped or more else ""
+    return told + table(report["entries"], ENTRIES, lambda row: "" if row["matched"] else "idle")
+
+
+def _journal(report: Row) -> str:
+    parts = [f"<p>{report['waiting']} writes wait for the cloud: {len(report['statuses'])} statuses, "]
+    parts.append(f"{report['events']} events.</p>")
+    if report["statuses"]:
+        parts.append(lines(report["statuses"]))
+    if report["dropped"]:
+        columns: list[tuple[str, Callable[[Row], object]]] = [
+            (name, lambda row, name=name: row[name])  # type: ignore[misc]  # bound now
+            for name in ("kind", "reason", "count")
+        ]
+        parts.append("<p>Dropped since the start:</p>" + table(report["dropped"], columns))
+    return "".join(parts)
+
+
+def _pool(report: Row) -> str:
+    return f"<p>This node is in {text(report['pool']) if report['pool'] else 'no pool that the hub knows of'}.</p>"
+
+
+def _pairs(report: Any) -> str:
+    rows = (
+        [{"name": name, "value": value} for name, value in report.items()] if isinstance(report, dict) else []
+    )
+    return table(rows, (("name", lambda row: row["name"]), ("value", lambda row: row["value"])))
+
+
+def _nobody() -> str:
+    return '<p class="none">The log is shown on the node itself, at a loopback address.</p>'

@@ -1,0 +1,199 @@
+"""Serves the page, its two files, its stream of events, and trials of rules."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.resources import files
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from addons.telemetry import metrics
+from addons.ui.operator_check import refuse_others
+from addons.ui.page.markup import text
+from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
+from addons.ui.page.rates import Rates
+from addons.ui.page.sections import sections, title
+from addons.ui.reports.rule_text import read_rules
+from addons.ui.reports.rule_trial import try_rules
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.turns import Turns
+from kube.errors import StatusError, too_many_requests
+
+MAX_LISTENERS = 16
+"""Open pages that are fed; one more loads, and stays as it was when it was loaded."""
+INTERVAL = 2.0
+"""Seconds between two looks at what has changed."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+FILES = {"page.css": "text/css", "page.js": "text/javascript"}
+PARTS = (
+    ("components", "Who asks, in the last hour"),
+    ("sources", "Copies of the cloud"),
+    ("views", "What components are shown"),
+    ("pool", "Pool"),
+    ("rules", "Rules in force"),
+    ("journal", "Writes that wait"),
+    ("log", "Last lines of the log"),
+)
+"""The sections below the drawing, with their headings, in their order; explain and try stand between them."""
+
+
+class PageServer:
+    """The handlers, for the admin server. `close` ends the streams."""
+
+    def __init__(self, hub: RunningHub, turns: Turns) -> None:
+        self._hub = hub
+        self._turns = turns
+        self._rates = Rates(hub.traffic)
+        self._listeners = 0
+        self._closed = asyncio.Event()
+        self._rendered: dict[bool, tuple[float, dict[str, str]]] = {}
+        self._files = {name: files("addons.ui.page").joinpath(name).read_text() for name in FILES}
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/", self._page),
+            *(web.get(f"/{name}", self._file(name)) for name in FILES),
+            web.get("/events", self._events),
+            web.post("/try", self._try),
+        ]
+
+    def close(self) -> None:
+        self._closed.set()
+
+    async def _page(self, request: web.Request) -> web.Response:
+        found = self._sections(is_operator=await self._is_operator(request))
+        answer = ""
+        if request.query.get("component") and request.query.get("resource"):
+            async with self._turns.take():
+                answer = await explained(self._hub, request.query)
+        parts = "".join(_section(name, heading, found[name]) for name, heading in PARTS)
+        asking = _explain_section(explain_form(self._hub, request.query), answer)
+        trying = _try_section(rules_text(self._hub))
+        # Questions stand between what there is and what was.
+        before, marker, after = parts.partition('<section aria-labelledby="h-journal">')
+        body = before + asking + trying + marker + after
+        return web.Response(
+            text=DOCUMENT.format(
+                title=text(title(self._hub)), state=found["state"], chain=found["chain"], body=body
+            ),
+            content_type="text/html",
+            headers=HEADERS,
+        )
+
+    def _file(self, name: str) -> Handler:
+        async def serve(_request: web.Request) -> web.Response:
+            return web.Response(text=self._files[name], content_type=FILES[name], headers=HEADERS)
+
+        return serve
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        if self._listeners >= MAX_LISTENERS:
+            metrics.ADMIN_REFUSED.labels("listener").inc()
+            raise too_many_requests("too many pages are open", retry_after=30)
+        is_operator = await self._is_operator(request)
+        self._listeners += 1
+        try:
+            response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            told: dict[str, str] = {}
+            while not self._closed.is_set():
+                found = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
+                news = {name: made for name, made in found.items() if told.get(name) != made}
+                told = found
+                # A comment where nothing is new: so that a page that is gone is noticed.
+                await response.write(b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n")
+                try:
+                    async with asyncio.timeout(INTERVAL):
+                        await self._closed.wait()
+                except TimeoutError:
+                    pass
+            return response
+        finally:
+            self._listeners -= 1
+
+    async def _try(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        given = await request.read()
+        async with self._turns.take():
+            try:
+                trial = trial_html(await try_rules(self._hub, await asyncio.to_thread(read_rules, given)))
+            except ValueError as error:
+                trial = f'<p class="bad">{text(error)}</p>'
+        return web.Response(text=trial, content_type="text/html", headers=HEADERS)
+
+    async def _is_operator(self, request: web.Request) -> bool:
+        try:
+            await refuse_others(request, self._hub.settings.plain_users)
+        except StatusError:
+            return False
+        return True
+
+    def _sections(self, *, is_operator: bool) -> dict[str, str]:
+        """All pages that are open share what is made for one of them."""
+        at, found = self._rendered.get(is_operator, (0.0, {}))
+        now = time.monotonic()
+        if not found or now - at >= INTERVAL / 2:
+            found = sections(self._hub, self._rates, is_operator=is_operator)
+            self._rendered[is_operator] = (now, found)
+        return found
+
+
+def _section(name: str, heading: str, body: str) -> str:
+    return (
+        f'<section aria-labelledby="h-{name}"><h2 id="h-{name}">{heading}</h2>'
+        f'<div id="{name}">{body}</div></section>'
+    )
+
+
+def _explain_section(form: str, answer: str) -> str:
+    return (
+        '<section aria-labelledby="h-explain"><h2 id="h-explain">Why does a component see this so?</h2>'
+        f'<form id="ask" method="get" action="/#h-explain">{form}<button>Explain</button></form>'
+        f'<div id="explained">{answer}</div></section>'
+    )
+
+
+def _try_section(rules: str) -> str:
+    return (
+        '<section aria-labelledby="h-try"><h2 id="h-try">What would this edit change?</h2>'
+        "<p>Edit the data of the ConfigMap: the hub tries the rules on its own copies as you type, "
+        "and applies nothing.</p>"
+        '<textarea id="edit" rows="8" spellcheck="false" aria-labelledby="h-try">'
+        f"{text(rules) if rules else ''}</textarea>"
+        '<div id="trial" aria-live="polite"></div><noscript><p>Trying needs JavaScript; '
+        "<code>scripts/hub rules try</code> does not.</p></noscript></section>"
+    )
+
+
+DOCUMENT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/page.css">
+<script src="/page.js" defer></script>
+</head>
+<body>
+<header><h1>Edgehub</h1><div id="state" aria-live="polite">{state}</div>
+<nav><a href="#h-components">Who asks</a> <a href="#h-sources">Copies</a> <a href="#h-rules">Rules</a>
+<a href="#h-explain">Explain</a> <a href="#h-try">Try</a> <a href="#h-journal">Journal</a> <a href="#h-log">Log</a>
+<a href="/debug">All pages</a></nav></header>
+<main><div id="chain">{chain}</div>{body}</main>
+</body>
+</html>
+"""

@@ -1,0 +1,61 @@
+"""The parts of the page that change by themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.ui.debug_pages import REPORTS
+from addons.ui.page.rates import Rates
+from addons.ui.page.sections import sections, title
+from addons.ui.page.server import PARTS
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.samples import service
+from tests.cloud.scriptable import ScriptableCloud
+
+
+@pytest.fixture
+async def parts_with_service(parts: HubParts, cloud: ScriptableCloud) -> HubParts:
+    cloud.store.create(service("web"))
+    await read(parts, SERVICES)
+    return parts
+
+
+async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> None:
+    hub = running_hub(parts_with_service, {"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
+    hub.traffic.began("<i>", "services", 200, is_watch=False).totals.sent += 5
+    hub.log.lines.append("a <line>")
+    found = sections(hub, Rates(hub.traffic), is_operator=True)
+    assert {name for name, _ in PARTS} | {"state", "chain"} == set(found)
+    assert "Online for" in found["state"]
+    assert "skipped: 1" in found["state"]
+    assert "bad&lt;key" in found["rules"]
+    assert "&lt;i&gt;" in found["components"]
+    assert "a &lt;line&gt;" in found["log"]
+    assert "/api/v1/services" in found["sources"]
+    assert "p1" in found["pool"]
+    assert not any("<i>" in html or "<line>" in html or "bad<" in html for html in found.values())
+
+
+async def test_an_outage_is_seen_at_once(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    hub.cloud.servers[0].failed("no route to <host>")
+    found = sections(hub, Rates(hub.traffic), is_operator=True)
+    assert 'class="big down"' in found["state"]
+    assert "no route to &lt;host&gt;" in found["state"]
+    assert "edge cut" in found["chain"]
+    assert title(hub).startswith("Offline for")
+
+
+async def test_the_log_is_for_the_operator(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    hub.log.lines.append("a line")
+    assert "a line" not in sections(hub, Rates(hub.traffic), is_operator=False)["log"]
+
+
+async def test_a_report_on_the_pool_is_shown_where_there_is_one(
+    parts: HubParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = running_hub(parts)
+    monkeypatch.setitem(REPORTS, "pool", lambda _: {"role": "leader"})
+    assert "leader" in sections(hub, Rates(hub.traffic), is_operator=True)["pool"]

@@ -1,0 +1,60 @@
+"""The page at `/` in a real browser, from a first look through a trial of rules to an outage."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+
+from tests.addons.support.samples import cloud_service, config_map, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+from tests.hub.support import browser
+from tests.hub.support.process import Hub
+
+SERVICES = "/api/v1/services?resourceVersion=0"
+
+
+async def test_the_questions_of_a_person_who_has_never_read_the_code(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    browser.program()
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    cloud.store.create(config_map({"cache_agents": "reader"}))
+    hub = Hub(tmp_path, cloud.url)
+    await asyncio.to_thread(hub.start)
+    try:
+        async with aiohttp.ClientSession() as session, browser.tab(tmp_path / "profile") as page:
+            await page.open(hub.admin_url)
+            await page.until("document.getElementById('state').innerText.includes('Online for')")
+            for component in ("kube-proxy", "reader"):
+                async with session.get(hub.url + SERVICES, headers={"User-Agent": component}) as answer:
+                    assert answer.status == 200
+            # Who asks: the page hears of it by itself.
+            await page.until("document.getElementById('components').innerText.includes('reader')")
+            # What would this rule change?
+            await page.value(
+                "document.getElementById('edit').focus(), document.getElementById('edit').select()"
+            )
+            await page.type("discardcloudservice: reader\n")
+            await page.until("document.getElementById('trial').innerText.includes('1 objects')")
+            await page.until("document.getElementById('trial').innerText.includes('default/lb')")
+            # What did kube-proxy get, and why not the rest? The answer has an address.
+            await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
+            await page.until("document.getElementById('explained').innerText.includes('LoadBalancer')")
+            # Is the node offline?
+            cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
+            await page.until("document.getElementById('state').innerText.includes('Offline for')")
+            await page.until("document.title.startsWith('Offline')")
+            wide = (
+                "[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('pre, .scroll') && "
+                "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+            )
+            for columns in (1600, 390):
+                await page.screenshot(tmp_path / f"{columns}.png", columns, 900)
+                assert await page.value(wide) == [], f"wider than a screen of {columns} pixels"
+            assert page.complaints == []
+    finally:
+        await asyncio.to_thread(hub.stop)
