@@ -233,6 +233,7 @@ class Assembly:
             link=link,
             log=self._log,
             closed=lambda: closed(specs),
+            web_address=self._console.web_address,
         )
         if settings.admin_port:
             self._admin = Admin(self._hub)

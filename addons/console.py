@@ -50,6 +50,10 @@ class Console:
         if self._flows is not None:
             self._flows.start(parts)
 
+    def web_address(self) -> str:
+        """The URL of mitmproxy's web interface, with its token; "" where there is none."""
+        return self._flows.web_address() if self._flows is not None else ""
+
     def done(self) -> None:
         if self._flows is not None:
             ctx.master.addons.remove(self._flows)

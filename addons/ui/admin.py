@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from html import escape
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -10,6 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
 from addons.ui.debug_pages import PAGES, DebugPages
+from addons.ui.operator_check import refuse_others
 from addons.ui.page.server import PageServer
 from addons.ui.reports.rule_text import MAX_TEXT
 from addons.ui.reports.running_hub import RunningHub
@@ -73,6 +75,7 @@ class Admin:
         )
 
     async def _index(self, request: web.Request) -> web.Response:
+        interface = await self._interface(request)
         paths = [
             "/",
             "/healthz",
@@ -82,10 +85,21 @@ class Admin:
             *(f"/debug/{name}" for name in sorted(PAGES)),
         ]
         if "text/html" not in request.headers.get("Accept", ""):
-            return web.Response(text="\n".join(paths) + "\n")
-        links = "".join(f'<li><a href="{path}">{path}</a>' for path in paths)
+            return web.Response(text="\n".join((*paths, *interface)) + "\n")
+        links = "".join(f'<li><a href="{escape(path)}">{escape(path)}</a>' for path in (*paths, *interface))
         text = f'<!doctype html><html lang="en"><title>Edgehub: pages</title><h1>Pages</h1><ul>{links}</ul></html>'
         return web.Response(text=text, content_type="text/html")
+
+    async def _interface(self, request: web.Request) -> tuple[str, ...]:
+        """The address of mitmproxy's web interface, with its token, for the operator of the node alone."""
+        address = self._hub.web_address()
+        if not address:
+            return ()
+        try:
+            await refuse_others(request, self._hub.settings.plain_users)
+        except StatusError:
+            return ()
+        return (address,)
 
 
 def _refusing_web_pages(names: frozenset[str]) -> Middleware:

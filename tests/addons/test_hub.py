@@ -44,7 +44,7 @@ from tests.addons.support.routed import ANSWERERS
 WIRING = {
     Options: {"as_typed"},
     Connections: {"cut"},
-    Console: {"start"},
+    Console: {"start", "web_address"},
     Resolve: {"listen"},
     Identity: {"serve_with"},
     Router: {"start", "rules_changed"},
@@ -55,7 +55,7 @@ WIRING = {
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
-NOT_HOOKS = {"as_typed", "confirm", "cut", "listen", "serve_with", "start", "rules_changed"}
+NOT_HOOKS = {"web_address", "as_typed", "confirm", "cut", "listen", "serve_with", "start", "rules_changed"}
 
 
 def public_methods(addon: object) -> set[str]:

@@ -32,10 +32,12 @@ DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
 
 
 def mark_of(context: RequestContext | None, *, refused: bool) -> str:
-    """The mark of a flow, by its route."""
+    """The mark of a flow, by its route; the hub's own requests have theirs, refused or not."""
+    if context is not None and context.listener is Listener.INTERNAL:
+        return OWN
     if refused or context is None or context.route is None:
         return REFUSED
-    return OWN if context.listener is Listener.INTERNAL else MARKS[context.route.kind]
+    return MARKS[context.route.kind]
 
 
 def comment_of(context: RequestContext | None, refusal: http.Response | None = None) -> str:

@@ -6,7 +6,6 @@ It stands behind all other addons. Without an interface mitmproxy never loads it
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,8 +28,6 @@ from addons.ui.flows.web_address import web_address
 from kube.errors import StatusError
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-
-logger = logging.getLogger(__name__)
 
 OVER = 0.05
 """Seconds between two looks whether mitmproxy has sent an answer to its end."""
@@ -71,9 +68,13 @@ class Flows:
         self._parts = parts
 
     def running(self) -> None:
-        """Tell where to look, as mitmproxy does at a level that the hub leaves out."""
-        if address := web_address(ctx.master):
-            logger.info("the web interface: %s", address)
+        """Tell the person at the terminal where to look. The log, which others may read, never has the token."""
+        if address := self.web_address():
+            print(f"edgehub: open {address}", flush=True)
+
+    def web_address(self) -> str:
+        """The URL of mitmproxy's web interface, with its token; "" where there is none."""
+        return web_address(ctx.master)
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)

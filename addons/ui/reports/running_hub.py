@@ -32,3 +32,5 @@ class RunningHub:
     log: LogTail = field(default_factory=LogTail)
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""
+    web_address: Callable[[], str] = str
+    """The URL of mitmproxy's web interface, with its token, for no report and no file; "" where there is none."""

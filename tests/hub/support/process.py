@@ -87,6 +87,12 @@ class Hub:
         """The CA of the TLS port."""
         return self.state / "pki" / "ca.crt"
 
+    @property
+    def command(self) -> list[str]:
+        """What starts it, for who runs it otherwise than `start`."""
+        started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
+        return [*self._inside, *started, *self._flags]
+
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
         self.launch()
@@ -95,9 +101,7 @@ class Hub:
     def launch(self) -> None:
         """Start, and return at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
-        command = [*self._inside, *started, *self._flags]
-        self._process = Process("hub", command, self.folder, {"PYTHONPATH": str(ROOT), **self._env})
+        self._process = Process("hub", self.command, self.folder, {"PYTHONPATH": str(ROOT), **self._env})
 
     def wait_until_ready(self, path: str = "/readyz") -> None:
         """Return when the admin port answers 200 to this path."""

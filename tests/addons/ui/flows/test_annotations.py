@@ -31,7 +31,8 @@ def test_every_route_has_a_mark_and_a_word(kind: RouteKind) -> None:
     assert mark_of(made, refused=False) == MARKS[kind]
     assert comment_of(made) == f"kubelet ▸ {WORDS[kind]} ▸ because"
     made.listener = Listener.INTERNAL
-    assert mark_of(made, refused=False) == OWN
+    for refused in (False, True):
+        assert mark_of(made, refused=refused) == OWN
 
 
 def test_filters_stand_in_for_the_reason_and_each_is_named_once() -> None:

@@ -1,0 +1,110 @@
+"""mitmproxy's interfaces as a person uses them: the browser, and the terminal through an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import Hub
+from tests.hub.test_console import named_service
+from tests.support.browser import Browser
+from tests.support.terminal import Terminal
+
+SERVICES = "/api/v1/services"
+PROXY = {"User-Agent": "kube-proxy/v1.36"}
+
+
+@pytest.fixture
+async def session(cloud: ScriptableCloud) -> AsyncIterator[aiohttp.ClientSession]:
+    """A component, and a Service in the cloud."""
+    cloud.store.create(named_service("web"))
+    async with aiohttp.ClientSession(headers=PROXY) as made:
+        yield made
+
+
+async def listed(session: aiohttp.ClientSession, hub: Hub) -> None:
+    async with session.get(f"{hub.url}{SERVICES}?resourceVersion=0") as answer:
+        assert answer.status == 200, await answer.text()
+        assert '"web"' in await answer.text()
+
+
+async def ready(session: aiohttp.ClientSession, hub: Hub) -> None:
+    """Return when a hub is ready that another program has started."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with session.get(f"{hub.admin_url}/readyz") as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_person_follows_a_watch_in_the_browser(
+    tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
+) -> None:
+    """From the address that the hub prints to an event that the component never got, and the reason."""
+    port = free_port()
+    flags = ("--ui", "web", "--", "--set", f"web_port={port}", "--set", "web_open_browser=false")
+    hub = Hub(tmp_path, cloud.url, flags=flags)
+    async with Browser(tmp_path) as browser:
+        await asyncio.to_thread(hub.start)
+        try:
+            line = await asyncio.to_thread(hub.process.wait_for_line, "edgehub: open http", 30)
+            address = line.partition("open ")[2].strip()
+            assert address.startswith(f"http://{LOOPBACK}:{port}/?token=")
+            assert address in await asyncio.to_thread(hub.admin, "/debug")
+            await listed(session, hub)
+            async with session.get(f"{hub.url}{SERVICES}?watch=true&resourceVersion=0") as watch:
+                assert watch.status == 200
+                await browser.open(address)
+                shown = await browser.until_text("kube-proxy ▸ view", "watch=true")
+                assert "/livez" not in shown, "the hub's own probes are hidden"
+                await browser.click(
+                    "[...document.querySelectorAll('tr')].find(e => e.innerText.includes('watch=true'))"
+                )
+                await browser.click(
+                    "[...document.querySelectorAll('nav a')].find(e => e.innerText.trim() === 'WebSocket')"
+                )
+                await browser.until_text("object: default/web", "type: ADDED")
+                cloud.store.create(named_service("hidden", type="LoadBalancer"))
+                await browser.until_text("the cloud sent", "object: default/hidden", "outcome: dropped")
+        finally:
+            await asyncio.to_thread(hub.stop)
+
+
+async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
+    tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
+) -> None:
+    """Lists, the log and an answer from the copy; no line of the log is written over the screen."""
+    made = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
+    command = shlex.join(made.command)
+    async with Terminal(tmp_path, ["sh", "-c", f"exec {command}"]) as terminal:
+        await ready(session, made)
+        await listed(session, made)
+        await terminal.until(SERVICES, "[1/1]")
+        await terminal.press("Enter")
+        await terminal.until("User-Agent", "kube-proxy/v1.36")
+        await terminal.press("Right")
+        await terminal.until("Kubernetes", "kind: ServiceList", "name: web")
+        await terminal.press("Right")
+        await terminal.until("Comment: kube-proxy ▸ view ▸ discardcloudservice")
+        await cloud.stop()
+        await asyncio.to_thread(made.wait_for_metric, "edgehub_server_up", 0, 60.0)
+        await listed(session, made)
+        await terminal.press("q")
+        shown = await terminal.until("/2]")
+        assert "edgehub.upstream" not in shown, "the log is not written over the screen"
+        await terminal.press("E")
+        await terminal.until("offline since ", "answering from copies")
+        await terminal.press("q")
+        await terminal.until("/2]")
+        await terminal.press("q", "y")
+        await terminal.until("Pane is dead")

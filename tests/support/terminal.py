@@ -1,0 +1,63 @@
+"""A terminal for tests of programs that fill a screen: tmux runs the program, takes keys, and tells what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+WAIT = 40.0
+"""Seconds for a program to show something; it takes parts of one."""
+
+
+class Terminal:
+    """One program on a screen of its own. A context manager; the test is skipped where there is no tmux."""
+
+    def __init__(self, folder: Path, command: Sequence[str], width: int = 160, height: int = 40) -> None:
+        if shutil.which("tmux") is None:
+            pytest.skip("no tmux on this machine (Debian: apt-get install tmux)")
+        self._socket = folder / "tmux"
+        self._command = command
+        self._size = (str(width), str(height))
+
+    async def __aenter__(self) -> Self:
+        width, height = self._size
+        await self._tmux("-f", "/dev/null", "new-session", "-d", "-x", width, "-y", height, *self._command)
+        await self._tmux("set-option", "-g", "remain-on-exit", "on")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._tmux("kill-server")
+
+    async def press(self, *keys: str) -> None:
+        """Type keys, in tmux' names: `Enter`, `Right`, or text."""
+        await self._tmux("send-keys", *keys)
+
+    async def screen(self) -> str:
+        """What a person sees."""
+        return await self._tmux("capture-pane", "-p")
+
+    async def until(self, *texts: str) -> str:
+        """The screen as soon as it shows all of these; TimeoutError with the screen where it never does."""
+        try:
+            async with asyncio.timeout(WAIT):
+                while True:
+                    shown = await self.screen()
+                    if all(text in shown for text in texts):
+                        return shown
+                    await asyncio.sleep(0.1)  # a screen tells nobody when it changes
+        except TimeoutError:
+            raise TimeoutError(f"{texts} are not all shown:\n{await self.screen()}") from None
+
+    async def _tmux(self, *words: str) -> str:
+        tmux = await asyncio.create_subprocess_exec(
+            "tmux", "-S", str(self._socket), *words, stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await tmux.communicate()
+        if tmux.returncode:
+            raise RuntimeError(f"tmux {words[0]} ended with {tmux.returncode}")
+        return said.decode()
