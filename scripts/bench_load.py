@@ -234,7 +234,7 @@ def _update(cloud: RealCloud, updates: int, sent: dict[str, float]) -> None:
         time.sleep(max(0.0, 0.02 - (time.perf_counter() - sent[name])))
 
 
-def waiting(ready: Callable[[], bool], timeout: float = 30.0) -> float:
+def waiting(ready: Callable[[], bool], timeout: float = 60.0) -> float:
     """Seconds until something is so; TimeoutError when it takes too long."""
     began = time.perf_counter()
     while not ready():

@@ -1,6 +1,8 @@
 """`scripts/bench`: the hub beside bare mitmdump with streaming on, before the same real kube-apiserver.
 
-Figures of one run are comparable with each other, not with those of another machine: the ratios are what counts.
+Figures of one run are comparable with each other, not with those of another machine: the ratios are what counts. The
+two proxies take turns, several rounds long, and each ratio is the median of those of the rounds: what else the machine
+does meanwhile disturbs both.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import urllib3
 
 from scripts import bench_hostile, bench_manager, bench_offline, bench_pool, bench_topology
-from scripts.bench_load import SLICES, Spent, fill, gets, lists, tree_megabytes, waiting, watches
+from scripts.bench_load import SLICES, Spent, cpu_seconds, fill, gets, lists, tree_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
@@ -40,17 +43,26 @@ REST = 12.0
 """Seconds before memory is read: the hub returns free memory every ten."""
 
 
-@dataclass(slots=True)
-class Figures:
-    """What one proxy did."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one proxy did in one round."""
 
-    first_answer: float
     lists: Spent
     watches: Spent
     gets: Spent
     rate: float
-    resident: float
-    peak: float
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one proxy did."""
+
+    first_answers: list[float] = field(default_factory=list)
+    first_cpu: list[float] = field(default_factory=list)
+    """CPU seconds until then, which other processes disturb less."""
+    rounds: list[Round] = field(default_factory=list)
+    resident: float = 0.0
+    peak: float = 0.0
 
 
 @contextmanager
@@ -98,13 +110,30 @@ def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[tuple[str, int,
         made.stop()
 
 
-def measure(url: str, pid: int, first_answer: float, cloud: RealCloud, asked: argparse.Namespace) -> Figures:
+def measure(cloud: RealCloud, folder: Path, asked: argparse.Namespace) -> tuple[Figures, Figures]:
+    """The figures of the hub and of mitmdump."""
+    figures = Figures(), Figures()
+    for number in range(asked.rounds):
+        starts = hub(cloud, folder / f"hub-{number}", cloud.url), bare(cloud, folder / f"bare-{number}")
+        for made, start in zip(figures, starts, strict=True):
+            with start as (_, pid, seconds):
+                made.first_answers.append(seconds)
+                made.first_cpu.append(cpu_seconds(pid))
+    with hub(cloud, folder / "hub", cloud.url) as mine, bare(cloud, folder / "bare") as others:
+        for _ in range(asked.rounds):
+            for made, (url, pid, _) in zip(figures, (mine, others), strict=True):
+                made.rounds.append(measure_round(url, pid, cloud, asked))
+        time.sleep(REST)
+        for made, (_, pid, _) in zip(figures, (mine, others), strict=True):
+            made.resident, made.peak = tree_megabytes(pid), tree_megabytes(pid, "VmHWM")
+    return figures
+
+
+def measure_round(url: str, pid: int, cloud: RealCloud, asked: argparse.Namespace) -> Round:
     listed = asyncio.run(lists(url, pid, asked.lists))
     watched = asyncio.run(watches(url, pid, cloud, asked.watchers, asked.updates))
     got, rate = asyncio.run(gets(url, pid, 8, asked.gets))
-    time.sleep(REST)
-    resident, peak = tree_megabytes(pid), tree_megabytes(pid, "VmHWM")
-    return Figures(first_answer, listed, watched, got, rate, resident, peak)
+    return Round(listed, watched, got, rate)
 
 
 def first_copy(cloud: RealCloud, folder: Path) -> float:
@@ -139,6 +168,7 @@ def main() -> None:
         ("watchers", 50),
         ("updates", 100),
         ("gets", 200),
+        ("rounds", 3),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--topology", action="store_true", help="Only what changes of filters' inputs cost.")
@@ -181,31 +211,39 @@ def main() -> None:
         folder = Path(place)
         cloud.apply(HUB_RBAC)
         fill(cloud, asked.services, asked.endpoints)
-        with bare(cloud, folder / "bare") as (url, pid, first):
-            without = measure(url, pid, first, cloud, asked)
-        with hub(cloud, folder / "hub", cloud.url) as (url, pid, first):
-            figures = measure(url, pid, first, cloud, asked)
+        figures, without = measure(cloud, folder, asked)
         copied = first_copy(cloud, folder / "link")
     report(figures, without, copied)
 
 
+OF_A_ROUND: tuple[tuple[str, Callable[[Round], float]], ...] = (
+    ("list of all slices, p50 ms", lambda made: made.lists.p50 * 1e3),
+    ("list of all slices, CPU ms", lambda made: made.lists.cpu * 1e3),
+    ("watch event, p50 ms", lambda made: made.watches.p50 * 1e3),
+    ("watch event, p99 ms", lambda made: made.watches.p99 * 1e3),
+    ("watch event, CPU ms", lambda made: made.watches.cpu * 1e3),
+    ("relayed GET, p50 ms", lambda made: made.gets.p50 * 1e3),
+    ("relayed GET, CPU ms", lambda made: made.gets.cpu * 1e3),
+    ("relayed GETs a second", lambda made: made.rate),
+)
+
+
 def report(hub_: Figures, bare_: Figures, copied: float) -> None:
+    """Print the medians of the rounds, and the medians of their ratios."""
     rows = [
-        ("first answer after start, s", hub_.first_answer, bare_.first_answer),
-        ("list of all slices, p50 ms", hub_.lists.p50 * 1e3, bare_.lists.p50 * 1e3),
-        ("list of all slices, CPU ms", hub_.lists.cpu * 1e3, bare_.lists.cpu * 1e3),
-        ("watch event, p50 ms", hub_.watches.p50 * 1e3, bare_.watches.p50 * 1e3),
-        ("watch event, p99 ms", hub_.watches.p99 * 1e3, bare_.watches.p99 * 1e3),
-        ("watch event, CPU ms", hub_.watches.cpu * 1e3, bare_.watches.cpu * 1e3),
-        ("relayed GET, p50 ms", hub_.gets.p50 * 1e3, bare_.gets.p50 * 1e3),
-        ("relayed GET, CPU ms", hub_.gets.cpu * 1e3, bare_.gets.cpu * 1e3),
-        ("relayed GETs a second", hub_.rate, bare_.rate),
-        ("whole tree resident, MB", hub_.resident, bare_.resident),
-        ("whole tree at most, MB", hub_.peak, bare_.peak),
+        ("first answer after start, s", hub_.first_answers, bare_.first_answers),
+        ("first answer, CPU s", hub_.first_cpu, bare_.first_cpu),
+        *((name, [*map(of, hub_.rounds)], [*map(of, bare_.rounds)]) for name, of in OF_A_ROUND),
+        ("whole tree resident, MB", [hub_.resident], [bare_.resident]),
+        ("whole tree at most, MB", [hub_.peak], [bare_.peak]),
     ]
-    print(f"{'':32}{'hub':>10}{'mitmdump':>10}{'ratio':>8}")
-    for name, mine, other in rows:
-        print(f"{name:32}{mine:10.3f}{other:10.3f}{mine / other if other else 0:8.2f}")
+    print(f"{'':32}{'hub':>10}{'mitmdump':>10}{'ratio':>8}{'from':>8}{'to':>8}")
+    for name, mine, others in rows:
+        ratios = [one / other if other else 0.0 for one, other in zip(mine, others, strict=True)]
+        print(
+            f"{name:32}{median(mine):10.3f}{median(others):10.3f}"
+            f"{median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}"
+        )
     print(f"{'first copy over the link, MB':32}{copied:10.3f}")
 
 
