@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 CLIENT_LEFT = 499
 """The status of a request whose client left while something was written to it. It reaches nobody."""
-WRITE_AHEAD = 16 * 1024
-"""Bytes that wait for mitmproxy to read before an answer waits, too: thousands of streams may be read by nobody."""
 
 type Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Answers one request: the whole answer, or a stream to its end. StatusError where that is the answer."""
@@ -60,8 +58,6 @@ class Origin:
         answer = self._tickets.pop(request.headers.get(TICKET_HEADER, ""), None)
         if answer is None:
             return web.Response(status=403, text="this port is the hub's own\n")
-        if request.transport is not None:
-            request.transport.set_write_buffer_limits(high=WRITE_AHEAD)
         try:
             return await answer(request)
         except StatusError as error:

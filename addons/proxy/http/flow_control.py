@@ -21,8 +21,6 @@ from addons.proxy.patches import Patch
 
 LARGEST_READ = 64 * 1024
 """Bytes that asyncio reads from a server at once (its own: 256 KiB); mitmproxy takes as many from asyncio."""
-READ_AHEAD = LARGEST_READ // 4
-"""Bytes of a server beyond which asyncio reads no further until mitmproxy takes some (its own: 128 KiB)."""
 
 
 class ByteReader(Protocol):
@@ -88,9 +86,7 @@ class Pausing(LiveConnectionHandler):
         socket = writer.transport if isinstance(writer, asyncio.StreamWriter) else None
         assert socket is None or isinstance(socket, asyncio.Transport)
         if socket is not None and connection is not self.client:
-            # asyncio has no public way to say either.
             socket.max_size = LARGEST_READ  # type: ignore[attr-defined]  # of asyncio's selector transports
-            transport.reader._limit = READ_AHEAD  # type: ignore[union-attr]  # of asyncio's StreamReader
         reader = PausingReader(transport.reader, lambda: self._is_full(connection), moved, socket)
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
 
