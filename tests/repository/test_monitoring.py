@@ -1,0 +1,47 @@
+"""The Grafana board and the Prometheus alerts ask for metrics that the hub has, with the labels that they have."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from addons.telemetry import metrics
+from tests.repository.support.pages import DOCS
+from tests.repository.test_tables import samples
+
+ASKED = re.compile(r"\b(edgehub_\w+)(?:\{([^}]*)\})?")
+GROUPED = re.compile(r"\bby \(([^)]*)\)")
+TOLD = re.compile(r"\{\{ ?\$labels\.(\w+) ?\}\}|\{\{(\w+)\}\}")
+EVERYWHERE = {"instance"}
+"""Labels that Prometheus adds by itself."""
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """(query, the texts that name its labels) of each panel and alert."""
+    for panel in json.loads((DOCS / "grafana.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"], target["legendFormat"]
+    for group in yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["expr"], " ".join(rule["annotations"].values())
+
+
+@pytest.mark.parametrize(("query", "told"), list(queries()))
+def test_a_query_is_of_a_metric_and_its_labels(query: str, told: str) -> None:
+    known = samples(metrics.REGISTRY)
+    found = ASKED.findall(query)
+    assert found, f"{query} asks for no metric"
+    for name, picked in found:
+        assert name in known, f"there is no metric {name}"
+        labels = {each.strip() for part in GROUPED.findall(query) for each in part.split(",")}
+        labels |= {each.partition("=")[0].strip("!~ ") for each in picked.split(",") if each}
+        labels |= {one or other for one, other in TOLD.findall(told)}
+        assert labels <= known[name] | EVERYWHERE, f"{name} has no label {labels - known[name] - EVERYWHERE}"
+
+
+def test_there_are_panels_and_alerts() -> None:
+    assert len(list(queries())) > 15
