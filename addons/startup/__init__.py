@@ -1,1 +1,1 @@
-"""What is checked and claimed before the hub opens a port. Mistakes are ValueErrors in the words of the options."""
+"""Checks and locks that the hub makes before it opens a port. A ValueError names the option that is wrong."""

@@ -1,4 +1,4 @@
-"""What the hub refuses to start with, and why: each mistake in one line that names the option and what to do."""
+"""Checks of the settings at the start. Each error is one line that names the wrong option and says what to do."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _is_served(listen: str, host: str) -> bool:
 
 
 def _addresses(host: str) -> set[str]:
-    """Those of this machine's own name."""
+    """The IP addresses that this machine's own host name resolves to; none where it does not resolve."""
     try:
         return {str(found[4][0]).partition("%")[0] for found in socket.getaddrinfo(host, None)}
     except OSError:
@@ -85,7 +85,7 @@ def _is_local(address: str) -> bool:
 
 
 def cannot_listen(error: OSError, settings: Settings) -> str:
-    """What to tell of a listener that could not be opened, and what to do; `error.filename` ends with its address."""
+    """The error message for a listener that could not be opened; `error.filename` ends with the listener's address."""
     address = str(error.filename).rpartition("@")[2]
     port = int(address.rpartition(":")[2])
     option = next(

@@ -1,4 +1,4 @@
-"""The folder of what outlives a restart: made for this hub alone, held by one hub at a time."""
+"""The state folder: its files outlive a restart. Only the hub's user can write to it; one hub at a time holds it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class StateFolder:
-    """Held from `claim` to `release`, or to the end of the process."""
+    """A lock on the state folder, held from `claim` to `release` or to the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, log_format: str) -> None:
-    """Log for the whole process. Libraries are heard from ERROR on, and at any level when `level` is debug."""
+    """Configure the log of the whole process. Lines of libraries below ERROR are dropped, unless `level` is debug."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -48,14 +48,14 @@ def log_to_stderr(level: str, log_format: str) -> None:
 
 
 class Pace:
-    """Says whether a line may be logged now: once when something begins, then once a minute while it goes on."""
+    """Limits repeated log lines: one when a condition begins, then one a minute while it lasts."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last: dict[Hashable, float] = {}
 
     def allows(self, what: Hashable) -> bool:
-        """Whether nobody has logged `what` in the last minute; who is told yes logs it."""
+        """Whether a line about the condition `what` is due, one a minute. A caller that gets True logs it."""
         now = self._clock()
         if now - self._last.get(what, -REPEAT) < REPEAT:
             return False
@@ -66,5 +66,5 @@ class Pace:
         return True
 
     def forget(self, what: Hashable) -> None:
-        """It has ended: when it begins anew, it is logged at once."""
+        """Note that the condition `what` has ended: if it begins again, its first line is logged at once."""
         self._last.pop(what, None)
