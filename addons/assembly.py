@@ -21,12 +21,16 @@ from addons.inputs.local_health import LocalHealthSource
 from addons.offline.offline_mode import Offline
 from addons.options import Options
 from addons.parts import Parts, hub_address, make_parts
+from addons.pool.joining import join_pool
+from addons.pool.peer_tls import PeerTls
+from addons.pool.pool import Pool
 from addons.proxy.listeners import address_of, closed, open_listeners
 from addons.proxy.script_reload import stop_watching
+from addons.requests.caller import Listener
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
-from addons.settings import Settings, listener_modes, version
+from addons.settings import Settings, listener_modes, peer_spec, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -76,6 +80,7 @@ class Assembly:
         self._parts: Parts | None = None
         self._admin: Admin | None = None
         self._offline: Offline | None = None
+        self._pool: Pool | None = None
         self._folder: StateFolder | None = None
         self._certificate: OwnCertificate | None = None
         self._internal = ""
@@ -123,7 +128,8 @@ class Assembly:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
         modes = listener_modes(settings)
-        self._resolve.listen(modes, settings.allowed_hosts)
+        peers = {spec: Listener.PEER.value} if (spec := peer_spec(settings)) else {}
+        self._resolve.listen({**modes, **peers}, settings.allowed_hosts)
         # The hub's own requests need its own listener; no other listener may open before the hub is assembled.
         (internal,) = (spec for spec, name in modes.items() if name == "internal")
         await open_listeners([internal])
@@ -184,7 +190,7 @@ class Assembly:
         self._log.detach()
         parts = self._parts
         made = (parts.inputs, self._offline, parts.sources, parts.origin) if parts else (self._offline,)
-        for part in (*made, self._admin):
+        for part in (self._pool, *made, self._admin):
             if part is not None:
                 part.close()
         for task in self._tasks:
@@ -220,6 +226,8 @@ class Assembly:
         cached_relay = self._offline.cached_relay if self._offline is not None else None
         self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, cached_relay)
         self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
+        if peer_spec(settings):
+            self._join_pool(settings, credentials, cloud, clients, parts)
         self._run("origin", parts.origin.start())
         self._run("events about bad rules", parts.events.run())
         self._run("reflectors after an outage", self._end_delays(parts.sources))
@@ -232,12 +240,41 @@ class Assembly:
             traffic=self._traffic.counts,
             link=link,
             log=self._log,
+            pool=self._pool,
             closed=lambda: closed(specs),
             web_address=self._console.web_address,
         )
         if settings.admin_port:
             self._admin = Admin(self._hub)
             self._run("admin server", self._admin.start())
+
+    def _join_pool(
+        self, settings: Settings, credentials: Credentials, cloud: Cloud, clients: Clients, parts: Parts
+    ) -> None:
+        pool = self._pool = join_pool(
+            settings,
+            credentials,
+            clients.hub,
+            (parts.inputs, parts.sources, parts.serving),
+            (lambda: cloud.is_up, self._egress.changed),
+            self._egress.cut,
+            self._open_peer_port,
+        )
+        assert pool.serving is not None
+        self._identity.serve_peers(peer_spec(settings), pool.admission)
+        self._router.serve_peers(pool.serving, pool.age)
+        self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
+        self._run("pool", pool.run())
+
+    async def _open_peer_port(self, wanted: bool) -> None:
+        """Open or close the peer port beside the other listeners. OSError where it cannot be opened."""
+        settings = self._options.settings
+        others = list(listener_modes(settings))
+        try:
+            await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
+        except OSError:
+            await open_listeners(others)
+            raise
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))

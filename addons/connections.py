@@ -23,7 +23,7 @@ from addons.proxy.http import (
     request_stream,
 )
 from addons.requests.caller import Listener
-from addons.settings import listener_modes
+from addons.settings import listener_modes, peer_spec
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +101,8 @@ class Connections:
 
     def _is_reserved(self, client: connection.Client) -> bool:
         """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
-        listener = listener_modes(self._options.settings).get(client.proxy_mode.full_spec)
-        return listener != Listener.TLS
+        settings, spec = self._options.settings, client.proxy_mode.full_spec
+        return listener_modes(settings).get(spec) != Listener.TLS and spec != peer_spec(settings)
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""

@@ -6,13 +6,14 @@ No other addon names a server. Mitmproxy opens no connection to a server that th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
 from addons.offline.cached_response import is_too_large
+from addons.pool.peer_tls import PeerTls
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER
@@ -46,11 +47,20 @@ class Egress:
         """Notified when a server comes up or goes down."""
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
-        self._probes = Probes(
-            lambda server: connections.cut(lambda conn: _leads_to(conn, server)), self.changed, clock
-        )
+        self._connections = connections
+        self._probes = Probes(self.cut, self.changed, clock)
         self._origin: tuple[str, int] | None = None
         self._lanes = TokenLanes()
+        self._peer_tls: PeerTls | None = None
+        self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
+
+    def start_peers(self, peer_tls: PeerTls, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
+        """Let the hub's own requests go to the hubs of other nodes: those that `peers` names now, by their URLs."""
+        self._peer_tls, self._peers = peer_tls, peers
+
+    def cut(self, server: Server) -> int:
+        """Close the connections to a server; how many there were."""
+        return self._connections.cut(lambda conn: _leads_to(conn, server))
 
     def start(self, cloud: Cloud, credentials: Credentials, origin: tuple[str, int], client: Client) -> None:
         """Begin to send requests to the servers of `cloud`, and to probe them.
@@ -81,13 +91,19 @@ class Egress:
         server = self._choose(context.server)
         lending = context.caller.lending
         context.server = str(server)
-        if lending is Lending.HUB and self._credentials is not None and self._credentials.bearer:
+        # Another hub is shown this node's certificate, and no token: see `tls_start_server`.
+        if (
+            lending is Lending.HUB
+            and not server.node
+            and self._credentials is not None
+            and self._credentials.bearer
+        ):
             lend(flow.request, self._credentials.bearer)
         flow.request.scheme = server.scheme
         flow.request.host = ServerHost(server, lending, self._lane(context.caller))
         flow.request.port = server.port
         if context.failover is None:
-            flow.request.stream = _counted("up", server)
+            flow.request.stream = _counted("sent" if server.node else "up", server)
         else:
             context.failover = self._suspecting(context.failover)
 
@@ -139,6 +155,11 @@ class Egress:
         # As mitmproxy does: offer the client's own HTTP version, so that no stream is translated.
         offers = [b"h2", b"http/1.1"] if data.context.client.alpn == b"h2" else [b"http/1.1"]
         data.conn.alpn_offers = offers
+        if host.server.node:
+            if self._peer_tls is None:
+                raise RuntimeError("no addon named this server")
+            data.ssl_conn = self._peer_tls.connection(host.server, offers)
+            return
         data.ssl_conn = self._tls.connection(
             self._tls.server_name or str(host), lend_certificate=host.lending is Lending.HUB, alpn=offers
         )
@@ -178,11 +199,16 @@ class Egress:
         return run
 
     def _health(self, host: str) -> ServerHealth | None:
-        return self.cloud.named(str(host.server)) if isinstance(host, ServerHost) else None
+        """The health of a server of the cloud; None for all else. `addons.pool` sees to the leaders."""
+        return (
+            self.cloud.named(str(host.server))
+            if isinstance(host, ServerHost) and not host.server.node
+            else None
+        )
 
     def _choose(self, name: str) -> Server:
         if name:
-            health = self.cloud.named(name)
+            health = self.cloud.named(name) or self._peers().get(name)
             if health is None:
                 raise internal(f"there is no server {name}")
             return health.server
@@ -201,7 +227,8 @@ class Egress:
 
     def _counted_down(self, server: Server) -> Callable[[bytes], bytes]:
         """A stream function that counts what a server sends, and notes that the server is alive."""
-        count, health = _counted("down", server), self.cloud.named(str(server))
+        count = _counted("received" if server.node else "down", server)
+        health = self._peers().get(str(server)) if server.node else self.cloud.named(str(server))
 
         def hear(chunk: bytes) -> bytes:
             if health is not None:
@@ -217,7 +244,11 @@ def _leads_to(conn: connection.Server, server: Server) -> bool:
 
 
 def _counted(direction: str, server: Server) -> Callable[[bytes], bytes]:
-    counter = metrics.UPSTREAM_BYTES.labels(direction, str(server))
+    """A stream function that counts. `direction` is up or down to and from the cloud, sent or received for a hub."""
+    if server.node:
+        counter = metrics.PEER_BYTES.labels(direction, metrics.peer_label(server.node))
+    else:
+        counter = metrics.UPSTREAM_BYTES.labels(direction, str(server))
 
     def count(chunk: bytes) -> bytes:
         counter.inc(len(chunk))

@@ -6,22 +6,21 @@ import asyncio
 import ipaddress
 from pathlib import Path
 
-from cryptography.x509.oid import NameOID
 from mitmproxy import connection, http, tls
-from OpenSSL import SSL, crypto
+from OpenSSL import SSL
 
+from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.own_certificate import Certificate
 from addons.options import Options
+from addons.pool.admission import Admission
 from addons.proxy.fail_closed import guarded, guarded_connection
-from addons.requests.caller import Listener, Peer, caller_of
+from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER
 from addons.requests.hidden_credentials import headers_of
 from addons.requests.peer_user import table_of, user_of
-from addons.requests.request_context import context_of
+from addons.requests.request_context import RequestContext, context_of
 from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
-
-ALPN = (b"h2", b"http/1.1")
 
 
 class Identity:
@@ -34,6 +33,8 @@ class Identity:
         self._credentials: Credentials | None = None
         self._certificate: Certificate | None = None
         self._verified: set[str] = set()
+        self._peer_spec = ""
+        self._admission: Admission | None = None
         self._users: dict[str, int | None] = {}
         """The user at the other end of a connection of the plain port, by the connection's id."""
 
@@ -41,18 +42,26 @@ class Identity:
         """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
         self._credentials, self._certificate = credentials, certificate
 
+    def serve_peers(self, spec: str, admission: Admission) -> None:
+        """Take who decides about the connections of the peer port, which is open under this specification."""
+        self._peer_spec, self._admission = spec, admission
+
     @guarded_connection
     def tls_start_client(self, data: tls.TlsData) -> None:
-        data.ssl_conn = self._server_side()
+        data.ssl_conn = self._server_side(data.context.client)
 
     @guarded_connection
     def tls_established_client(self, data: tls.TlsData) -> None:
-        if data.ssl_conn is not None and self._is_this_node(data.ssl_conn):
+        if data.ssl_conn is not None and self._is_peer(data.context.client) and self._admission is not None:
+            self._admission.established(data.conn.id, data.ssl_conn)
+        elif data.ssl_conn is not None and self._is_this_node(data.ssl_conn):
             self._verified.add(data.conn.id)
 
     @guarded_connection
     def client_disconnected(self, client: connection.Client) -> None:
         self._verified.discard(client.id)
+        if self._admission is not None:
+            self._admission.left(client.id)
         self._users.pop(client.id, None)
 
     @guarded
@@ -60,6 +69,9 @@ class Identity:
         context = context_of(flow)
         if context is None:
             raise internal("the request was not resolved")
+        if context.listener is Listener.PEER:
+            self._admit(flow, context)
+            return
         if context.listener is Listener.PLAIN:
             await self._check_user(flow.client_conn)
         peer = Peer(
@@ -69,6 +81,13 @@ class Identity:
         )
         context.caller = caller_of(peer, headers_of(flow.request))
         flow.request.headers.pop(LENDING_HEADER, None)
+
+    def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
+        """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""
+        if self._admission is None:
+            raise forbidden("this hub has no peer port")
+        context.peer = self._admission.admit(flow.client_conn.id, headers_of(flow.request))
+        context.caller = Caller(Lending.NONE)
 
     async def _check_user(self, client: connection.Client) -> None:
         """StatusError 403 where `hub_plain_users` names the plain port's users, and the caller is none of them."""
@@ -81,45 +100,19 @@ class Identity:
         if self._users[client.id] not in users:
             raise forbidden("this port is not for your user of this node")
 
-    def _server_side(self) -> SSL.Connection:
+    def _server_side(self, client: connection.Client) -> SSL.Connection:
+        if self._is_peer(client):
+            assert self._admission is not None
+            return self._admission.server_side()
         if self._certificate is None or self._credentials is None:
             raise RuntimeError("the hub has not started")
-        context = SSL.Context(SSL.TLS_SERVER_METHOD)
-        context.set_min_proto_version(SSL.TLS1_2_VERSION)
-        self._certificate.use_in(context)
-        store = context.get_cert_store()
-        if store is None:
-            raise RuntimeError("OpenSSL gave no certificate store")
-        for authority in self._credentials.authorities:
-            store.add_cert(crypto.X509.from_cryptography(authority))
-        # A certificate that does not verify is not an error of the handshake: its owner is anonymous.
-        context.set_verify(SSL.VERIFY_PEER, _note_verification)
-        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-        context.set_alpn_select_callback(_select_alpn)
-        ssl_conn = SSL.Connection(context)
-        ssl_conn.set_app_data({"refused": False})
-        ssl_conn.set_accept_state()
-        return ssl_conn
+        return server_side(self._certificate, self._credentials.authorities)
+
+    def _is_peer(self, client: connection.Client) -> bool:
+        return self._admission is not None and client.proxy_mode.full_spec == self._peer_spec
 
     def _is_this_node(self, ssl_conn: SSL.Connection) -> bool:
         certificate = ssl_conn.get_peer_certificate()
-        if certificate is None or ssl_conn.get_app_data()["refused"]:
+        if certificate is None or not is_verified(ssl_conn):
             return False
-        subject = certificate.to_cryptography().subject
-        names = [each.value for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        groups = [each.value for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-        # As the cloud's node authorizer: by name and by group.
-        return names == [f"system:node:{self._options.settings.node}"] and "system:nodes" in groups
-
-
-def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _depth: int, ok: int) -> bool:
-    if not ok:
-        ssl_conn.get_app_data()["refused"] = True
-    return True
-
-
-def _select_alpn(_conn: SSL.Connection, offers: list[bytes]) -> bytes | SSL._NoOverlappingProtocols:
-    for protocol in ALPN:
-        if protocol in offers:
-            return protocol
-    return SSL.NO_OVERLAPPING_PROTOCOLS
+        return node_of(certificate.to_cryptography()) == self._options.settings.node

@@ -45,8 +45,18 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "peer_port",
         int,
         10269,
-        "Accepted and not opened: hubs do not share copies among the nodes of a pool yet.",
+        "Port at which the hubs of a pool read from each other, the same on all nodes of the pool. It opens when the "
+        "pool elects leaders. 0: off, and the hub reads everything from the cloud itself.",
     ),
+    ("peer_address", str, "", "IP address of the peer port. Default: every address of this node."),
+    (
+        "peer_cert",
+        str,
+        "",
+        "Certificate of the peer port, of the cluster's CA and for this node. Default: asked of the cluster by a "
+        "CertificateSigningRequest.",
+    ),
+    ("peer_key", str, "", "Key of hub_peer_cert."),
     (
         "admin_port",
         int,

@@ -45,6 +45,7 @@ class Parts:
     sources: Sources
     origin: Origin
     answerers: Mapping[RouteKind, Answerer]
+    serving: Serving
 
 
 def make_parts(
@@ -77,20 +78,19 @@ def make_parts(
     rules.listen(lambda: sources.rules_changed(configmap.store.version))
     rules.follow(configmap.store, configmap.why_empty)
     reviews = Reviews(clients.of_token, settings.review_max_age)
-    answerers: dict[RouteKind, Answerer] = {
-        RouteKind.VIEW: Serving(
-            sources,
-            reviews,
-            rules.current,
-            clients.of,
-            settings.wait,
-            confirm_up if offline is not None else _always_up,
-        )
-    }
+    serving = Serving(
+        sources,
+        reviews,
+        rules.current,
+        clients.of,
+        settings.wait,
+        confirm_up if offline is not None else _always_up,
+    )
+    answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
         offline.build(settings, clients, cloud, cloud_changed, reviews, sources)
         answerers |= offline.answerers
-    return Parts(rules, events, inputs, sources, Origin(), answerers)
+    return Parts(rules, events, inputs, sources, Origin(), answerers, serving)
 
 
 async def _always_up() -> bool:

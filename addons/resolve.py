@@ -49,7 +49,7 @@ class Resolve:
             raise unavailable("the hub is starting", retry_after=1)
         if listener is None:
             raise forbidden("the hub does not serve this listener")
-        if listener is Listener.TLS and not flow.client_conn.tls_established:
+        if listener in (Listener.TLS, Listener.PEER) and not flow.client_conn.tls_established:
             raise bad_request("Client sent an HTTP request to an HTTPS server.")
         if listener is Listener.PLAIN:
             host, port = flow.client_conn.sockname[:2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from addons.options import Options
 from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
-from addons.requests.headers import TICKET_HEADER
+from addons.requests.headers import AGE_HEADER, TICKET_HEADER
 from addons.requests.hidden_credentials import lend, path_of, send_to_origin
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
@@ -59,6 +59,12 @@ class Router:
         self._inputs: FilterInputs | None = None
         self._answerers: Mapping[RouteKind, Answerer] = {}
         self._cached_relay: CachedRelay | None = None
+        self._age: Callable[[], float] = lambda: 0.0
+
+    def serve_peers(self, answerer: Answerer, age: Callable[[], float]) -> None:
+        """Take who answers the peer port; `age` is the seconds for which this hub has had no cloud."""
+        self._answerers = {**self._answerers, RouteKind.PEER: answerer}
+        self._age = age
 
     def start(
         self,
@@ -102,7 +108,7 @@ class Router:
         )
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
-        if context.route.kind in (RouteKind.VIEW, RouteKind.LOCAL):
+        if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
             self._redirect(flow, context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
             assert self._cached_relay is not None
@@ -127,6 +133,9 @@ class Router:
             raise unavailable("the rules have changed meanwhile", retry_after=1)
         if context.ticket and (context.route.kind is RouteKind.VIEW or not context.route.filtered_by):
             flow.response.stream = True
+        if context.route.kind is RouteKind.PEER:
+            flow.response.headers[AGE_HEADER] = f"{self._age():.0f}"
+            flow.response.stream = _counted(context.peer)
         if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filtered_by):
             _count(context, flow.response.status_code)
 
@@ -172,7 +181,7 @@ class Router:
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = self._origin.address
         # The flow keeps the client's own headers, for people. The origin has a view's request as a value.
-        is_bare = context.route.kind is RouteKind.VIEW
+        is_bare = context.route.kind in (RouteKind.VIEW, RouteKind.PEER)
         ticket = ((TICKET_HEADER.encode(), context.ticket.encode()),)
         send_to_origin(flow.request, ((b"host", b"origin"), *ticket) if is_bare else ticket, is_bare=is_bare)
 
@@ -198,7 +207,7 @@ class Router:
             rules is None
             or type_ is None
             or context.info.subresource
-            or context.listener is Listener.INTERNAL
+            or context.listener in (Listener.INTERNAL, Listener.PEER)
         ):
             return ()
         return rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
@@ -269,6 +278,17 @@ def _ask_for(request: http.Request, route: Route) -> None:
     protobuf = route.representation.encoding is Encoding.PROTOBUF
     request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
     request.headers.pop("Accept-Encoding", None)
+
+
+def _counted(node: str) -> Callable[[bytes], bytes]:
+    """A stream function that counts what goes to the hub of another node."""
+    counter = metrics.PEER_BYTES.labels("sent", metrics.peer_label(node))
+
+    def count(chunk: bytes) -> bytes:
+        counter.inc(len(chunk))
+        return chunk
+
+    return count
 
 
 def _count(context: RequestContext, code: int) -> None:

@@ -37,6 +37,11 @@ class Settings:
     port: int
     tls_port: int
     peer_port: int
+    """0: the hub neither serves nor reads the copies of other nodes."""
+    peer_address: str
+    """Where the peer port listens; "" is every address."""
+    peer_cert: Path | None
+    peer_key: Path | None
     admin_port: int
     pod_addresses: tuple[str, ...]
     makes_pod_addresses: bool
@@ -90,9 +95,6 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
             "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
         )
     pod_addresses, makes = parse_pod_address(values["pod_address"] or values["listen"])
-    tls_cert, tls_key = _path(values["tls_cert"]), _path(values["tls_key"])
-    if (tls_cert is None) != (tls_key is None):
-        raise ValueError("hub_tls_cert and hub_tls_key belong together")
     if values["wait"] <= 0 or values["idle"] <= 0:
         raise ValueError("hub_wait and hub_idle are seconds above 0")
     if values["review_max_age"] <= 0:
@@ -109,12 +111,11 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         state_dir=Path(values["state_dir"]).expanduser(),
         mode=_choice(values, "mode", "edge", "cloud"),
         listen=_address(values["listen"]),
+        peer_address=_address(values["peer_address"]) if values["peer_address"] else "",
         pod_addresses=pod_addresses,
         makes_pod_addresses=makes,
         allowed_hosts=frozenset(_words(values["allowed_hosts"].lower())),
         plain_users=_users(values["plain_users"]),
-        tls_cert=tls_cert,
-        tls_key=tls_key,
         namespace=values["namespace"],
         configmap=values["configmap"],
         server_order=_choice(values, "server_order", "round-robin", "priority"),
@@ -129,6 +130,8 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         keep_days=values["keep_days"],
         show_secrets=values["show_secrets"],
         **ports,
+        **_pair(values, "tls"),
+        **_pair(values, "peer"),
     )
 
 
@@ -157,8 +160,24 @@ def listener_modes(settings: Settings) -> dict[str, str]:
     return modes
 
 
+def peer_spec(settings: Settings) -> str:
+    """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
+    if not settings.peer_port or settings.mode != "edge":
+        return ""
+    host = f"[{settings.peer_address}]" if ":" in settings.peer_address else settings.peer_address
+    return f"reverse:http://{DEAD_ADDRESS}@{host + ':' if host else ''}{settings.peer_port}"
+
+
 def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
+
+
+def _pair(values: Mapping[str, Any], port: str) -> dict[str, Any]:
+    """The files of a port's certificate and key; none, or both."""
+    certificate, key = _path(values[f"{port}_cert"]), _path(values[f"{port}_key"])
+    if (certificate is None) != (key is None):
+        raise ValueError(f"hub_{port}_cert and hub_{port}_key belong together")
+    return {f"{port}_cert": certificate, f"{port}_key": key}
 
 
 def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:

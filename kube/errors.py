@@ -31,6 +31,9 @@ _REASONS = {
     504: "Timeout",
 }
 
+REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
+"""Codes that blame the request: a retry changes nothing, and clients must see the answer."""
+
 
 class Cause(NamedTuple):
     """One of the reasons for a 422: which field, and what is wrong with it."""

@@ -106,8 +106,10 @@ def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> N
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
         )
     )
-    _write_key(key, serving_key)
-    _write(certificate, builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    write_key(key, serving_key)
+    write_file(
+        certificate, builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -138,8 +140,8 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(new_key.public_key()), critical=False)
     )
     made = builder.sign(new_key, hashes.SHA256())
-    _write_key(key, new_key)
-    _write(certificate, made.public_bytes(serialization.Encoding.PEM))
+    write_key(key, new_key)
+    write_file(certificate, made.public_bytes(serialization.Encoding.PEM))
     return made, new_key
 
 
@@ -166,14 +168,14 @@ def _builder(
     )
 
 
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    _write(path, pem)
+    write_file(path, pem)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
     draft = path.with_suffix(path.suffix + ".new")
     draft.unlink(missing_ok=True)

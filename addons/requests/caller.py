@@ -22,6 +22,8 @@ class Listener(StrEnum):
     PLAIN = "plain"
     TLS = "tls"
     INTERNAL = "internal"
+    PEER = "peer"
+    """For hubs of the other nodes of the pool. `addons.pool` says whom it admits."""
 
 
 class Lending(StrEnum):

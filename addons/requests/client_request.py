@@ -22,3 +22,5 @@ class ClientRequest:
     """The client is a hub that reads watches as differences (`kube.differences.records`) and lists in zstd."""
     was_sent: bool = False
     """A server may have received the request before the hub answers it."""
+    peer: str = ""
+    """On the peer port: the node whose hub asks."""

@@ -1,4 +1,4 @@
-"""Names of the headers that the hub's own parts send each other. None of them leaves the node."""
+"""Names of the headers that the hub's own parts send each other. All but the last stay on the node."""
 
 from __future__ import annotations
 
@@ -12,3 +12,6 @@ TICKET_HEADER = "x-edgehub-ticket"
 """Names the ticket of a request that mitmproxy sends to the origin. Each ticket is good for one request."""
 ANSWERED_HEADER = "x-edgehub-answered"
 """On answers to the hub's own requests: a server wrote the answer, not the hub."""
+AGE_HEADER = "x-edgehub-age"
+"""On answers of the peer port: seconds since the leader that answers lost the cloud, 0 while it has the cloud. This
+header alone leaves the node."""

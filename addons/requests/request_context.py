@@ -39,6 +39,8 @@ class RequestContext:
     was_sent: bool = False
     """A server may have had the request before it was turned to the origin."""
     counted: bool = False
+    peer: str = ""
+    """On the peer port: the node whose hub asks."""
 
     def client_request(self) -> ClientRequest:
         """The request as a value, for those who answer it."""
@@ -50,6 +52,7 @@ class RequestContext:
             self.route,
             reads_differences=self.reads_differences,
             was_sent=self.was_sent,
+            peer=self.peer,
         )
 
 

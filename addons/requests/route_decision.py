@@ -16,6 +16,8 @@ from kube.requests.request_info import RequestInfo
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
 
 DELETIONS = frozenset({"delete", "deletecollection"})
+PROBE_PATH = "/livez"
+"""What followers ask to learn whether a leader lives, and has the cloud. It is answered as any other path: 404."""
 
 
 class RouteKind(StrEnum):
@@ -27,6 +29,8 @@ class RouteKind(StrEnum):
     """Answered from the node's own copy."""
     CACHED_RELAY = "backed"
     """As a relay, but answered by the node when the cloud is gone, or goes half-way."""
+    PEER = "peer"
+    """A hub of another node of the pool asks: answered from the node's own copy, or refused."""
     LOCAL = "local"
     """Answered by the node, whether there is a cloud or not."""
 
@@ -47,7 +51,7 @@ class Route:
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
     """Whether some rules ConfigMap could bind a filter to this request: then nothing is answered without the rules."""
-    if listener is Listener.INTERNAL or info.type is None or info.subresource:
+    if listener in (Listener.INTERNAL, Listener.PEER) or info.type is None or info.subresource:
         return False
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
 
@@ -109,6 +113,8 @@ def _online(
 ) -> Route:
     if listener is Listener.INTERNAL:
         return Route(RouteKind.RELAY, "the hub's own request")
+    if listener is Listener.PEER:
+        return _of_peer(info, accept)
     if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:
         return Route(RouteKind.RELAY, "no read of objects")
     filters = rules.chain(component, info.type.group, info.type.resource, info.verb)
@@ -133,6 +139,17 @@ def _online(
         return Route(RouteKind.RELAY, "a consistent list")
     read = parse_read(info, accept)
     return Route(RouteKind.VIEW, "cached component", representation=representation, read=read)
+
+
+def _of_peer(info: RequestInfo, accept: str | None) -> Route:
+    """A request of the peer port never goes to the cloud: `addons.pool` answers it, or refuses it with the reason."""
+    if refuse_foreign(info) is not None:
+        return Route(RouteKind.PEER, "nothing that the peer port serves")
+    representation = next((each for each in acceptable(accept) if not each.kind), None)
+    if representation is None:
+        raise not_acceptable("the peer port serves whole objects, as JSON or protobuf")
+    read = parse_read(info, accept)
+    return Route(RouteKind.PEER, "a node of the pool", representation=representation, read=read)
 
 
 def _filtered(info: RequestInfo, accept: str | None, filters: tuple[str, ...]) -> Route:
@@ -170,3 +187,17 @@ def _is_verifiable(caller: Caller) -> bool:
 
 def _is_exact(info: RequestInfo) -> bool:
     return info.options.resource_version_match == "Exact"
+
+
+def refuse_foreign(info: RequestInfo) -> tuple[str, StatusError] | None:
+    """Why a request is none for the peer port, as a metric's label and as the answer; None for one that may be."""
+    if info.type is None:
+        return "path", StatusError(404, "NotFound", "the server could not find the requested resource")
+    if info.subresource:
+        return "subresource", forbidden("the peer port serves no subresources")
+    if info.verb not in ("list", "watch") or info.method != "GET":
+        return "verb", forbidden("the peer port serves list and watch alone")
+    options = info.options
+    if info.namespace or info.name or options.label_selector or options.field_selector:
+        return "selection", forbidden("the peer port serves whole resources, of all namespaces")
+    return None

@@ -176,10 +176,41 @@ CERTIFICATE_EXPIRY = Gauge(
     registry=REGISTRY,
 )
 
+POOL_ROLE = Gauge(
+    "edgehub_pool_role",
+    "1 for the role of this hub in its pool: none, leader or follower.",
+    ["role"],
+    registry=REGISTRY,
+)
+PEER_WATCHERS = Gauge(
+    "edgehub_peer_watchers",
+    "Open watches of other nodes' hubs at the peer port.",
+    ["resource"],
+    registry=REGISTRY,
+)
+PEER_BYTES = Counter(
+    "edgehub_peer_bytes",
+    "Bytes of bodies sent to and received from the hubs of other nodes, by their nodes.",
+    ["direction", "node"],
+    registry=REGISTRY,
+)
+PEER_REFUSED = Counter(
+    "edgehub_peer_refused", "Requests that the peer port refused, and why.", ["reason"], registry=REGISTRY
+)
+SOURCE_SERVER = Gauge(
+    "edgehub_source_server",
+    "Sources of a shared resource by where they are read from: the node of a leader, or `cloud`.",
+    ["resource", "server"],
+    registry=REGISTRY,
+)
+
+PEER_LIMIT = 200
+"""Different nodes as a metric's label: a pool of the size that the hub is made for, twice."""
 COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""
 
 _components: set[str] = set()
+_peers: set[str] = set()
 
 
 def component_label(component: str) -> str:
@@ -200,6 +231,16 @@ def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
         return (ends - datetime.now(UTC)).total_seconds() if ends is not None else math.nan
 
     CERTIFICATE_EXPIRY.labels(use).set_function(seconds_left)
+
+
+def peer_label(node: str) -> str:
+    """Another node as a metric label, `other` past the first PEER_LIMIT names."""
+    if node in _peers:
+        return node
+    if len(_peers) >= PEER_LIMIT:
+        return "other"
+    _peers.add(node)
+    return node
 
 
 def exposition() -> bytes:

@@ -31,6 +31,7 @@ REPORTS: dict[str, Report] = {
     "watchers": copies.watchers,
     "rules": rules.rules,
     "journal": journal.journal,
+    "pool": lambda hub: hub.pool.describe() if hub.pool is not None else {},
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }
 """The reports that need nothing but the hub."""

@@ -13,11 +13,13 @@ ServerOrder = Literal["round-robin", "priority"]
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One kube-apiserver, or a load balancer before several."""
+    """One kube-apiserver, or a load balancer before several; or the hub of another node, by its peer port."""
 
     scheme: Literal["http", "https"]
     host: str
     port: int
+    node: str = ""
+    """The node whose hub this is; "" for a server of the cloud."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

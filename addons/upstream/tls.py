@@ -118,12 +118,12 @@ class UpstreamTls:
                 store.add_cert(crypto.X509.from_cryptography(authority))
         else:
             context.set_default_verify_paths()
-        leaf = _show(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
+        leaf = show_certificate(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
         lane = leaf.fingerprint(hashes.SHA256()).hex()[:16] if leaf is not None else ""
         return _Made(pieces, context, leaf, lane)
 
 
-def _show(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
+def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
     """Have a context show a client's certificate, which is returned; ValueError or SSL.Error where it is no pair."""
     leaf, *chain = x509.load_pem_x509_certificates(certificates)
     context.use_certificate(leaf)

@@ -38,6 +38,7 @@ from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
+from kube.store.view import Watcher
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation
 
@@ -72,19 +73,29 @@ class Serving:
         self._client_of = client_of
         self._wait = wait
 
-    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
-        """The whole answer to a list, or a watch until its end. StatusError where that is the answer."""
+    async def answer(
+        self, wanted: ClientRequest, request: web.BaseRequest, opened: Callable[[Watcher], None] | None = None
+    ) -> web.StreamResponse:
+        """The whole answer to a list, or a watch until its end. StatusError where that is the answer.
+
+        `opened` gets the watcher of a watch, so that others can end it.
+        """
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
         assert form is not None
         try:
-            return await self._from_view(wanted, read, form, request)
+            return await self._from_view(wanted, read, form, request, opened)
         except BeyondQuota as beyond:
             metrics.BEYOND_QUOTA.labels(beyond.what).inc()
             return await self._past_views(wanted, read, request)
 
     async def _from_view(
-        self, wanted: ClientRequest, read: ObjectRead, form: Representation, request: web.BaseRequest
+        self,
+        wanted: ClientRequest,
+        read: ObjectRead,
+        form: Representation,
+        request: web.BaseRequest,
+        opened: Callable[[Watcher], None] | None,
     ) -> web.StreamResponse:
         """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
         source, scope = await self._source(wanted, read, form.encoding)
@@ -101,7 +112,7 @@ class Serving:
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
-            return await watch_response(view, read, request, check, confirmed, coding)
+            return await watch_response(view, read, request, check, confirmed, coding, opened)
 
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest

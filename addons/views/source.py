@@ -160,7 +160,7 @@ class Source:
                     refusal = self.reflector.refusal
                     if refusal is not None and refusal is not before:
                         raise refusal
-                    if not self._is_restoring and not self.store.complete and not self.is_up():
+                    if not self._is_restoring and not self.store.complete and not self._has_server:
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
                     await self._moved()
         except TimeoutError:
@@ -230,6 +230,11 @@ class Source:
     @property
     def _what(self) -> str:
         return self.list_watch.type.group_resource
+
+    @property
+    def _has_server(self) -> bool:
+        upstream = self.reflector.upstream
+        return self.is_up() or (upstream is not None and upstream.is_up)
 
     @property
     def _is_restoring(self) -> bool:

@@ -27,6 +27,7 @@ from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch, State
+from kube.store.upstream import Upstream
 
 BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
@@ -51,6 +52,8 @@ class Sources:
 
         `edits` knows the last edit of the rules that an earlier process noted.
         """
+        self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
+        """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
         self._is_up = is_up
         self._cloud_at: int | None = None
         self._copies = copies
@@ -169,6 +172,7 @@ class Sources:
             self._edits.can_resume,
         )
         made.reflector.restored = self._relist
+        made.reflector.upstream = self.upstream_of(made)
         return made
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:

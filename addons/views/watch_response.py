@@ -33,11 +33,12 @@ async def watch_response(
     check: Callable[[], Awaitable[None]] | None,
     confirmed: int = 0,
     coding: StreamCoding = PLAIN,
+    opened: Callable[[Watcher], None] | None = None,
 ) -> web.StreamResponse:
     """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
 
     `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
-    `confirmed` is a version at which the cloud has the view's state, 0 for none.
+    `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` gets the watcher.
     """
     try:
         if read.wants_state:
@@ -46,6 +47,8 @@ async def watch_response(
             watcher = view.watch(read.version or None, bookmarks=read.bookmarks, coding=coding)
     except StatusError as error:
         return await _error_stream(view, error, request, coding)
+    if opened is not None:
+        opened(watcher)
     resource = group_resource_label(read.type.group, read.type.resource)
     response = _stream(view, coding)
     seconds = max(read.timeout_seconds or MIN_WATCH * (1 + random.random()), SHORTEST_WATCH)

@@ -41,6 +41,10 @@ class Unreachable(Exception):
     """No response, or one that broke off. The network or the server is to blame, not the request."""
 
 
+class Switched(Unreachable):
+    """The server failed, and another one takes over: go on there at once."""
+
+
 class TooLarge(Unreachable):
     """A response over the limit. The client has dropped it."""
 

@@ -18,10 +18,11 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.differences.reader import DifferenceReader, Misfit
 from kube.differences.records import CODING
-from kube.errors import StatusError
-from kube.http.client import GZIP, ApiResponse, Client, TooLarge, Unreachable, WatchStream
+from kube.errors import REFUSALS, StatusError
+from kube.http.client import GZIP, ApiResponse, Client, Switched, TooLarge, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
 from kube.store.store import Item, Key, Store
+from kube.store.upstream import Upstream
 from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 
@@ -114,6 +115,7 @@ class Reflector:
         cloud that was restored from a backup would accept a watch from a version that it has not reached, and stay
         silent."""
         self.client = client
+        self.upstream: Upstream | None = None  # reads in the cloud's place, but for the cloud's version
         self._list_watch = list_watch
         self._store = store
         self._backoff = backoff or Backoff()
@@ -168,6 +170,8 @@ class Reflector:
             while True:
                 try:
                     await self._run_round()
+                except Switched as error:
+                    logger.debug("%s: %s", self._list_watch.path, error)
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except Misfit as error:
@@ -193,6 +197,11 @@ class Reflector:
         Versions are comparable within one resource only: an aggregated API has an etcd of its own.
         """
         self._must_verify = True
+        self._interrupt()
+
+    def switch(self) -> None:
+        """Ask again, for another server is the best now. The watch resumes from the store's version."""
+        self.recovered()
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -264,7 +273,7 @@ class Reflector:
         size = 0
         while True:
             try:
-                answer = await self.client.request(
+                answer = await (self.upstream or self.client).request(
                     "GET",
                     self._list_watch.path,
                     query=query,
@@ -315,7 +324,7 @@ class Reflector:
         self.watches += 1
         began, events = time.monotonic(), 0
         codings = GZIP if self._must_be_plain else WATCH_CODINGS
-        async with self.client.watch(
+        async with (self.upstream or self.client).watch(
             self._list_watch.path,
             query=query,
             accept=self._list_watch.accept_as("PartialObjectMetadata"),
@@ -373,10 +382,6 @@ async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key,
     if len(raws) < LONG_LIST:
         return store.items(codec, raws)
     return await asyncio.to_thread(store.items, codec, raws)
-
-
-REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
-"""Codes that blame the request: a retry changes nothing, and clients must see the answer."""
 
 
 def _codec(content_type: str) -> Codec:

@@ -60,9 +60,29 @@ class Authority:
         """The authority itself, for a signer in the cluster."""
         return Credential(self.certificate, _pem(self._key))
 
-    def issue_server(self, name: str, hosts: Sequence[str]) -> Credential:
+    def issue_server(self, name: str, hosts: Sequence[str], groups: Sequence[str] = ()) -> Credential:
         """A server certificate for these DNS names and IP addresses."""
-        return self._issue(_name(name), ExtendedKeyUsageOID.SERVER_AUTH, hosts)
+        return self._issue(_name(name, groups), ExtendedKeyUsageOID.SERVER_AUTH, hosts)
+
+    def sign_request(self, request: bytes, life: timedelta, age: timedelta = timedelta(0)) -> bytes:
+        """A certificate (PEM) as a signer of the cluster makes one of a request (PEM). It began `age` ago."""
+        asked = x509.load_pem_x509_csr(request)
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(asked.subject)
+            .issuer_name(self._subject)
+            .public_key(asked.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - age)
+            .not_valid_after(now - age + life)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        )
+        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(own, critical=False)
+        for extension in asked.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def issue_client(self, user: str, groups: Sequence[str] = ()) -> Credential:
         """A client certificate; kube-apiserver reads CN as the user and each O as a group."""

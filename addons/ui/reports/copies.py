@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from addons.pool.peer_reader import PeerReader
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.source import OpenView, Source, ViewKey
 
@@ -52,6 +53,7 @@ def _source(source: Source) -> dict[str, Any]:
         "encoding": source.list_watch.encoding,
         "metadataOnly": source.list_watch.metadata_only,
         "identity": source.user or "hub",
+        "server": reflector.upstream.server if isinstance(reflector.upstream, PeerReader) else "cloud",
         "state": reflector.state,
         "error": str(reflector.error) if reflector.error else "",
         "complete": source.store.complete,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.offline_mode import Offline
+from addons.pool.pool import Pool
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
@@ -30,6 +31,8 @@ class RunningHub:
     traffic: ComponentTraffic = field(default_factory=ComponentTraffic)
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)
+    pool: Pool | None = None
+    """None where the hub shares nothing with other nodes."""
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""
     web_address: Callable[[], str] = str

@@ -15,6 +15,7 @@ SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 RULES = {"fieldSelector": "metadata.name=yurt-hub-cfg"}
+CLIENT_CA = {"fieldSelector": "metadata.name=extension-apiserver-authentication"}
 ADDED = [
     (SLICES, {}),
     (SLICES, {"watch": "true"}),
@@ -25,11 +26,13 @@ ADDED = [
     (f"{CONFIG_MAPS}/yurt-hub-cfg", {}),
     (CONFIG_MAPS, RULES),
     (CONFIG_MAPS, {**RULES, "watch": "true"}),
+    (CONFIG_MAPS, CLIENT_CA),
+    (CONFIG_MAPS, {**CLIENT_CA, "watch": "true"}),
 ]
 """What a hub reads and the Node authorizer alone forbids."""
 NEVER = [
     (CONFIG_MAPS, {}),
-    (CONFIG_MAPS, {"fieldSelector": "metadata.name=extension-apiserver-authentication"}),
+    (CONFIG_MAPS, {"fieldSelector": "metadata.name=kubeadm-config"}),
     ("/api/v1/configmaps", {}),
     ("/api/v1/secrets", {}),
     ("/api/v1/pods", {}),

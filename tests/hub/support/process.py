@@ -83,6 +83,14 @@ class Hub:
         return self._process
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
     def authority(self) -> Path:
         """The CA of the TLS port."""
         return self.state / "pki" / "ca.crt"

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from kube.concurrency.backoff import Backoff
+from kube.errors import REFUSALS
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store import reflector as reflector_module
@@ -182,7 +183,7 @@ async def test_a_large_list_comes_packed(
 # -- refusals ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", sorted(reflector_module.REFUSALS))
+@pytest.mark.parametrize("code", sorted(REFUSALS))
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, code: int

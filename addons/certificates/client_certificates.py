@@ -1,0 +1,62 @@
+"""The server's side of TLS on the hub's listeners: asks for a client certificate, and reads the node that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from OpenSSL import SSL, crypto
+
+from addons.certificates.own_certificate import Certificate
+
+ALPN = (b"h2", b"http/1.1")
+NODE_PREFIX = "system:node:"
+NODES_GROUP = "system:nodes"
+
+
+def server_side(certificate: Certificate, authorities: Iterable[x509.Certificate]) -> SSL.Connection:
+    """A connection that shows `certificate`, and asks for one that the authorities have signed."""
+    context = SSL.Context(SSL.TLS_SERVER_METHOD)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    certificate.use_in(context)
+    store = context.get_cert_store()
+    if store is None:
+        raise RuntimeError("OpenSSL gave no certificate store")
+    for authority in authorities:
+        store.add_cert(crypto.X509.from_cryptography(authority))
+    # A certificate that does not verify is not an error of the handshake: its owner is anonymous.
+    context.set_verify(SSL.VERIFY_PEER, _note_verification)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_alpn_select_callback(_select_alpn)
+    ssl_conn = SSL.Connection(context)
+    ssl_conn.set_app_data({"refused": False})
+    ssl_conn.set_accept_state()
+    return ssl_conn
+
+
+def is_verified(ssl_conn: SSL.Connection) -> bool:
+    """Whether the client showed a certificate that the authorities of `server_side` have signed."""
+    return ssl_conn.get_peer_certificate() is not None and not ssl_conn.get_app_data()["refused"]
+
+
+def node_of(certificate: x509.Certificate) -> str:
+    """The node whose certificate this is, by name and group as the Node authorizer reads it; "" for none."""
+    names = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    groups = [each.value for each in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    if len(names) != 1 or not names[0].startswith(NODE_PREFIX) or NODES_GROUP not in groups:
+        return ""
+    return names[0].removeprefix(NODE_PREFIX)
+
+
+def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _depth: int, ok: int) -> bool:
+    if not ok:
+        ssl_conn.get_app_data()["refused"] = True
+    return True
+
+
+def _select_alpn(_conn: SSL.Connection, offers: list[bytes]) -> bytes | SSL._NoOverlappingProtocols:
+    for protocol in ALPN:
+        if protocol in offers:
+            return protocol
+    return SSL.NO_OVERLAPPING_PROTOCOLS

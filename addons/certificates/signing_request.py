@@ -1,0 +1,121 @@
+"""Asks the cluster to sign a serving certificate for a node: a CertificateSigningRequest, and the wait for its answer.
+
+The signer is `kubernetes.io/kubelet-serving`, whose rules kube-apiserver and kube-controller-manager check: subject,
+names and usages are those of a kubelet's serving certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+import json
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from addons.certificates.client_certificates import NODE_PREFIX, NODES_GROUP
+from kube.concurrency.backoff import Backoff
+from kube.http.client import Client
+from kube.requests.request_info import ResourceType
+
+REQUESTS = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
+NODES = ResourceType("", "v1", "nodes")
+ANNOTATION = "edgehub.io/peer"
+"""With the value `true` on a request: the manager answers those requests, and no other ones of the signer."""
+SIGNER = "kubernetes.io/kubelet-serving"
+PATIENCE = 900.0
+"""Seconds for which the hub waits for one request's answer. The cluster deletes a pending request after a day."""
+POLLS = (1.0, 15.0)
+"""Seconds to the first look at the answer, and between looks at most."""
+
+
+class NotSigned(Exception):
+    """The cluster did not sign: the message is its reason."""
+
+
+async def node_names(client: Client, node: str) -> tuple[str, ...]:
+    """The addresses and names of a Node, sorted, for its serving certificate. NotSigned where it has none."""
+    answer = await client.request("GET", NODES.path(name=node))
+    status = json.loads(answer.body).get("status") or {}
+    found = {str(each.get("address", "")) for each in status.get("addresses") or []} - {""}
+    if not found:
+        raise NotSigned(f"node {node} has no addresses yet")
+    return tuple(sorted(found))
+
+
+def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The addresses and names that a certificate is for, sorted."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return tuple(sorted({*addresses, *names.get_values_for_type(x509.DNSName)}))
+
+
+async def signed_certificate(
+    client: Client, node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey
+) -> bytes:
+    """A certificate (PEM) for a node's names and this key. NotSigned, StatusError or Unreachable otherwise."""
+    answer = await client.request(
+        "POST", REQUESTS.path(), body=json.dumps(_request(node, names, key)).encode()
+    )
+    name = str(json.loads(answer.body)["metadata"]["name"])
+    backoff = Backoff(*POLLS, jitter=lambda: 0.0)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                await asyncio.sleep(backoff.next())
+                answer = await client.request("GET", REQUESTS.path(name=name))
+                certificate = _certificate_in(name, json.loads(answer.body))
+                if certificate:
+                    return certificate
+    except TimeoutError:
+        raise NotSigned(f"certificate request {name} is not answered: who approves it?") from None
+
+
+def _certificate_in(name: str, request: dict[str, Any]) -> bytes:
+    status = request.get("status") or {}
+    for condition in status.get("conditions") or []:
+        if condition.get("type") in ("Denied", "Failed"):
+            why = condition.get("message") or condition.get("reason") or "no reason given"
+            raise NotSigned(f"certificate request {name} is {condition['type'].lower()}: {why}")
+    return base64.b64decode(status.get("certificate") or "")
+
+
+def _request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+            x509.NameAttribute(NameOID.COMMON_NAME, NODE_PREFIX + node),
+        ]
+    )
+    shown = x509.SubjectAlternativeName([_general_name(each) for each in names])
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .add_extension(shown, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = request.public_bytes(serialization.Encoding.PEM)
+    return {
+        "apiVersion": REQUESTS.api_version,
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": f"edgehub-peer-{node[:200]}-", "annotations": {ANNOTATION: "true"}},
+        "spec": {
+            "request": base64.b64encode(pem).decode(),
+            "signerName": SIGNER,
+            "usages": ["digital signature", "server auth"],
+        },
+    }
+
+
+def _general_name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

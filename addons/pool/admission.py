@@ -1,0 +1,81 @@
+"""Whom the peer port admits: hubs of the nodes of this pool, by their nodes' client certificates, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from cryptography import x509
+from OpenSSL import SSL
+
+from addons.certificates.client_certificates import is_verified, node_of, server_side
+from addons.certificates.own_certificate import Certificate
+from addons.telemetry import metrics
+from kube.errors import StatusError, forbidden, unauthorized, unavailable
+
+
+def refused(reason: str, error: StatusError) -> StatusError:
+    """An answer of the peer port, counted by its reason."""
+    metrics.PEER_REFUSED.labels(reason).inc()
+    return error
+
+
+class Admission:
+    """Remembers for each connection of the peer port which node it is of."""
+
+    def __init__(
+        self,
+        certificate: Callable[[], Certificate | None],
+        authorities: Callable[[], Iterable[x509.Certificate]],
+        members: Callable[[], Collection[str] | None],
+    ) -> None:
+        """`authorities` are the CAs of client certificates. `members` names the nodes of the pool, None: not known."""
+        self._certificate = certificate
+        self._authorities = authorities
+        self._members = members
+        self._nodes: dict[str, str] = {}
+        """The node at the other end of a connection whose certificate is verified, by the connection's id."""
+        self._refusals: dict[str, str] = {}
+        """Why another connection is of no node."""
+
+    def server_side(self) -> SSL.Connection:
+        """The TLS of a new connection; RuntimeError where the hub has no certificate for the peer port."""
+        certificate = self._certificate()
+        if certificate is None:
+            raise RuntimeError("the peer port has no certificate yet")
+        return server_side(certificate, self._authorities())
+
+    def established(self, connection: str, ssl_conn: SSL.Connection) -> None:
+        """Read the certificate that a connection showed."""
+        shown = ssl_conn.get_peer_certificate()
+        if shown is None:
+            self._refusals[connection] = "no certificate"
+        elif not is_verified(ssl_conn):
+            self._refusals[connection] = "foreign certificate"
+        elif node := node_of(shown.to_cryptography()):
+            self._nodes[connection] = node
+        else:
+            self._refusals[connection] = "no node"
+
+    def left(self, connection: str) -> None:
+        self._nodes.pop(connection, None)
+        self._refusals.pop(connection, None)
+
+    def admit(self, connection: str, headers: Iterable[tuple[str, str]]) -> str:
+        """The node that sends a request. StatusError 401 or 403 for everybody else, 503 while the pool is not known."""
+        names = {name.lower() for name, _ in headers}
+        if "authorization" in names or any(name.startswith("impersonate-") for name in names):
+            raise refused("token", unauthorized("the peer port takes no token and no other identity"))
+        node = self._nodes.get(connection)
+        if node is None:
+            why = self._refusals.get(connection, "no certificate")
+            if why == "no node":
+                raise refused(why, forbidden("the client certificate is of no node"))
+            raise refused(why, unauthorized("the peer port needs the client certificate of a node"))
+        members = self._members()
+        if members is None:
+            raise refused(
+                "unknown pool", unavailable("the nodes of the pool are not known yet", retry_after=1)
+            )
+        if node not in members:
+            raise refused("other pool", forbidden(f"node {node} is not in this pool"))
+        return node

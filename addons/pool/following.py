@@ -1,0 +1,296 @@
+"""Keeps the shared sources of a follower at the best server: probes leaders, and moves sources between servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from addons.pool.leaders import CLOUD, Choice, LeaderState, choose
+from addons.pool.peer_reader import PeerReader
+from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.spread import SPREAD, cloud_delay, leader_order
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
+from addons.requests.route_decision import PROBE_PATH
+from addons.telemetry import metrics
+from addons.telemetry.labels import group_resource_label
+from addons.upstream.health import ServerHealth
+from addons.upstream.servers import Server
+from addons.views.serving import SHARED
+from addons.views.source import Source
+from kube.concurrency.pulse import Pulse
+from kube.errors import parse_status
+from kube.http.client import Client, RawResponse, Unreachable
+from kube.requests.request_info import ResourceType
+
+PROBE_INTERVAL = 3.5
+"""Seconds between probes of a leader: with TICK and the timeout the hub notices a black hole within 6 s."""
+PROBE_TIMEOUT = 1.9
+"""Seconds in which a leader must answer a probe, or send anything else."""
+FIRST_RETURN = 0.5
+"""Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
+LASTING = 60.0
+"""Seconds without a failure after which a leader's failures are forgotten."""
+KNOW_WAIT = 3.0
+"""Seconds from the start for which shared sources wait to learn whether this node follows a leader."""
+TICK = 0.25
+"""Seconds between looks whether a source should be read from elsewhere, and whether a probe is due."""
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """The leaders of the pool, as this node sees them. A `addons.pool.peer_reader.Chooser`."""
+
+    def __init__(
+        self,
+        node: str,
+        port: int,
+        client: Client,
+        sources: Iterable[Source],
+        cloud_is_up: Callable[[], bool],
+        cut: Callable[[Server], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`port` is the peer port of all hubs of a pool. `client` sends to the hub's own listener. `cut` closes the
+        connections to a server. `clock` is monotonic."""
+        self.peers: dict[str, ServerHealth] = {}
+        """The servers that egress may send to besides the cloud's, by their URLs."""
+        self._node = node
+        self._port = port
+        self._client = client
+        self._sources = sources
+        self._cloud_is_up = cloud_is_up
+        self._cut = cut
+        self._clock = clock
+        self._role = Role.NONE
+        self._config = NOTHING_SHARED
+        self._delay = 0.0
+        self._order: list[LeaderState] = []
+        self._failures: Counter[LeaderHub] = Counter()
+        self._failed_at: dict[LeaderHub, float] = {}
+        self._cloud_from: dict[ResourceType, float] = {}
+        self._followed: set[ResourceType] = set()
+        """What was last read from a leader: the hub goes to the cloud for it only after its delay."""
+        self._known_by = clock() + KNOW_WAIT
+        self._changed = Pulse()
+        self._probes: dict[LeaderHub, asyncio.Task[None]] = {}
+
+    @property
+    def has_leader(self) -> bool:
+        now = self._clock()
+        return self._role is Role.FOLLOWER and any(each.is_usable(now) for each in self._order)
+
+    def reader_of(self, source: Source) -> PeerReader | None:
+        """Who reads a new source, where a pool could share it."""
+        wanted = source.list_watch
+        whole = not (
+            wanted.namespace or wanted.label_selector or wanted.field_selector or wanted.metadata_only
+        )
+        if source.user or not whole or (wanted.type.group, wanted.type.resource) not in SHARED:
+            return None
+        return PeerReader(
+            wanted.type,
+            source.client,
+            self,
+            lambda: max(source.store.version, source.store.given_version),
+        )
+
+    def update(self, role: Role, config: PoolConfig, members: Collection[str]) -> None:
+        """Take what the pool is now, and move the sources that it concerns."""
+        self._known_by = 0.0
+        self._role, self._config = role, config
+        others = [each for each in config.leaders if each.node != self._node] if role is Role.FOLLOWER else []
+        states = {each.leader: each for each in self._order}
+        self._order = [states.get(each) or self._new_state(each) for each in leader_order(others, self._node)]
+        leaders = {each.node for each in config.leaders}
+        self._delay = cloud_delay(self._node, [each for each in members if each not in leaders])
+        # Open streams to a leader that is named no longer end with the move of their sources.
+        self.peers = {str(each.server): each.health for each in self._order}
+        for leader in [each for each in self._probes if each not in others]:
+            self._probes.pop(leader).cancel()
+        for state in self._order:
+            if state.leader not in self._probes:
+                name = f"probe of leader {state.leader.node}"
+                self._probes[state.leader] = asyncio.create_task(self._probe_always(state), name=name)
+        self._changed.notify()
+        self.balance()
+
+    async def run(self) -> None:
+        """Move sources as time passes and leaders come back, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK)
+            self.balance()
+
+    def close(self) -> None:
+        for task in self._probes.values():
+            task.cancel()
+
+    async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
+        """The leader to read from, None for the cloud. Returns when it may be read from."""
+        while True:
+            choice = self._choose(reader, resumes=resumes)
+            if not choice.wait:
+                return choice.leader
+            woken = self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(choice.wait):
+                    await woken
+
+    def has_way_past(self, reader: PeerReader) -> bool:
+        """Whether a server is there besides the leaders whose history is too short for a reader."""
+        now = self._clock()
+        return self._cloud_is_up() or any(
+            each.is_usable(now) and reader.may_resume(each) for each in self._order
+        )
+
+    def failed(self, leader: LeaderState, why: str) -> None:
+        """Leave a leader that did not serve."""
+        now = self._clock()
+        if now - self._failed_at.get(leader.leader, now) > LASTING:
+            self._failures[leader.leader] = 0
+        self._failures[leader.leader] += 1
+        self._failed_at[leader.leader] = now
+        if leader.failure:
+            return
+        leader.failure, leader.age = why or "it gave no answer", 0.0
+        logger.warning("leader %s is left: %s", leader.leader.node, leader.failure)
+        self._cut(leader.server)
+        self._changed.notify()
+        self.balance()
+
+    def reads(self, reader: PeerReader, server: str) -> None:
+        """Note that a reader goes on to read from a server: the name of a node, or `cloud`."""
+        if reader.server != server:
+            logger.info("%s: read from %s", reader.type.group_resource, server)
+        reader.server = server
+        metrics.SOURCE_SERVER.clear()
+        for _, each in self._readers():
+            if each.server:
+                resource = group_resource_label(each.type.group, each.type.resource)
+                metrics.SOURCE_SERVER.labels(resource, each.server).inc()
+
+    def balance(self) -> None:
+        """Move each source that should be read from elsewhere now."""
+        for source, reader in self._readers():
+            choice = self._choose(reader, resumes=True)
+            if reader.server and not choice.wait and choice.leader is not reader.leader:
+                source.reflector.switch()
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The leaders in the order of preference, for the debug page."""
+        now = self._clock()
+        return [
+            {
+                "node": each.leader.node,
+                "server": str(each.server),
+                "usable": each.is_usable(now),
+                "failure": each.failure,
+                "usableInSeconds": round(max(0.0, each.usable_from - now), 1),
+                "ageSeconds": each.age,
+                "sources": [
+                    reader.type.group_resource for _, reader in self._readers() if reader.leader is each
+                ],
+            }
+            for each in self._order
+        ]
+
+    def _readers(self) -> Iterator[tuple[Source, PeerReader]]:
+        for source in self._sources:
+            reader = source.reflector.upstream
+            if isinstance(reader, PeerReader):
+                yield source, reader
+
+    def _choose(self, reader: PeerReader, *, resumes: bool) -> Choice:
+        type_, now = reader.type, self._clock()
+        if now < self._known_by:
+            return Choice(None, self._known_by - now)
+        follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
+        able = [each for each in self._order if not resumes or reader.may_resume(each)]
+        order = able if follows else []
+        if self._role is Role.LEADER:
+            self._followed.clear()
+        if any(each.is_usable(now) and not each.age for each in order):
+            self._followed.add(type_)
+            self._cloud_from.pop(type_, None)
+        elif follows or type_ in self._followed:
+            self._cloud_from.setdefault(type_, now + self._delay)
+        else:
+            return CLOUD
+        choice = choose(
+            order, now, cloud_is_up=self._cloud_is_up(), cloud_from=self._cloud_from.get(type_, 0.0)
+        )
+        if not follows and not choice.wait:
+            self._followed.discard(type_)
+            self._cloud_from.pop(type_, None)
+        return choice
+
+    def _new_state(self, leader: LeaderHub) -> LeaderState:
+        return LeaderState(leader, ServerHealth(Server("https", leader.address, self._port, leader.node)))
+
+    async def _probe_always(self, state: LeaderState) -> None:
+        """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
+        client = self._client.with_headers({SERVER_HEADER: str(state.server)})
+        probed = float("-inf")
+        while True:
+            await asyncio.sleep(TICK)
+            interval = self._return_within(state) if state.failure else PROBE_INTERVAL
+            is_used = any(reader.leader is state for _, reader in self._readers())
+            if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
+                probed = self._clock()
+                await self._probe(state, client)
+
+    async def _probe(self, state: LeaderState, client: Client) -> None:
+        began = time.monotonic()
+        try:
+            answer = await client.relay("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+        except Unreachable as error:
+            # On a full link the answer may wait in the queue while the leader sends to other streams.
+            if state.health.heard <= began:
+                self.failed(state, f"no answer to a probe: {error}")
+            return
+        why = _why_unfit(answer)
+        if why:
+            self.failed(state, why)
+        else:
+            self._lives(state, _age_in(answer))
+
+    def _lives(self, state: LeaderState, age: float) -> None:
+        if state.failure:
+            state.usable_from = self._clock() + random.uniform(0, self._return_within(state))
+            logger.info(
+                "leader %s answers again: used in %.1f s",
+                state.leader.node,
+                state.usable_from - self._clock(),
+            )
+            state.failure = ""
+        if bool(state.age) != bool(age):
+            logger.info(
+                "leader %s %s",
+                state.leader.node,
+                f"has no cloud for {age:g} s" if age else "has a cloud again",
+            )
+        state.age = age
+        self.balance()
+
+    def _return_within(self, state: LeaderState) -> float:
+        """Seconds within which the hub goes back to a leader that has failed, and after which it asks it again."""
+        return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures[state.leader] - 1, 0), 10))
+
+
+def _why_unfit(answer: RawResponse) -> str:
+    """Why the answer to a probe shows that a leader cannot be used; "" where it can. Hubs answer 404, YurtHub 200."""
+    if ANSWERED_HEADER in answer.headers and answer.status in (200, 404):
+        return ""
+    return parse_status(answer.body, answer.status).message
+
+
+def _age_in(answer: RawResponse) -> float:
+    """The age that a leader says; 0 where it says none that is a number of seconds."""
+    said = answer.headers.get(AGE_HEADER, "")
+    return float(said[:9]) if said.isdecimal() else 0.0

@@ -1,0 +1,58 @@
+"""Makes the parts of `addons.pool` of the parts of the hub, and hands them to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate
+from addons.certificates.serving_certificate import ServingCertificate
+from addons.inputs.filter_inputs import FilterInputs
+from addons.pool.announcement import Announcement
+from addons.pool.following import Following
+from addons.pool.peer_serving import PeerServing
+from addons.pool.pool import PeerCertificate, Pool
+from addons.pool.pool_facts import PoolFacts
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.settings import Settings
+from addons.upstream.servers import Server
+from addons.views.serving import Serving
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from kube.http.client import Client
+from kube.http.kubeconfig import Credentials
+
+
+def join_pool(
+    settings: Settings,
+    credentials: Credentials,
+    client: Client,
+    hub: tuple[FilterInputs, Sources, Serving],
+    cloud: tuple[Callable[[], bool], Pulse],
+    cut: Callable[[Server], int],
+    open_port: Callable[[bool], Awaitable[None]],
+) -> Pool:
+    """The pool, which begins with `run`. `client` sends as the hub; `cloud`, `cut` and `open_port` as in `Pool`."""
+    inputs, sources, serving = hub
+    facts = PoolFacts(inputs, partial(sources.get, HUB_IDENTITY), settings.namespace)
+    following = Following(settings.node, settings.peer_port, client, sources, cloud[0], cut)
+    sources.upstream_of = following.reader_of
+    pool = Pool(
+        settings.node,
+        credentials,
+        facts,
+        sources,
+        following,
+        _certificate(settings, client),
+        Announcement(settings.node, settings.peer_port, client),
+        open_port,
+        cloud,
+    )
+    pool.serving = PeerServing(sources, serving, pool.leads, pool.shares)
+    return pool
+
+
+def _certificate(settings: Settings, client: Client) -> PeerCertificate:
+    if settings.peer_cert is not None and settings.peer_key is not None:
+        return GivenCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))
+    return AskedCertificate(settings.node, client, settings.state_dir / "pki")

@@ -1,0 +1,113 @@
+"""Answers the peer port: lists and watches of shared resources from this hub's own sources, unfiltered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from aiohttp import web
+
+from addons.pool.admission import refused
+from addons.requests.caller import Caller, Lending
+from addons.requests.client_request import ClientRequest
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.route_decision import PROBE_PATH, refuse_foreign
+from addons.rules.entries import HUB
+from addons.telemetry import metrics
+from addons.telemetry.labels import group_resource_label
+from addons.views.serving import FUTURE_WAIT, Serving
+from addons.views.sources import Sources
+from kube.errors import StatusError, forbidden, too_large_version, unavailable
+from kube.requests.request_info import RequestInfo, ResourceType
+from kube.store.reflector import ListWatch
+from kube.store.view import Watcher
+from kube.wire.encoding import Encoding
+
+
+class PeerWatch(NamedTuple):
+    """One open watch of the peer port."""
+
+    node: str
+    type: ResourceType
+    watcher: Watcher
+
+
+class PeerServing:
+    """Serves while this hub leads. `addons.pool.admission` has admitted whoever asks."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        serving: Serving,
+        leads: Callable[[], bool],
+        shares: Callable[[ResourceType], bool],
+    ) -> None:
+        """`leads` says whether this hub leads its pool now, `shares` whether the pool shares a resource."""
+        self._sources = sources
+        self._serving = serving
+        self._leads = leads
+        self._shares = shares
+        self._open: set[PeerWatch] = set()
+
+    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
+        """The whole answer to a list, or a watch until its end. StatusError for all else."""
+        self._check(wanted.info)
+        assert wanted.route.read is not None
+        assert wanted.route.representation is not None
+        type_, version = wanted.route.read.type, wanted.route.read.version
+        source = self._sources.get(HUB_IDENTITY, _list_watch(type_, wanted.route.representation.encoding))
+        with source.in_use():
+            try:
+                await source.ready(FUTURE_WAIT, version)
+            except StatusError as error:
+                if source.store.complete and source.store.version < version:
+                    raise too_large_version(version, source.store.version) from None
+                # The cloud's refusal of this hub is no word about the follower's rights.
+                raise unavailable(f"this leader has no copy: {error.message}", retry_after=1) from None
+            return await self._serve(wanted, request)
+
+    def keep_only(self, may_read: Callable[[str, ResourceType], bool]) -> None:
+        """End all watches but those of nodes and resources that `may_read` names: their clients resume elsewhere."""
+        for each in list(self._open):
+            if not may_read(each.node, each.type):
+                each.watcher.end()
+
+    def watchers(self) -> Counter[str]:
+        """The number of open watches of each node."""
+        return Counter(each.node for each in self._open)
+
+    async def _serve(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
+        """As the hub's own view, through which no filter looks."""
+        own = replace(wanted, caller=Caller(Lending.HUB), component=HUB)
+        type_ = wanted.info.type
+        assert type_ is not None
+        opened: list[PeerWatch] = []
+        gauge = metrics.PEER_WATCHERS.labels(group_resource_label(type_.group, type_.resource))
+
+        def note(watcher: Watcher) -> None:
+            opened.append(PeerWatch(wanted.peer, type_, watcher))
+            self._open.update(opened)
+            gauge.inc()
+
+        try:
+            return await self._serving.answer(own, request, note)
+        finally:
+            self._open.difference_update(opened)
+            gauge.dec(len(opened))
+
+    def _check(self, info: RequestInfo) -> None:
+        foreign = refuse_foreign(info)
+        if foreign is not None:
+            reason, error = foreign
+            raise error if info.path == PROBE_PATH else refused(reason, error)
+        assert info.type is not None
+        if not self._shares(info.type):
+            raise refused("resource", forbidden(f"the pool does not share {info.type.group_resource}"))
+        if not self._leads():
+            raise refused("no leader", unavailable("this hub does not lead its pool", retry_after=1))
+
+
+def _list_watch(type_: ResourceType, encoding: Encoding) -> ListWatch:
+    return ListWatch(type_, encoding=encoding)

@@ -1,0 +1,64 @@
+"""TLS towards another node's hub: verifies that the hub is the one of that node, and shows this node's certificate."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+
+from cryptography import x509
+from OpenSSL import SSL, crypto
+
+from addons.certificates.client_certificates import node_of
+from addons.upstream.servers import Server
+from addons.upstream.tls import show_certificate
+from kube.http.kubeconfig import Credentials
+
+
+class PeerTls:
+    """Makes OpenSSL connections to leaders."""
+
+    def __init__(
+        self, credentials: Credentials, authorities: Callable[[], Iterable[x509.Certificate]]
+    ) -> None:
+        """`authorities` are further CAs of the cluster, besides the kubeconfig's."""
+        self._credentials = credentials
+        self._authorities = authorities
+
+    def connection(self, server: Server, alpn: list[bytes]) -> SSL.Connection:
+        """A connection that is about to send its ClientHello. The handshake fails unless the peer is the server's node.
+
+        ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
+        """
+        context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+        context.set_min_proto_version(SSL.TLS1_2_VERSION)
+
+        def check(_conn: SSL.Connection, shown: crypto.X509, _errno: int, depth: int, ok: int) -> bool:
+            return bool(ok) and (depth > 0 or is_hub_of(shown.to_cryptography(), server))
+
+        context.set_verify(SSL.VERIFY_PEER, check)
+        store = context.get_cert_store()
+        if store is None:
+            raise ValueError("OpenSSL gave no certificate store")
+        for authority in {*self._credentials.authorities, *self._authorities()}:
+            store.add_cert(crypto.X509.from_cryptography(authority))
+        certificate, key = self._credentials.certificate.read(), self._credentials.key.read()
+        if certificate:
+            show_certificate(context, certificate, key)
+        ssl_conn = SSL.Connection(context)
+        ssl_conn.set_alpn_protos(alpn)
+        ssl_conn.set_connect_state()
+        return ssl_conn
+
+
+def is_hub_of(certificate: x509.Certificate, server: Server) -> bool:
+    """Whether a certificate is of the server's node: by its address or its name, or as the Node authorizer reads it."""
+    if node_of(certificate) == server.node:
+        return True
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return ipaddress.ip_address(server.host) in addresses or server.node in names.get_values_for_type(
+        x509.DNSName
+    )

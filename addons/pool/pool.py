@@ -1,0 +1,232 @@
+"""This hub in its pool: which role it has, and all that follows from a change of the role or of the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Protocol
+
+from cryptography import x509
+
+from addons.certificates.own_certificate import Certificate
+from addons.pool.admission import Admission
+from addons.pool.announcement import Announcement
+from addons.pool.following import Following
+from addons.pool.peer_serving import PeerServing
+from addons.pool.pool_config import Role, role_of
+from addons.pool.pool_facts import PoolFacts
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.rules.entries import HUB
+from addons.telemetry import metrics
+from addons.views.serving import EVERYTHING
+from addons.views.source import Source, ViewKey
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.kubeconfig import Credentials
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+
+PORT_RETRY = 30.0
+"""Seconds until the hub tries again to open a peer port that could not be opened."""
+HOLD_INTERVAL = 60.0
+"""Seconds between looks at the views that a hub which can lead keeps open for the pool; unused views close later."""
+PEER_KEY = ViewKey(HUB, "watch", EVERYTHING, metadata_only=False)
+"""The unfiltered view that peers read."""
+
+logger = logging.getLogger(__name__)
+
+
+class PeerCertificate(Protocol):
+    """The serving certificate of the peer port: `addons.certificates.peer_certificate`."""
+
+    @property
+    def current(self) -> Certificate | None:
+        """None while there is none."""
+
+    def want(self, wanted: bool) -> None:
+        """Say whether the hub needs a certificate; only then does it ask the cluster for one."""
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Get a certificate and renew it in time, until cancelled."""
+
+
+class Pool:
+    """Starts with `run`. Everything else asks it, or is told by it."""
+
+    def __init__(
+        self,
+        node: str,
+        credentials: Credentials,
+        facts: PoolFacts,
+        sources: Sources,
+        following: Following,
+        certificate: PeerCertificate,
+        announcement: Announcement,
+        open_port: Callable[[bool], Awaitable[None]],
+        cloud: tuple[Callable[[], bool], Pulse],
+    ) -> None:
+        """`open_port` opens or closes the peer port, with OSError. `cloud` says whether the cloud is up, and when that
+        changes."""
+        self.role = Role.NONE
+        self.since = time.time()
+        self.following = following
+        self.admission = Admission(lambda: certificate.current, self.authorities, self.members)
+        self.serving: PeerServing | None = None
+        self._node = node
+        self._credentials = credentials
+        self._facts = facts
+        self._sources = sources
+        self._certificate = certificate
+        self._announcement = announcement
+        self._open_port = open_port
+        self._cloud_is_up, self._cloud_changed = cloud
+        self._cloud_lost: float | None = None
+        self._is_open = False
+        self._port_error = ""
+        self._changed = Pulse()
+        self._held: dict[ListWatch, Source] = {}
+        for role in Role:
+            metrics.POOL_ROLE.labels(role).set(role is self.role)
+
+    async def run(self) -> None:
+        """Do all of it, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._facts.run(self._update), name="facts of the pool")
+            group.create_task(self.following.run(), name="sources in the pool")
+            group.create_task(self._certificate.run(self._update), name="certificate of the peer port")
+            group.create_task(self._announcement.run(), name="announcement of the peer port")
+            group.create_task(self._keep_port(), name="peer port")
+            group.create_task(self._follow_cloud(), name="age of the leader")
+            group.create_task(self._hold(), name="views for the pool")
+
+    def close(self) -> None:
+        self._facts.close()
+        self.following.close()
+
+    def authorities(self) -> Collection[x509.Certificate]:
+        """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
+        return self._facts.authorities or self._credentials.authorities
+
+    def members(self) -> frozenset[str] | None:
+        return self._facts.members
+
+    def leads(self) -> bool:
+        return self.role is Role.LEADER
+
+    def shares(self, type_: ResourceType) -> bool:
+        return self._facts.config.shares(type_.group, type_.resource)
+
+    def age(self) -> float:
+        """Seconds for which this hub has had no cloud; 0 while it has one."""
+        return max(1.0, time.monotonic() - self._cloud_lost) if self._cloud_lost is not None else 0.0
+
+    def describe(self) -> dict[str, Any]:
+        """Who leads, whom this hub follows and who follows it, for the debug page."""
+        facts, serving = self._facts, self.serving
+        return {
+            "pool": facts.name,
+            "known": facts.is_known,
+            "role": self.role,
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since)),
+            "shared": [each.group_resource for each in facts.config.scope] if facts.config.is_shared else [],
+            "leaders": [f"{each.node}/{each.address}" for each in facts.config.leaders],
+            "members": sorted(facts.members or ()),
+            "canLead": self._is_open,
+            "whyNot": self._why_not(),
+            "ageSeconds": round(self.age(), 1),
+            "follows": self.following.describe(),
+            "followers": serving.watchers() if serving is not None else {},
+        }
+
+    def _why_not(self) -> str:
+        if self._is_open or not self._facts.config.is_shared:
+            return ""
+        return self._port_error or ("" if self._certificate.current else "no certificate yet")
+
+    def _update(self) -> None:
+        facts = self._facts
+        if not facts.is_known:
+            return
+        self._certificate.want(facts.config.is_shared)
+        can_follow = bool(self._credentials.certificate.read())
+        role = role_of(facts.config, self._node, can_lead=self._is_open, can_follow=can_follow)
+        if role is not self.role:
+            leaders = ", ".join(each.node for each in facts.config.leaders) or "none"
+            logger.info("pool %s: %s, was %s (leaders: %s)", facts.name or "(none)", role, self.role, leaders)
+            metrics.POOL_ROLE.labels(self.role).set(0)
+            metrics.POOL_ROLE.labels(role).set(1)
+            self.role, self.since = role, time.time()
+        self.following.update(role, facts.config, facts.members or ())
+        if self.serving is not None:
+            self.serving.keep_only(
+                lambda node, type_: self.leads() and self.shares(type_) and node in (facts.members or ())
+            )
+        self._changed.notify()
+
+    async def _keep_port(self) -> None:
+        """Have the port open while the pool elects leaders and the hub has a certificate, and announce it."""
+        while True:
+            woken = self._changed.wait()
+            wanted = self._facts.config.is_shared and self._certificate.current is not None
+            if wanted is not self._is_open:
+                try:
+                    await self._open_port(wanted)
+                except OSError as error:
+                    self._log_port(f"the peer port cannot be opened: {error.strerror}")
+                else:
+                    self._is_open, self._port_error = wanted, ""
+                    self._announcement.announce(wanted)
+                    self._update()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PORT_RETRY if wanted is not self._is_open else None):
+                    await woken
+
+    def _log_port(self, error: str) -> None:
+        if error != self._port_error:
+            self._port_error = error
+            logger.error("%s: this hub cannot lead its pool", error)
+
+    async def _follow_cloud(self) -> None:
+        while True:
+            changed = self._cloud_changed.wait()
+            if self._cloud_is_up():
+                self._cloud_lost = None
+            elif self._cloud_lost is None:
+                self._cloud_lost = time.monotonic()
+            self.following.balance()
+            await changed
+
+    async def _hold(self) -> None:
+        """Keep what the pool shares, with its history, so that followers of another leader can go on here.
+
+        A leader reads all of it. A hub that may become leader keeps the history of what it reads anyway.
+        """
+        while True:
+            woken = self._changed.wait()
+            wanted = {ListWatch(each) for each in self._facts.config.scope} if self.leads() else set()
+            for list_watch in [each for each in self._held if each not in wanted]:
+                self._held.pop(list_watch).users -= 1
+            for list_watch in wanted.difference(self._held):
+                source = self._held[list_watch] = self._sources.get(HUB_IDENTITY, list_watch)
+                source.users += 1
+            for source in self._sources if self._is_open else ():
+                if self._is_shared(source) and source.store.complete:
+                    with contextlib.suppress(StatusError):
+                        await source.view(PEER_KEY, 1.0)
+            # A source that has its first list now gets its view soon, all others stay open.
+            pending = any(not each.store.complete for each in self._held.values())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0 if pending else HOLD_INTERVAL):
+                    await woken
+
+    def _is_shared(self, source: Source) -> bool:
+        wanted = source.list_watch
+        return (
+            not source.user
+            and wanted == ListWatch(wanted.type, encoding=wanted.encoding)
+            and self.shares(wanted.type)
+        )

@@ -1,0 +1,157 @@
+"""What the cluster says about this node's pool: its name, its ConfigMap, its nodes, and the CA of client certificates.
+
+All of it comes from the hub's own sources, so the disk keeps it and every edit arrives live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from cryptography import x509
+
+from addons.inputs.filter_inputs import FilterInputs
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config
+from addons.views.source import Source
+from kube.concurrency.pulse import Pulse
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.store.store import Change
+from kube.wire.encoding import Encoding
+
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
+CLIENT_CA = "extension-apiserver-authentication"
+"""The ConfigMap, in kube-system, in which kube-apiserver publishes whose client certificates it takes."""
+CLIENT_CA_KEY = "client-ca-file"
+
+
+class OneConfigMap:
+    """A ConfigMap that the hub follows, by a source of its own."""
+
+    def __init__(
+        self, open_source: Callable[[ListWatch], Source], namespace: str, name: str, changed: Pulse
+    ) -> None:
+        selector = f"metadata.name={name}"
+        list_watch = ListWatch(CONFIG_MAPS, namespace, field_selector=selector, encoding=Encoding.JSON)
+        self.name = name
+        self._source = open_source(list_watch)
+        self._source.users += 1
+        self._source.store.listen(self)
+        self._changed = changed
+        first = self._source.reflector.changed.wait()
+        self._task = asyncio.create_task(self._follow(first), name=f"ConfigMap {name}")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the hub knows what the ConfigMap says, or that the node may not read it."""
+        return self._source.store.complete or self._source.reflector.refusal is not None
+
+    @property
+    def data(self) -> Mapping[str, str] | None:
+        """None where there is no ConfigMap, or where the cloud refuses to show it."""
+        if self._source.reflector.refusal is not None:
+            return None
+        item = next(iter(self._source.store), None)
+        return item.decode().fields.mapping("data") if item is not None else None
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._source.store.forget(self)
+        self._source.users -= 1
+
+    def changed(self, _change: Change) -> None:
+        self._changed.notify()
+
+    def advanced(self) -> None:
+        """Only the version has changed, or the store has become complete."""
+        self._changed.notify()
+
+    def restarted(self) -> None:
+        self._changed.notify()
+
+    async def _follow(self, next_change: asyncio.Future[None]) -> None:
+        while True:
+            await next_change
+            next_change = self._source.reflector.changed.wait()
+            self._changed.notify()
+
+
+class PoolFacts:
+    """Follows the pool of this node, also to another pool."""
+
+    def __init__(
+        self, inputs: FilterInputs, open_source: Callable[[ListWatch], Source], namespace: str
+    ) -> None:
+        self.name = ""
+        """The pool; "" where the node is in none, or while that is not known."""
+        self.config = NOTHING_SHARED
+        self.is_known = False
+        """Whether the hub knows its pool and what the pool's ConfigMap says."""
+        self.members: frozenset[str] | None = None
+        """The nodes of the pool; None while they are not known, and where the pool shares nothing."""
+        self.authorities: tuple[x509.Certificate, ...] = ()
+        """The CAs of client certificates that kube-apiserver publishes; none while they are not known."""
+        self._inputs = inputs
+        self._open = open_source
+        self._namespace = namespace
+        self._moved = Pulse()
+        self._config: OneConfigMap | None = None
+        self._client_ca: OneConfigMap | None = None
+        self._client_ca_text = ""
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever one of the facts has changed, until cancelled."""
+        while True:
+            woken = (self._inputs.learned.wait(), self._moved.wait())
+            if self._look():
+                changed()
+            await asyncio.wait(woken, return_when=asyncio.FIRST_COMPLETED)
+
+    def close(self) -> None:
+        for each in (self._config, self._client_ca):
+            if each is not None:
+                each.close()
+
+    def _look(self) -> bool:
+        """Read everything again; whether something has changed."""
+        was = (self.name, self.config, self.is_known, self.members, self.authorities)
+        asked = self._inputs.ask()
+        self.name = asked.own_pool()
+        config = self._config_of(self.name)
+        self.is_known = config.is_known if config is not None else not asked.pending
+        self.config = self._parsed(config)
+        if self.config.is_shared:
+            asked = self._inputs.ask()
+            nodes = asked.pool_nodes(self.name)
+            if not asked.pending:
+                self.members = frozenset(nodes or ())
+            self._read_client_ca()
+        else:
+            self.members = None
+        return was != (self.name, self.config, self.is_known, self.members, self.authorities)
+
+    def _config_of(self, pool: str) -> OneConfigMap | None:
+        name = f"leader-hub-{pool}"
+        if self._config is not None and (not pool or self._config.name != name):
+            self._config.close()
+            self._config = None
+        if pool and self._config is None:
+            self._config = OneConfigMap(self._open, self._namespace, name, self._moved)
+        return self._config
+
+    def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
+        if config is None or not config.is_known:
+            return NOTHING_SHARED
+        return parse_pool_config(config.data)
+
+    def _read_client_ca(self) -> None:
+        if self._client_ca is None:
+            self._client_ca = OneConfigMap(self._open, "kube-system", CLIENT_CA, self._moved)
+        text = (self._client_ca.data or {}).get(CLIENT_CA_KEY, "")
+        if text == self._client_ca_text:
+            return
+        self._client_ca_text = text
+        try:
+            self.authorities = tuple(x509.load_pem_x509_certificates(text.encode())) if text else ()
+        except ValueError:
+            self.authorities = ()

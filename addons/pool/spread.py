@@ -1,0 +1,31 @@
+"""How the followers of a pool spread: over its leaders, and over time where all of them would go to the cloud. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+
+from addons.pool.pool_config import LeaderHub
+
+SPREAD = 10.0
+"""Seconds over which the followers of a pool go to the cloud: a tenth of the pool a second."""
+
+
+def leader_order(leaders: Iterable[LeaderHub], node: str) -> list[LeaderHub]:
+    """The leaders as a node prefers them: by rendezvous hashing, so that a leader that leaves moves its own alone."""
+    return sorted(leaders, key=lambda each: _weight(each.node, node), reverse=True)
+
+
+def cloud_delay(node: str, followers: Collection[str]) -> float:
+    """Seconds that a node waits before it begins to read from the cloud, when all followers lose their leaders at once.
+
+    The followers have evenly spaced places in SPREAD. A node that does not know the others waits by its own hash.
+    """
+    if node in followers:
+        places = sorted(followers, key=lambda each: _weight("", each))
+        return SPREAD * places.index(node) / len(places)
+    return SPREAD * _weight("", node) / 2**64
+
+
+def _weight(leader: str, node: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{leader}/{node}".encode()).digest()[:8])

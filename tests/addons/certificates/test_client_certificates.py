@@ -1,0 +1,42 @@
+"""The node that a client certificate is for, by real handshakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from addons.certificates.client_certificates import is_verified, node_of, server_side
+from addons.certificates.serving_certificate import own_certificate
+from tests.addons.support.tls_peers import client_context, shake_hands
+from tests.cloud.pki import Authority
+
+AUTHORITY, FOREIGN = Authority(), Authority("foreign CA")
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "node"),
+    [
+        ("system:node:a", ["system:nodes"], "a"),
+        ("system:node:a", ["other", "system:nodes"], "a"),
+        ("system:node:a", [], ""),
+        ("system:node:a", ["system:masters"], ""),
+        ("a", ["system:nodes"], ""),
+        ("system:node:", ["system:nodes"], ""),
+    ],
+)
+def test_a_node_is_a_name_and_a_group(user: str, groups: list[str], node: str) -> None:
+    issued = AUTHORITY.issue_client(user, groups)
+    assert node_of(x509.load_pem_x509_certificate(issued.certificate)) == node
+
+
+@pytest.mark.parametrize(("authority", "expected"), [(AUTHORITY, True), (FOREIGN, False), (None, False)])
+def test_a_certificate_counts_when_the_clusters_ca_has_signed_it(
+    authority: Authority | None, expected: bool, tmp_path: Path
+) -> None:
+    own = own_certificate(tmp_path, ["127.0.0.1"])
+    server = server_side(own, [x509.load_pem_x509_certificate(AUTHORITY.certificate)])
+    shown = authority.issue_node("a") if authority is not None else None
+    shake_hands(server, client_context((tmp_path / "ca.crt").read_bytes(), shown), "127.0.0.1")
+    assert is_verified(server) is expected

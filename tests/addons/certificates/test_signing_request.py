@@ -1,0 +1,86 @@
+"""A request for a serving certificate, and the cluster's answers to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from addons.certificates import signing_request
+from addons.certificates.client_certificates import node_of
+from addons.certificates.signing_request import NotSigned, names_of, node_names, signed_certificate
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.cloud.pki import Authority
+
+AUTHORITY = Authority()
+KEY = ec.generate_private_key(ec.SECP256R1())
+NAMES = ("10.0.0.1", "n1.example")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
+
+
+class Signer:
+    """The cluster: takes a request, and answers it at the second look."""
+
+    def __init__(self, **answer: Any) -> None:
+        self.answer = answer
+        self.created: dict[str, Any] = {}
+        self.looks = 0
+
+    def __call__(self, asked: Asked) -> dict[str, Any]:
+        if asked.method == "POST":
+            assert asked.path == "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+            self.created = json.loads(asked.body)
+            return {"metadata": {"name": "edgehub-peer-n1-x7"}}
+        assert asked.path.endswith("/certificatesigningrequests/edgehub-peer-n1-x7")
+        self.looks += 1
+        return {"status": self.answer if self.looks > 1 else {}}
+
+
+async def test_the_request_is_a_kubelets() -> None:
+    signer = Signer(certificate=base64.b64encode(b"signed").decode())
+    assert await signed_certificate(ScriptedClient(signer), "n1", NAMES, KEY) == b"signed"
+    assert signer.created["metadata"]["annotations"] == {"edgehub.io/peer": "true"}
+    spec = signer.created["spec"]
+    assert spec["signerName"] == "kubernetes.io/kubelet-serving"
+    assert spec["usages"] == ["digital signature", "server auth"]
+    made = AUTHORITY.sign_request(base64.b64decode(spec["request"]), timedelta(hours=1))
+    certificate = x509.load_pem_x509_certificate(made)
+    assert node_of(certificate) == "n1"
+    assert names_of(certificate) == NAMES
+    assert certificate.public_key() == KEY.public_key()
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ({"type": "Denied", "message": "wrong address"}, "denied: wrong address"),
+        ({"type": "Failed", "reason": "SignerValidationFailure"}, "failed: SignerValidationFailure"),
+        ({"type": "Denied"}, "denied: no reason given"),
+    ],
+)
+async def test_a_refusal_is_told_with_its_reason(condition: dict[str, str], text: str) -> None:
+    with pytest.raises(NotSigned, match=text):
+        await signed_certificate(ScriptedClient(Signer(conditions=[condition])), "n1", NAMES, KEY)
+
+
+async def test_a_request_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing_request, "PATIENCE", 0.05)
+    with pytest.raises(NotSigned, match="who approves it"):
+        await signed_certificate(ScriptedClient(Signer(conditions=[{"type": "Approved"}])), "n1", NAMES, KEY)
+
+
+async def test_the_names_are_those_of_the_node() -> None:
+    addresses = [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    client = ScriptedClient(lambda _: {"status": {"addresses": addresses}})
+    assert await node_names(client, "n1") == ("10.0.0.1", "n1")
+    with pytest.raises(NotSigned, match="no addresses"):
+        await node_names(ScriptedClient(lambda _: {}), "n1")

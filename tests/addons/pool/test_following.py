@@ -1,0 +1,278 @@
+"""Which server each shared source of a follower reads from, as leaders fail, lose the cloud and come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from addons.pool.following import Following
+from addons.pool.peer_reader import PeerReader
+from addons.pool.pool_config import LeaderHub, PoolConfig, Role
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER
+from addons.requests.route_decision import PROBE_PATH
+from addons.telemetry import metrics
+from addons.upstream.servers import Server
+from addons.views.source import Source
+from kube.http.client import RawResponse, Unreachable
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch
+from kube.store.store import Store
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+
+SERVICES = ResourceType("", "v1", "services")
+A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
+POOL = PoolConfig((A, B), (SERVICES,), is_shared=True)
+MEMBERS = ["a", "b", "n1", "n2", "n3", "n4"]
+PATIENCE = 20.0
+"""Seconds that a test waits for what takes one."""
+
+
+class OneReflector:
+    """Notes that its source is to be read from elsewhere."""
+
+    def __init__(self) -> None:
+        self.upstream: PeerReader | None = None
+        self.switched = asyncio.Event()
+
+    def switch(self) -> None:
+        self.switched.set()
+
+
+class OneSource:
+    """What following looks at in a source."""
+
+    def __init__(self, client: ScriptedClient, list_watch: ListWatch, user: str = "") -> None:
+        self.client, self.list_watch, self.user = client, list_watch, user
+        self.store = Store()
+        self.reflector = OneReflector()
+
+
+@dataclass
+class Answers:
+    """What each leader answers to a probe, by its node; nothing is no answer."""
+
+    ages: dict[str, float | None]
+
+    def __call__(self, asked: Asked) -> Any:
+        assert asked.path == PROBE_PATH
+        age = self.ages["a" if asked.server.startswith("https://10.0.0.1:") else "b"]
+        if age is None:
+            raise Unreachable("no answer")
+        return RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: f"{age:.0f}"}, b"")
+
+
+class Scene:
+    """A node with one shared source."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.cloud_is_up = True
+        self.cut: list[Server] = []
+        self.probes = Answers({"a": 0.0, "b": 0.0})
+        client = ScriptedClient(self.probes)
+        self.source = OneSource(client, ListWatch(SERVICES))
+        self.sources = [self.source]
+        self.following = Following(
+            "n1",
+            10269,
+            client,
+            cast(list[Source], self.sources),
+            lambda: self.cloud_is_up,
+            self._note_cut,
+            lambda: self.now,
+        )
+        found = self.following.reader_of(cast(Source, self.source))
+        assert found is not None
+        self.reader = self.source.reflector.upstream = found
+
+    def _note_cut(self, server: Server) -> int:
+        self.cut.append(server)
+        return 1
+
+    def update(self, role: Role = Role.FOLLOWER, config: PoolConfig = POOL) -> None:
+        self.following.update(role, config, MEMBERS)
+
+    async def server(self) -> str:
+        """Where the source reads from when it asks now."""
+        found = await self.following.server(self.reader, resumes=True)
+        self.reader.leader = found
+        name = found.leader.node if found is not None else "cloud"
+        self.following.reads(self.reader, name)
+        return name
+
+    def state(self, node: str) -> dict[str, Any]:
+        return next(each for each in self.following.describe() if each["node"] == node)
+
+    async def until(self, check: Callable[[], bool]) -> None:
+        """Return when something holds, with time passing meanwhile."""
+        async with asyncio.timeout(PATIENCE):
+            while not check():
+                self.now += 1.0
+                await asyncio.sleep(0.02)
+
+    def fail(self, node: str) -> None:
+        """The leader does not serve, nor answer probes, from now on."""
+        self.probes.ages[node] = None
+        for each in self.following._order:
+            if each.leader.node == node:
+                self.following.failed(each, "refused")
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with _running(Scene()) as made:
+        yield made
+
+
+@asynccontextmanager
+async def _running(made: Scene) -> AsyncIterator[Scene]:
+    running = asyncio.create_task(made.following.run())
+    try:
+        yield made
+    finally:
+        running.cancel()
+        made.following.close()
+        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
+    pods = ResourceType("", "v1", "pods")
+
+    async def readers() -> list[bool]:
+        following = Scene().following
+        client = ScriptedClient(lambda _: {})
+        list_watches = [
+            (ListWatch(SERVICES), ""),
+            (ListWatch(SERVICES), "somebody"),
+            (ListWatch(SERVICES, namespace="n"), ""),
+            (ListWatch(SERVICES, metadata_only=True), ""),
+            (ListWatch(pods), ""),
+        ]
+        made = [OneSource(client, each, user) for each, user in list_watches]
+        return [following.reader_of(cast(Source, each)) is not None for each in made]
+
+    assert asyncio.run(readers()) == [True, False, False, False, False]
+
+
+async def test_a_node_without_a_pool_reads_the_cloud_at_once(scene: Scene) -> None:
+    scene.update(Role.NONE, PoolConfig())
+    assert await scene.server() == "cloud"
+    assert not scene.following.has_leader
+
+
+async def test_a_leader_reads_the_cloud(scene: Scene) -> None:
+    scene.update(Role.LEADER)
+    assert await scene.server() == "cloud"
+
+
+async def test_a_shared_source_waits_to_learn_whom_it_follows(scene: Scene) -> None:
+    asked = asyncio.create_task(scene.server())
+    await asyncio.sleep(0)
+    assert not asked.done()
+    scene.update()
+    assert await asked in ("a", "b")
+    assert scene.following.has_leader
+    labels = {"resource": "services", "server": scene.reader.server}
+    assert metrics.REGISTRY.get_sample_value("edgehub_source_server", labels) == 1
+
+
+async def test_what_the_pool_does_not_share_comes_from_the_cloud(scene: Scene) -> None:
+    scene.update(config=PoolConfig((A, B), (), is_shared=True))
+    assert await scene.server() == "cloud"
+
+
+async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Scene) -> None:
+    scene.update()
+    first = await scene.server()
+    scene.fail(first)
+    assert [each.node for each in scene.cut] == [first]
+    assert scene.source.reflector.switched.is_set()
+    assert await scene.server() == ("b" if first == "a" else "a")
+
+
+async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene: Scene) -> None:
+    scene.following._node = "n3"
+    scene.update()
+    await scene.server()
+    scene.fail("a")
+    scene.fail("b")
+    delay = scene.following._delay
+    scene.following._choose(scene.reader, resumes=True)
+    scene.now += delay - 0.01
+    assert scene.following._choose(scene.reader, resumes=True).wait > 0 or not delay
+    scene.now += 0.02
+    assert await scene.server() == "cloud"
+
+
+async def test_an_unshared_resource_moves_to_the_cloud_after_the_delay(scene: Scene) -> None:
+    scene.update()
+    await scene.server()
+    scene.update(Role.NONE, PoolConfig())
+    scene.now += 10.0
+    assert await scene.server() == "cloud"
+    assert scene.following._choose(scene.reader, resumes=True).wait == 0
+
+
+async def test_a_leader_that_answers_again_is_used_again(scene: Scene) -> None:
+    scene.update()
+    first = await scene.server()
+    scene.fail(first)
+    other = await scene.server()
+    assert other != first
+    scene.probes.ages[first] = 0.0
+    await scene.until(lambda: bool(scene.state(first)["usable"]))
+    await scene.until(scene.source.reflector.switched.is_set)
+    assert await scene.server() == first
+
+
+async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) -> None:
+    scene.update()
+    first = await scene.server()
+    scene.fail(first)
+    state = next(each for each in scene.following._order if each.leader.node == first)
+    soon = scene.following._return_within(state)
+    await scene.until(lambda: scene.following._return_within(state) >= 8 * soon)
+    assert scene.state(first)["failure"] == "refused"
+
+
+async def test_a_black_hole_shows_in_a_probe(scene: Scene) -> None:
+    scene.update()
+    first = await scene.server()
+    scene.probes.ages[first] = None
+    await scene.until(lambda: bool(scene.state(first)["failure"]))
+    assert await scene.server() != first
+
+
+async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None:
+    scene.update()
+    first = await scene.server()
+    scene.probes.ages[first] = 5.0
+    await scene.until(scene.source.reflector.switched.is_set)
+    other = await scene.server()
+    assert other not in (first, "cloud")
+    scene.probes.ages[other] = 3.0
+    await scene.until(lambda: scene.state(other)["ageSeconds"] > 0)
+    scene.cloud_is_up = False
+    assert await scene.server() == other
+    scene.cloud_is_up = True
+    scene.now += 11.0
+    assert await scene.server() == "cloud"
+    scene.probes.ages[first] = 0.0
+    await scene.until(lambda: not scene.state(first)["ageSeconds"])
+    assert await scene.server() == first
+
+
+async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
+    scene.update()
+    first = await scene.server()
+    other = B if first == "a" else A
+    scene.update(config=PoolConfig((other,), (SERVICES,), is_shared=True))
+    assert scene.source.reflector.switched.is_set()
+    assert await scene.server() == other.node
+    assert list(scene.following.peers) == [f"https://{other.address}:10269"]

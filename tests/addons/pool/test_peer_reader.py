@@ -1,0 +1,165 @@
+"""Lists and watches of a shared source: at a leader, at the next one, and in the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from addons.pool.leaders import LeaderState
+from addons.pool.peer_reader import PeerReader
+from addons.pool.pool_config import LeaderHub
+from addons.upstream.health import ServerHealth
+from addons.upstream.servers import Server
+from kube.errors import StatusError, expired, forbidden, unavailable
+from kube.http.client import Switched, Unreachable
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import Malformed
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+
+SERVICES = ResourceType("", "v1", "services")
+PATH = SERVICES.path()
+
+
+def leader(node: str) -> LeaderState:
+    server = Server("https", f"10.0.0.{ord(node) - 96}", 10269, node)
+    return LeaderState(LeaderHub(node, server.host), ServerHealth(server))
+
+
+class Leaders:
+    """A chooser with leaders a and b, in this order, and behind them the cloud."""
+
+    def __init__(self) -> None:
+        self.order = [leader("a"), leader("b")]
+        self.failures: list[str] = []
+        self.read: list[str] = []
+        self.cloud_is_up = True
+
+    @property
+    def has_leader(self) -> bool:
+        return bool(self.order)
+
+    async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
+        usable = [each for each in self.order if not each.failure]
+        return next((each for each in usable if not resumes or reader.may_resume(each)), None)
+
+    def has_way_past(self, reader: PeerReader) -> bool:
+        return self.cloud_is_up or any(reader.may_resume(each) for each in self.order)
+
+    def failed(self, leader: LeaderState, why: str) -> None:
+        leader.failure = why
+        self.failures.append(leader.leader.node)
+
+    def reads(self, _reader: PeerReader, server: str) -> None:
+        self.read.append(server)
+
+
+class Scene:
+    """A reader at version 7, and what each server answers: an error, or whatever else is a good answer."""
+
+    def __init__(self, **errors: Exception) -> None:
+        self.chooser = Leaders()
+        self.errors = errors
+        self.version = 7
+        self.client = ScriptedClient(self._answer)
+        self.reader = PeerReader(SERVICES, self.client, self.chooser, lambda: self.version)
+
+    def _answer(self, asked: Asked) -> Any:
+        name = next(
+            (each.leader.node for each in self.chooser.order if str(each.server) == asked.server), "cloud"
+        )
+        if name in self.errors:
+            raise self.errors[name]
+        return _pieces(name) if asked.method == "WATCH" else {"from": name}
+
+    async def list(self, **query: str) -> bytes:
+        answer = await self.reader.request("GET", PATH, query={"limit": "500", **query}, accept="")
+        return answer.body
+
+    async def watch(self, error: Exception | None = None) -> bytes:
+        """The first piece of a watch; `error` is what its reader finds in it."""
+        async with self.reader.watch(PATH, query={"resourceVersion": "7"}, accept="", timeout=9.0) as stream:
+            async for piece in stream.chunks:
+                if error is not None:
+                    raise error
+                return piece
+        raise AssertionError("no piece came")
+
+
+async def _pieces(name: str) -> AsyncIterator[bytes]:
+    yield name.encode()
+
+
+async def test_a_list_at_a_leader_is_one_page_and_not_older_than_the_store() -> None:
+    scene = Scene()
+    assert await scene.list() == b'{"from":"a"}'
+    assert scene.client.asked[0].query == {"resourceVersion": "7", "resourceVersionMatch": "NotOlderThan"}
+
+
+FAULTS = [Unreachable("refused"), unavailable("starting"), forbidden("not you"), expired("too old")]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_list_goes_to_the_next_leader_and_then_to_the_cloud(fault: Exception) -> None:
+    scene = Scene(a=fault)
+    assert await scene.list() == b'{"from":"b"}'
+    scene = Scene(a=fault, b=fault)
+    assert await scene.list() == b'{"from":"cloud"}'
+    assert scene.client.asked[-1].query == {"limit": "500"}
+    assert scene.chooser.read == ["a", "b", "cloud"]
+
+
+async def test_the_next_page_of_the_clouds_list_is_the_clouds() -> None:
+    scene = Scene()
+    assert await scene.list(**{"continue": "more"}) == b'{"from":"cloud"}'
+
+
+async def test_the_clouds_own_refusal_is_handed_on() -> None:
+    scene = Scene(a=Unreachable("refused"), b=Unreachable("refused"), cloud=forbidden("no"))
+    with pytest.raises(StatusError):
+        await scene.list()
+
+
+@pytest.mark.parametrize("fault", FAULTS[:3])
+async def test_a_watch_opens_at_the_next_server(fault: Exception) -> None:
+    assert await Scene(a=fault).watch() == b"b"
+    assert await Scene(a=fault, b=fault).watch() == b"cloud"
+
+
+@pytest.mark.parametrize(
+    "fault", [Unreachable("broke off"), unavailable("ends"), forbidden("no"), Malformed("?")]
+)
+async def test_a_watch_that_fails_later_goes_on_elsewhere_at_once(fault: Exception) -> None:
+    scene = Scene()
+    with pytest.raises(Switched):
+        await scene.watch(fault)
+    assert scene.chooser.failures == ["a"]
+    assert await scene.watch() == b"b"
+
+
+async def test_a_leader_with_a_short_history_is_left_until_the_store_has_moved_on() -> None:
+    scene = Scene(a=expired("too old"))
+    assert await scene.watch() == b"b"
+    assert not scene.chooser.failures
+    scene.errors.clear()
+    assert await scene.watch() == b"b"
+    scene.version = 8
+    assert await scene.watch() == b"a"
+
+
+async def test_a_history_that_is_too_short_may_show_in_the_stream() -> None:
+    scene = Scene()
+    with pytest.raises(Switched):
+        await scene.watch(expired("too old"))
+    assert await scene.watch() == b"b"
+
+
+async def test_where_nobody_has_a_longer_history_the_source_lists_anew() -> None:
+    scene = Scene(a=expired("too old"), b=expired("too old"))
+    scene.chooser.cloud_is_up = False
+    with pytest.raises(StatusError) as caught:
+        await scene.watch()
+    assert caught.value.code == 410
+    scene.errors.clear()
+    assert await scene.list() == b'{"from":"a"}'

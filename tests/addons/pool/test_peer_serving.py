@@ -1,0 +1,158 @@
+"""What a leader answers at its peer port: its own copy, unfiltered, at the cloud's versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import aiohttp
+import pytest
+
+from addons.pool.peer_serving import PeerServing
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.headers import TICKET_HEADER
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import RouteKind, decide
+from addons.telemetry import metrics
+from addons.views import serving
+from kube.requests.request_info import ResourceType, parse_request
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.hub_parts import HUB_TOKEN, HubParts, Watching
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.scriptable.request_log import matching
+
+SERVICES = "/api/v1/services"
+SERVICES_SOURCE = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
+PATIENCE = 20.0
+"""Seconds to the first copy, which takes some milliseconds."""
+
+
+class Leader:
+    """A hub's parts and its peer port, without the door."""
+
+    def __init__(self, parts: HubParts) -> None:
+        self.parts = parts
+        self.leads = True
+        self.shared = {"services"}
+        self.serving = PeerServing(
+            parts.sources, parts.serving, lambda: self.leads, lambda type_: type_.resource in self.shared
+        )
+
+    @asynccontextmanager
+    async def open(
+        self, target: str, node: str = "n2", method: str = "GET"
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        info, accept = parse_request(method, target), "application/json"
+        nobody = Caller(Lending.NONE)
+        route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
+        assert route.kind is RouteKind.PEER
+        context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer=node)
+        ticket = self.parts.origin.ticket(partial(self.serving.answer, context.client_request()))
+        host, port = self.parts.origin.address
+        async with self.parts.session.get(
+            f"http://{host}:{port}/", headers={TICKET_HEADER: ticket}
+        ) as response:
+            yield response
+
+    async def ask(self, target: str, **how: str) -> tuple[int, dict[str, Any]]:
+        async with self.open(target, **how) as response:
+            return response.status, json.loads(await response.read())
+
+
+def make(cloud: ScriptableCloud, name: str) -> None:
+    """A Service that a filter could hide."""
+    metadata = {"name": name, "namespace": "default"}
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+
+
+@pytest.fixture
+async def leader(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Leader]:
+    monkeypatch.setattr(serving, "FUTURE_WAIT", 0.05)
+    monkeypatch.setattr("addons.pool.peer_serving.FUTURE_WAIT", 0.5)
+    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+        cloud.access.tokens[HUB_TOKEN] = User("hub")
+        for name in ("one", "two"):
+            make(cloud, name)
+        await parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE).ready(PATIENCE)
+        yield Leader(parts)
+
+
+async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: Leader) -> None:
+    # kube-proxy would not see Services of type LoadBalancer; peers see the cloud's objects.
+    leader.parts.set_rules({"filter_discardcloudservice": "*/services"})
+    code, found = await leader.ask(f"{SERVICES}?resourceVersion=0")
+    assert code == 200, found
+    assert [each["metadata"]["name"] for each in found["items"]] == ["one", "two"]
+    version = found["metadata"]["resourceVersion"]
+    async with leader.open(f"{SERVICES}?watch=true&resourceVersion={version}") as response:
+        watching = Watching(response)
+        assert leader.serving.watchers() == {"n2": 1}
+        labels = {"resource": "services"}
+        assert metrics.REGISTRY.get_sample_value("edgehub_peer_watchers", labels) == 1
+        make(leader.parts.cloud, "three")
+        assert await watching.event() == ("ADDED", "three")
+        leader.serving.keep_only(lambda node, _: node != "n2")
+        assert await watching.until_end() == []
+    assert not leader.serving.watchers()
+
+
+async def test_a_watch_list_begins_with_the_state(leader: Leader) -> None:
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    async with leader.open(f"{SERVICES}?{query}") as response:
+        watching = Watching(response)
+        assert [await watching.event() for _ in range(2)] == [("ADDED", "one"), ("ADDED", "two")]
+        assert (await watching.next()).type == "BOOKMARK"
+        leader.serving.keep_only(lambda _, type_: type_ != ResourceType("", "v1", "services"))
+        await watching.until_end()
+
+
+@pytest.mark.parametrize("query", ["resourceVersion=999999", "watch=true&resourceVersion=999999"])
+async def test_a_leader_that_is_behind_says_so(leader: Leader, query: str) -> None:
+    code, found = await leader.ask(f"{SERVICES}?{query}")
+    assert code == 504
+    assert "Too large resource version" in found["message"]
+
+
+def refused(reason: str) -> float:
+    return metrics.REGISTRY.get_sample_value("edgehub_peer_refused_total", {"reason": reason}) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "reason"),
+    [
+        ("/version", 404, "path"),
+        (f"{SERVICES}?labelSelector=a", 403, "selection"),
+        ("/api/v1/namespaces/default/services/one", 403, "verb"),
+        ("/api/v1/secrets", 403, "resource"),
+        ("/api/v1/endpoints", 403, "resource"),
+    ],
+)
+async def test_refusals_are_counted(leader: Leader, target: str, code: int, reason: str) -> None:
+    before = refused(reason)
+    assert (await leader.ask(target))[0] == code
+    assert refused(reason) == before + 1
+
+
+async def test_a_probe_is_no_refusal(leader: Leader) -> None:
+    before = refused("path")
+    assert (await leader.ask("/livez"))[0] == 404
+    assert refused("path") == before
+
+
+async def test_a_hub_that_does_not_lead_serves_nothing(leader: Leader) -> None:
+    leader.leads = False
+    assert (await leader.ask(SERVICES))[0] == 503
+
+
+async def test_the_clouds_refusal_of_the_leader_is_none_of_the_follower(leader: Leader) -> None:
+    leader.shared.add("endpoints")
+    leader.parts.cloud.faults.add(Refuse(403), times=None, when=matching(resource="endpoints"))
+    assert (await leader.ask("/api/v1/endpoints?resourceVersion=0"))[0] == 503

@@ -1,0 +1,202 @@
+"""A hub's role, and what follows from it: the port, the announcement, streams of others and the hub's own sources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from addons.certificates.own_certificate import Certificate
+from addons.certificates.serving_certificate import own_certificate
+from addons.pool.announcement import Announcement
+from addons.pool.following import Following
+from addons.pool.peer_serving import PeerServing
+from addons.pool.pool import PEER_KEY, Pool
+from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.pool_facts import PoolFacts
+from addons.telemetry import metrics
+from kube.concurrency.pulse import Pulse
+from kube.http.kubeconfig import Credentials, Piece
+from kube.requests.request_info import ResourceType
+from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.support.scripted_client import ScriptedClient
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+
+SERVICES = ResourceType("", "v1", "services")
+A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
+PATIENCE = 20.0
+"""Seconds that a test waits for what takes some milliseconds."""
+
+
+class Facts:
+    """A pool as a test says that it is."""
+
+    name = "p1"
+    is_known = False
+    authorities = ()
+
+    def __init__(self) -> None:
+        self.config = NOTHING_SHARED
+        self.members: frozenset[str] | None = None
+        self._changed: Callable[[], None] = lambda: None
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def say(self, *leaders: LeaderHub, members: str = "a b") -> None:
+        """The pool shares services, with these leaders and members."""
+        self.config, self.members = (
+            PoolConfig(leaders, (SERVICES,), is_shared=True),
+            frozenset(members.split()),
+        )
+        self.is_known = True
+        self._changed()
+
+
+class Given:
+    """A certificate that a test hands out."""
+
+    def __init__(self) -> None:
+        self.current: Certificate | None = None
+        self.wanted = False
+        self.changed: Callable[[], None] = lambda: None
+
+    def want(self, wanted: bool) -> None:
+        self.wanted = wanted
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+        await asyncio.Event().wait()
+
+
+class Hub:
+    """The pool of node a, on a scriptable cloud."""
+
+    def __init__(self, parts: HubParts) -> None:
+        self.parts = parts
+        self.facts, self.certificate = Facts(), Given()
+        self.port: list[bool] = []
+        self.port_error: OSError | None = None
+        self.cloud_is_up, self.cloud_changed = True, Pulse()
+        client = ScriptedClient(lambda _: {})
+        self.announced = client.asked
+        following = Following("a", 10269, client, parts.sources, lambda: self.cloud_is_up, lambda _: 0)
+        parts.sources.upstream_of = following.reader_of
+        own = Credentials("", "", False, Piece(), Piece(b"certificate"), Piece(), Piece())
+        self.pool = Pool(
+            "a",
+            own,
+            cast(PoolFacts, self.facts),
+            parts.sources,
+            following,
+            self.certificate,
+            Announcement("a", 10269, client),
+            self._open_port,
+            (lambda: self.cloud_is_up, self.cloud_changed),
+        )
+        self.pool.serving = PeerServing(parts.sources, parts.serving, self.pool.leads, self.pool.shares)
+
+    async def _open_port(self, wanted: bool) -> None:
+        if self.port_error is not None:
+            raise self.port_error
+        self.port.append(wanted)
+
+    async def until(self, check: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not check():  # noqa: ASYNC110 - parts change that tell nobody
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+        cloud.access.tokens[HUB_TOKEN] = User("hub")
+        made = Hub(parts)
+        running = asyncio.create_task(made.pool.run())
+        await asyncio.sleep(0.01)
+        yield made
+        running.cancel()
+        made.pool.close()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def give(hub: Hub, folder: Path) -> None:
+    hub.certificate.current = own_certificate(folder, ["10.0.0.1"])
+    hub.certificate.changed()
+
+
+def shown_role() -> list[str]:
+    value = metrics.REGISTRY.get_sample_value
+    return [role for role in Role if value("edgehub_pool_role", {"role": role}) == 1]
+
+
+async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub: Hub, tmp_path: Path) -> None:
+    assert shown_role() == ["none"]
+    hub.facts.say(A, B)
+    assert hub.pool.role is Role.FOLLOWER
+    assert hub.certificate.wanted
+    assert hub.pool.describe()["whyNot"] == "no certificate yet"
+    assert not hub.port
+    give(hub, tmp_path)
+    await hub.until(hub.pool.leads)
+    assert hub.port == [True]
+    await hub.until(lambda: hub.announced)
+    assert shown_role() == ["leader"]
+    shown = hub.pool.describe()
+    assert (shown["role"], shown["canLead"], shown["leaders"]) == (
+        "leader",
+        True,
+        ["a/10.0.0.1", "b/10.0.0.2"],
+    )
+
+
+async def test_a_leader_keeps_what_the_pool_shares(hub: Hub, tmp_path: Path) -> None:
+    give(hub, tmp_path)
+    hub.facts.say(A)
+    await hub.until(lambda: [each for each in hub.parts.sources if PEER_KEY in each.views])
+    (source,) = hub.parts.sources
+    assert (source.list_watch.type, source.users) == (SERVICES, 1)
+    hub.facts.say(B)
+    assert hub.pool.role is Role.FOLLOWER
+    await hub.until(lambda: not source.users)
+
+
+async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path) -> None:
+    give(hub, tmp_path)
+    hub.facts.say(A)
+    await hub.until(hub.pool.leads)
+    hub.facts.config = NOTHING_SHARED
+    hub.facts._changed()
+    assert hub.pool.role is Role.NONE
+    await hub.until(lambda: hub.port == [True, False])
+    assert not hub.certificate.wanted
+
+
+async def test_a_port_that_cannot_be_opened_is_told(
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.port_error = OSError(98, "Address already in use")
+    give(hub, tmp_path)
+    hub.facts.say(A, B)
+    await hub.until(lambda: hub.pool.describe()["whyNot"])
+    assert hub.pool.role is Role.FOLLOWER
+    assert "the peer port cannot be opened: Address already in use" in caplog.text
+
+
+async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:
+    assert hub.pool.age() == 0
+    hub.cloud_is_up = False
+    hub.cloud_changed.notify()
+    await hub.until(hub.pool.age)
+    assert hub.pool.age() >= 1
+    hub.cloud_is_up = True
+    hub.cloud_changed.notify()
+    await hub.until(lambda: not hub.pool.age())

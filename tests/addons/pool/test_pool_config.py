@@ -1,0 +1,81 @@
+"""The ConfigMap of a pool as a value, and the role that it gives a node."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.pool.pool_config import (
+    MAX_LEADERS,
+    NOTHING_SHARED,
+    LeaderHub,
+    PoolConfig,
+    Role,
+    parse_pool_config,
+    role_of,
+)
+from kube.requests.request_info import ResourceType
+
+ON = {"interconnectivity": "true", "enable-leader-election": "true"}
+SERVICES, SLICES = (
+    ResourceType("", "v1", "services"),
+    ResourceType("discovery.k8s.io", "v1", "endpointslices"),
+)
+
+
+def test_the_keys_are_openyurts() -> None:
+    config = parse_pool_config(
+        {
+            **ON,
+            "leaders": "b/10.0.0.2,a/10.0.0.1",
+            "pool-scoped-metadata": "/v1/services,discovery.k8s.io/v1/endpointslices",
+        }
+    )
+    assert config.leaders == (LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2"))
+    assert config.scope == (SERVICES, SLICES)
+    assert config.shares("", "services")
+    assert not config.shares("", "endpoints")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (None, NOTHING_SHARED),
+        ({}, NOTHING_SHARED),
+        ({**ON, "interconnectivity": "false"}, NOTHING_SHARED),
+        ({**ON, "enable-leader-election": ""}, NOTHING_SHARED),
+        ({**ON, "leaders": "a,/10.0.0.1,b/nowhere,c/10.0.0.3/x, ,"}, PoolConfig(is_shared=True)),
+        # Secrets are never shared, whoever edits the ConfigMap.
+        ({**ON, "pool-scoped-metadata": "/v1/secrets,v1/services,a/b/c/d"}, PoolConfig(is_shared=True)),
+    ],
+)
+def test_what_is_no_entry_is_left_out(data: dict[str, str] | None, expected: PoolConfig) -> None:
+    assert parse_pool_config(data) == expected
+
+
+def test_a_configmap_has_no_more_leaders_than_a_hub_can_follow() -> None:
+    leaders = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(MAX_LEADERS + 9))
+    assert len(parse_pool_config({**ON, "leaders": leaders}).leaders) == MAX_LEADERS
+
+
+A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("leaders", "is_shared", "can_lead", "can_follow", "role"),
+    [
+        ((), True, True, True, Role.NONE),
+        ((A, B), False, True, True, Role.NONE),
+        ((A, B), True, True, True, Role.LEADER),
+        ((A, B), True, True, False, Role.LEADER),
+        ((A, B), True, False, True, Role.FOLLOWER),
+        ((A,), True, False, True, Role.NONE),
+        ((B,), True, True, True, Role.FOLLOWER),
+        ((B,), True, False, True, Role.FOLLOWER),
+        ((B,), True, True, False, Role.NONE),
+    ],
+)
+def test_role(
+    leaders: tuple[LeaderHub, ...], is_shared: bool, can_lead: bool, can_follow: bool, role: Role
+) -> None:
+    config = PoolConfig(leaders, (SERVICES,), is_shared=is_shared)
+    assert role_of(config, "a", can_lead=can_lead, can_follow=can_follow) is role

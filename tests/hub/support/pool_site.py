@@ -1,0 +1,136 @@
+"""A node pool of real hubs before a real control plane, each on a loopback address and behind a link of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kube.json_type import Json
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.ports import free_port
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
+from tests.hub.test_topology import POOL_CRD, POOLS
+
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+SERVICES = "/api/v1/services"
+ENDPOINTS = "/api/v1/endpoints"
+SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
+PATIENCE = 40.0
+"""Seconds that a test waits for what takes one to ten."""
+
+
+class Member:
+    """One node of the pool, and its hub."""
+
+    def __init__(self, site: Site, number: int, *, given: bool) -> None:
+        """`given`: the hub gets a certificate for its peer port from its operator, and needs to ask for none."""
+        self.name = f"{site.pool}-{number}"
+        self.address = f"127.0.{site.net}.{number}"
+        self.link = Link(site.cloud.host, site.cloud.port)
+        self.credential = site.cloud.authority.issue_node(self.name)
+        folder = site.folder / self.name
+        serving = site.cloud.authority.issue_server(f"system:node:{self.name}", [self.address])
+        certificate, key = serving.write(site.folder, f"peer-{self.name}")
+        self.hub = Hub(
+            folder,
+            f"https://{self.link.host}:{self.link.port}",
+            node=self.name,
+            kubeconfig=site.cloud.kubeconfig(f"node-{self.name}", self.credential),
+            flags=(
+                *("--peer-port", str(site.port), "--peer-address", self.address),
+                *("--wait", "20"),
+                *(("--peer-cert", str(certificate), "--peer-key", str(key)) if given else ()),
+            ),
+        )
+
+    def pool(self) -> dict[str, Any]:
+        """What the hub says of its pool."""
+        found = self.hub.debug("pool")
+        assert isinstance(found, dict)
+        return found
+
+    def lists(self, path: str) -> int:
+        """How often the hub's own source of a resource was listed."""
+        return sum(int(each["lists"]) for each in self.hub.sources() if each["path"] == path)
+
+    def server(self, path: str) -> str:
+        """Where the hub reads a resource from."""
+        return next((each["server"] for each in self.hub.sources() if each["path"] == path), "")
+
+
+class Site:
+    """The pool: its NodePool, its nodes, its ConfigMap and its hubs. Synchronous."""
+
+    def __init__(self, cloud: RealCloud, folder: Path, pool: str, net: int) -> None:
+        """The nodes have the addresses 127.0.`net`.1 and so on."""
+        self.cloud = cloud
+        self.folder = folder
+        self.pool = pool
+        self.net = net
+        self.port = free_port()
+        self.members: list[Member] = []
+
+    def prepare(self, *numbers: int, given: bool = True) -> None:
+        """Make what the manager and the kubelets would make, and the hubs, which are not started yet."""
+        cloud = self.cloud
+        cloud.apply(HUB_RBAC)
+        cloud.apply(POOL_CRD)
+        cloud.kubectl(
+            "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=60s"
+        )
+        cloud.kubectl("get", "--raw", POOLS)
+        rule = {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [f"leader-hub-{self.pool}"],
+            "verbs": ["get", "list", "watch"],
+        }
+        role = {"metadata": {"name": "edgehub:leader-hubs"}, "rules": [rule]}
+        cloud.admin.request("DELETE", f"{ROLES}/edgehub:leader-hubs")
+        cloud.admin.post(ROLES, role)
+        pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
+        cloud.admin.post(POOLS, {**pool, "metadata": {"name": self.pool}, "spec": {"type": "Edge"}})
+        self.members = [Member(self, number, given=given) for number in numbers]
+        for each in self.members:
+            labels = {"apps.openyurt.io/nodepool": self.pool}
+            cloud.admin.post("/api/v1/nodes", {"metadata": {"name": each.name, "labels": labels}})
+        self.enrol(*self.members)
+        cloud.admin.post(CONFIG_MAPS, {"metadata": {"name": f"leader-hub-{self.pool}"}, "data": self._data()})
+
+    def enrol(self, *members: Member) -> None:
+        """Have the pool consist of these nodes."""
+        names = [each.name for each in members]
+        self.cloud.admin.patch(f"{POOLS}/{self.pool}/status", {"status": {"nodes": names}})
+
+    def lead(self, *leaders: Member, scope: str = SHARED) -> None:
+        """Publish leaders, and what the pool shares, as the manager does."""
+        data = self._data(*leaders, scope=scope)
+        self.cloud.admin.patch(f"{CONFIG_MAPS}/leader-hub-{self.pool}", {"data": data})
+
+    def _data(self, *leaders: Member, scope: str = SHARED) -> Json:
+        return {
+            "leaders": ",".join(f"{each.name}/{each.address}" for each in leaders),
+            "pool-scoped-metadata": scope,
+            "interconnectivity": "true",
+            "enable-leader-election": "true",
+        }
+
+    def close(self) -> None:
+        for each in self.members:
+            each.hub.stop()
+            each.link.close()
+
+
+def eventually(check: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Return when `check` gives something true; another process cannot tell when it does."""
+    deadline = time.monotonic() + patience
+    while not (found := check()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: {found!r} after {patience:g} s")
+        time.sleep(0.05)

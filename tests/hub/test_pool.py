@@ -1,0 +1,262 @@
+"""A node pool of real hubs before a real control plane: who reads from whom, and what happens when a leader fails."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from kube.wire.encoding import Encoding
+from tests.cloud.real import RealCloud
+from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SHARED, SLICES, Member, Site, eventually
+from tests.hub.support.streams import Events, listed, watching
+from tests.hub.test_views import endpoint_slice, slices
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Three hubs of one pool; the first two may lead."""
+    made = Site(real_cloud, tmp_path_factory.mktemp("site"), "harbour", 31)
+    made.prepare(1, 2, 3)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def pool(site: Site) -> Site:
+    """The pool with all its hubs, after the third of them began without a cloud and without a copy."""
+    first, second, third = site.members
+    site.lead(first, second)
+    for each in (first, second):
+        each.hub.start()
+    third.hub.start()  # it learns the rules and its leaders, and nobody asks it for more
+    eventually(lambda: third.pool()["role"] == "follower", "the third node follows")
+    third.hub.stop()
+    third.link.refuse()
+    third.hub.start()
+    return site
+
+
+@pytest.fixture
+async def settled(pool: Site) -> Site:
+    """The pool with two leaders, whom the third node follows."""
+    await asyncio.to_thread(settle, pool)
+    return pool
+
+
+def _has_no_follower(leader: Member) -> bool:
+    return not leader.pool()["followers"]
+
+
+def _leads(leader: Member) -> bool:
+    found = leader.pool()
+    return found["role"] == "leader" and not found["ageSeconds"]
+
+
+def settle(pool: Site) -> None:
+    for each in pool.members:
+        each.link.carry()
+        if not each.hub.is_running:
+            each.hub.start()
+    pool.enrol(*pool.members)
+    pool.lead(*pool.members[:2])
+    follower = pool.members[2]
+    for each in pool.members[:2]:
+        eventually(partial(_leads, each), f"{each.name} leads and has a cloud")
+    eventually(lambda: all(each["usable"] for each in follower.pool()["follows"]), "all leaders are usable")
+    eventually(lambda: follower.server(SLICES) in ("", leader_of(follower)), "the follower is at its leader")
+
+
+def leader_of(follower: Member) -> str:
+    """The leader that a node prefers."""
+    return str(follower.pool()["follows"][0]["node"])
+
+
+@asynccontextmanager
+async def followed(pool: Site) -> AsyncIterator[tuple[Events, Callable[[], str]]]:
+    """A watch of kube-proxy at the follower, and what makes one more slice, whose name it returns."""
+    follower = pool.members[2]
+    namespace = "default"
+
+    def make() -> str:
+        name = f"pool-{next(_numbers)}"
+        pool.cloud.admin.post(slices(namespace), endpoint_slice(name, "web", "n1"))
+        return name
+
+    path = slices(namespace)
+    async with watching(
+        follower.hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF, allowWatchBookmarks="true"
+    ) as events:
+        await events.first("ADDED", await asyncio.to_thread(make))
+        yield events, make
+
+
+async def goes_on(pool: Site, events: Events, make: Callable[[], str], lists: int) -> None:
+    """What happens in the cloud reaches the client, once, with no list of the follower's, and its watch stays."""
+    name = await asyncio.to_thread(make)
+    await events.first("ADDED", name)
+    seen = [each.name for each in events.seen if each.type == "ADDED" and each.name.startswith("pool-")]
+    assert sorted(seen) == sorted(set(seen))
+    assert not events.ended
+    assert await asyncio.to_thread(pool.members[2].lists, SLICES) == lists
+
+
+# -- following -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(pool: Site) -> None:
+    follower = pool.members[2]
+    name = "from-the-leader"
+    await asyncio.to_thread(pool.cloud.admin.post, slices("default"), endpoint_slice(name, "web", "n1"))
+    # The cloud is away for this node, which has the rules and the names of its leaders on disk.
+    assert not follower.hub.metric("edgehub_source_server")
+    async with watching(follower.hub.url, SLICES, component="kube-proxy") as events:
+        await events.first("ADDED", name)
+    found = await listed(follower.hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+    assert "kubernetes" in found
+    assert follower.server(SLICES) in {each.name for each in pool.members[:2]}
+
+
+async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_from_the_cloud(
+    settled: Site,
+) -> None:
+    follower = settled.members[2]
+    async with followed(settled):
+        await listed(follower.hub.url, ENDPOINTS, component="kube-proxy", resourceVersion="0")
+        leader = leader_of(follower)
+        assert await asyncio.to_thread(follower.server, SLICES) == leader
+        assert await asyncio.to_thread(follower.server, ENDPOINTS) == "cloud"
+        assert follower.hub.metric("edgehub_source_server", server=leader) > 0
+        assert follower.hub.metric("edgehub_peer_bytes_total", direction="received", node=leader) > 0
+        assert follower.hub.metric("edgehub_pool_role", role="follower") == 1
+        served = next(each for each in settled.members if each.name == leader)
+        assert served.hub.metric("edgehub_peer_watchers") > 0
+        assert served.pool()["followers"][follower.name] > 0
+        assert served.hub.metric("edgehub_peer_bytes_total", direction="sent", node=follower.name) > 0
+
+
+async def test_a_live_edit_of_what_is_shared_moves_sources_that_run(settled: Site) -> None:
+    follower = settled.members[2]
+    async with followed(settled) as (events, make):
+        lists = await asyncio.to_thread(follower.lists, SLICES)
+        leaders = settled.members[:2]
+        await asyncio.to_thread(settled.lead, *leaders, scope="/v1/services")
+        await asyncio.to_thread(
+            eventually, lambda: follower.server(SLICES) == "cloud", "slices from the cloud"
+        )
+        await goes_on(settled, events, make, lists)
+        await asyncio.to_thread(settled.lead, *leaders, scope=SHARED)
+        await asyncio.to_thread(
+            eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
+        )
+        await goes_on(settled, events, make, lists)
+
+
+# -- failing over --------------------------------------------------------------------------------------------------
+
+
+def kill(leader: Member, _pool: Site) -> None:
+    leader.hub.kill()
+
+
+def freeze(leader: Member, _pool: Site) -> None:
+    """Its kernel takes connections on, and nothing answers: a black hole."""
+    os.kill(leader.hub.pid, signal.SIGSTOP)
+
+
+def blind(leader: Member, _pool: Site) -> None:
+    """It serves what it has, and what it has is old."""
+    leader.link.black_hole()
+
+
+def depose(leader: Member, pool: Site) -> None:
+    pool.lead(*(each for each in pool.members[:2] if each is not leader))
+
+
+@pytest.mark.parametrize("fault", [kill, freeze, blind, depose])
+async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
+    settled: Site, fault: Callable[[Member, Site], None]
+) -> None:
+    follower = settled.members[2]
+    async with followed(settled) as (events, make):
+        lists = await asyncio.to_thread(follower.lists, SLICES)
+        name = await asyncio.to_thread(leader_of, follower)
+        leader = next(each for each in settled.members if each.name == name)
+        await asyncio.to_thread(fault, leader, settled)
+        try:
+            await goes_on(settled, events, make, lists)
+            await asyncio.to_thread(
+                eventually, lambda: follower.server(SLICES) not in ("", name), "another server"
+            )
+            await goes_on(settled, events, make, lists)
+        finally:
+            if fault is freeze:
+                os.kill(leader.hub.pid, signal.SIGCONT)
+
+
+async def test_without_any_leader_the_cloud_serves_and_then_leaders_again(settled: Site) -> None:
+    follower = settled.members[2]
+    async with followed(settled) as (events, make):
+        lists = await asyncio.to_thread(follower.lists, SLICES)
+        for each in settled.members[:2]:
+            each.hub.kill()
+        await goes_on(settled, events, make, lists)
+        assert await asyncio.to_thread(follower.server, SLICES) == "cloud"
+        await asyncio.to_thread(settle, settled)
+        await asyncio.to_thread(
+            eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
+        )
+        await goes_on(settled, events, make, lists)
+
+
+async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_cloud(settled: Site) -> None:
+    first, second, follower = settled.members
+    async with followed(settled) as (events, make):
+        lists = await asyncio.to_thread(follower.lists, SLICES)
+        await asyncio.to_thread(settled.enrol, first, second)
+        for each in (first, second):
+            await asyncio.to_thread(eventually, partial(_has_no_follower, each), "the streams end")
+        await asyncio.to_thread(
+            eventually, lambda: follower.server(SLICES) == "cloud", "slices from the cloud"
+        )
+        await goes_on(settled, events, make, lists)
+        refused = sum(
+            each.hub.metric("edgehub_peer_refused_total", reason="other pool") for each in (first, second)
+        )
+        assert refused > 0
+        await asyncio.to_thread(settled.enrol, *settled.members)
+        await asyncio.to_thread(
+            eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
+        )
+        await goes_on(settled, events, make, lists)
+
+
+async def test_a_leader_without_a_cloud_serves_what_it_has_and_says_how_old_it_is(settled: Site) -> None:
+    follower = settled.members[2]
+    async with followed(settled) as (events, make):
+        lists = await asyncio.to_thread(follower.lists, SLICES)
+        for each in settled.members:
+            each.link.refuse()
+        try:
+            await asyncio.to_thread(
+                eventually,
+                lambda: all(each["ageSeconds"] > 0 for each in follower.pool()["follows"]),
+                "the leaders say that they have no cloud",
+            )
+            found = await listed(follower.hub.url, SLICES, component="kube-proxy", resourceVersion="0")
+            assert any(name.startswith("pool-") for name in found)
+            assert not events.ended
+            assert await asyncio.to_thread(follower.server, SLICES) != "cloud"
+        finally:
+            await asyncio.to_thread(settle, settled)
+        await goes_on(settled, events, make, lists)
