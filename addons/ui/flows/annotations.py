@@ -13,6 +13,7 @@ MARKS = {
     RouteKind.RELAY: ":cloud:",
     RouteKind.VIEW: ":house:",
     RouteKind.CACHED_RELAY: ":floppy_disk:",
+    RouteKind.PEER: ":busts_in_silhouette:",
     RouteKind.LOCAL: ":heartbeat:",
 }
 OWN = ":gear:"
@@ -23,6 +24,7 @@ WORDS = {
     RouteKind.RELAY: "relay",
     RouteKind.VIEW: "view",
     RouteKind.CACHED_RELAY: "cached relay",
+    RouteKind.PEER: "peer",
     RouteKind.LOCAL: "local",
 }
 ARROW = " ▸ "

@@ -33,7 +33,8 @@ def sections(hub: RunningHub, rates: Rates, *, is_operator: bool) -> dict[str, s
         "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else _nobody(),
     }
     pool = REPORTS.get("pool")
-    return found | {"pool": _pairs(pool(hub)) if pool is not None else _pool(report)}
+    shared = pool(hub) if pool is not None else {}
+    return found | {"pool": _pairs(shared) if shared else _pool(report)}
 
 
 def title(hub: RunningHub) -> str:
