@@ -145,6 +145,9 @@ class Assembly:
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud))
             await open_listeners(list(modes))
+            if self._pool is not None:
+                # The peer port opens beside the others, so they come first.
+                self._run("pool", self._pool.run())
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
@@ -264,7 +267,6 @@ class Assembly:
         self._identity.serve_peers(peer_spec(settings), pool.admission)
         self._router.serve_peers(pool.serving, pool.age)
         self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
-        self._run("pool", pool.run())
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError where it cannot be opened."""

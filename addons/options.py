@@ -58,6 +58,20 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
     ),
     ("peer_key", str, "", "Key of hub_peer_cert."),
     (
+        "peer_clients",
+        str,
+        "pool",
+        "Whom the peer port serves: pool, the nodes of this pool; nodes, all nodes of the cluster, as a relay in the "
+        "cloud.",
+    ),
+    (
+        "relay",
+        str,
+        "",
+        "Relays, https://host:port,…, from which the hub reads what pools share. Default: those that the pool's "
+        "ConfigMap names.",
+    ),
+    (
         "admin_port",
         int,
         10267,

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 
 from addons.filters.chain import build_filters
 from addons.filters.inputs import HubAddress, family_of
-from addons.upstream.servers import Server, ServerOrder, parse_server
+from addons.upstream.servers import Server, ServerOrder, parse_relays, parse_server
 
 Mode = Literal["edge", "cloud"]
+PeerClients = Literal["pool", "nodes"]
 AUTO_ADDRESS = "169.254.2.1"
 """The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
 DEAD_ADDRESS = "127.0.0.1:1"
@@ -40,6 +41,10 @@ class Settings:
     """0: the hub neither serves nor reads the copies of other nodes."""
     peer_address: str
     """Where the peer port listens; "" is every address."""
+    peer_clients: PeerClients
+    """Whom the peer port serves: the nodes of this node's pool, or as a relay all nodes of the cluster."""
+    relays: tuple[Server, ...]
+    """Hubs in the cloud from which this hub reads what pools share; none for those that the pool's ConfigMap names."""
     peer_cert: Path | None
     peer_key: Path | None
     admin_port: int
@@ -132,6 +137,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         **ports,
         **_pair(values, "tls"),
         **_pair(values, "peer"),
+        **_relaying(values),
     )
 
 
@@ -162,7 +168,7 @@ def listener_modes(settings: Settings) -> dict[str, str]:
 
 def peer_spec(settings: Settings) -> str:
     """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
-    if not settings.peer_port or settings.mode != "edge":
+    if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
         return ""
     host = f"[{settings.peer_address}]" if ":" in settings.peer_address else settings.peer_address
     return f"reverse:http://{DEAD_ADDRESS}@{host + ':' if host else ''}{settings.peer_port}"
@@ -170,6 +176,16 @@ def peer_spec(settings: Settings) -> str:
 
 def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
+
+
+def _relaying(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether the hub is a relay, which needs a certificate of the operator's, and the relays that it reads from."""
+    clients: PeerClients = _choice(values, "peer_clients", "pool", "nodes")
+    if clients == "nodes" and (values["mode"] != "cloud" or not values["peer_cert"]):
+        raise ValueError(
+            "a relay, hub_peer_clients nodes, needs hub_mode cloud, hub_peer_cert and hub_peer_key"
+        )
+    return {"peer_clients": clients, "relays": parse_relays(values["relay"])}
 
 
 def _pair(values: Mapping[str, Any], port: str) -> dict[str, Any]:

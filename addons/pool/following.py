@@ -8,19 +8,20 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.relays import hub_of
 from addons.pool.spread import SPREAD, cloud_delay, leader_order
 from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
 from addons.requests.route_decision import PROBE_PATH
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server
+from addons.upstream.servers import Server, parse_relays
 from addons.views.serving import SHARED
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
@@ -56,9 +57,10 @@ class Following:
         cloud_is_up: Callable[[], bool],
         cut: Callable[[Server], int],
         clock: Callable[[], float] = time.monotonic,
+        relays: Sequence[Server] = (),
     ) -> None:
         """`port` is the peer port of all hubs of a pool. `client` sends to the hub's own listener. `cut` closes the
-        connections to a server. `clock` is monotonic."""
+        connections to a server. `clock` is monotonic. `relays` are those of the operator; without any, the pool's."""
         self.peers: dict[str, ServerHealth] = {}
         """The servers that egress may send to besides the cloud's, by their URLs."""
         self._node = node
@@ -68,6 +70,7 @@ class Following:
         self._cloud_is_up = cloud_is_up
         self._cut = cut
         self._clock = clock
+        self._given_relays = tuple(relays)
         self._role = Role.NONE
         self._config = NOTHING_SHARED
         self._delay = 0.0
@@ -84,7 +87,7 @@ class Following:
     @property
     def has_leader(self) -> bool:
         now = self._clock()
-        return self._role is Role.FOLLOWER and any(each.is_usable(now) for each in self._order)
+        return any(each.is_usable(now) for each in self._order)
 
     def reader_of(self, source: Source) -> PeerReader | None:
         """Who reads a new source, where a pool could share it."""
@@ -101,18 +104,28 @@ class Following:
             lambda: max(source.store.version, source.store.given_version),
         )
 
-    def update(self, role: Role, config: PoolConfig, members: Collection[str]) -> None:
-        """Take what the pool is now, and move the sources that it concerns."""
+    def update(
+        self, role: Role, config: PoolConfig, members: Collection[str], *, can_follow: bool = True
+    ) -> None:
+        """Take what the pool is now, and move the sources that it concerns.
+
+        `can_follow`: the node has a client certificate, which leaders and relays ask for.
+        """
         self._known_by = 0.0
         self._role, self._config = role, config
         others = [each for each in config.leaders if each.node != self._node] if role is Role.FOLLOWER else []
         states = {each.leader: each for each in self._order}
-        self._order = [states.get(each) or self._new_state(each) for each in leader_order(others, self._node)]
+        relays = self._relays(config) if can_follow else ()
+        self._order = [
+            *(states.get(each) or self._new_state(each) for each in leader_order(others, self._node)),
+            *(states.get(hub_of(each)) or _relay_state(each) for each in relays),
+        ]
         leaders = {each.node for each in config.leaders}
         self._delay = cloud_delay(self._node, [each for each in members if each not in leaders])
         # Open streams to a leader that is named no longer end with the move of their sources.
         self.peers = {str(each.server): each.health for each in self._order}
-        for leader in [each for each in self._probes if each not in others]:
+        known = {each.leader for each in self._order}
+        for leader in [each for each in self._probes if each not in known]:
             self._probes.pop(leader).cancel()
         for state in self._order:
             if state.leader not in self._probes:
@@ -212,7 +225,7 @@ class Following:
             return Choice(None, self._known_by - now)
         follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
         able = [each for each in self._order if not resumes or reader.may_resume(each)]
-        order = able if follows else []
+        order = [each for each in able if follows or each.is_relay]
         if self._role is Role.LEADER:
             self._followed.clear()
         if any(each.is_usable(now) and not each.age for each in order):
@@ -225,10 +238,20 @@ class Following:
         choice = choose(
             order, now, cloud_is_up=self._cloud_is_up(), cloud_from=self._cloud_from.get(type_, 0.0)
         )
-        if not follows and not choice.wait:
+        if not follows and choice == CLOUD:
             self._followed.discard(type_)
             self._cloud_from.pop(type_, None)
         return choice
+
+    def _relays(self, config: PoolConfig) -> tuple[Server, ...]:
+        """The operator's relays, else the pool's. Those of a ConfigMap that names them wrongly are none."""
+        if self._given_relays:
+            return self._given_relays
+        try:
+            return parse_relays(config.relay)
+        except ValueError as error:
+            logger.warning("the pool's ConfigMap: %s", error)
+            return ()
 
     def _new_state(self, leader: LeaderHub) -> LeaderState:
         return LeaderState(leader, ServerHealth(Server("https", leader.address, self._port, leader.node)))
@@ -281,6 +304,10 @@ class Following:
     def _return_within(self, state: LeaderState) -> float:
         """Seconds within which the hub goes back to a leader that has failed, and after which it asks it again."""
         return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures[state.leader] - 1, 0), 10))
+
+
+def _relay_state(relay: Server) -> LeaderState:
+    return LeaderState(hub_of(relay), ServerHealth(relay), is_relay=True)
 
 
 def _why_unfit(answer: RawResponse) -> str:

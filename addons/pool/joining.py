@@ -8,11 +8,11 @@ from functools import partial
 from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
-from addons.pool.announcement import Announcement
+from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PeerCertificate, Pool
-from addons.pool.pool_facts import PoolFacts
+from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.settings import Settings
 from addons.upstream.servers import Server
@@ -34,8 +34,18 @@ def join_pool(
 ) -> Pool:
     """The pool, which begins with `run`. `client` sends as the hub; `cloud`, `cut` and `open_port` as in `Pool`."""
     inputs, sources, serving = hub
-    facts = PoolFacts(inputs, partial(sources.get, HUB_IDENTITY), settings.namespace)
-    following = Following(settings.node, settings.peer_port, client, sources, cloud[0], cut)
+    open_source = partial(sources.get, HUB_IDENTITY)
+    facts: PoolFacts
+    announcement: Announcement | NoAnnouncement
+    if settings.peer_clients == "nodes":
+        facts = RelayFacts(inputs, open_source, settings.namespace, settings.node)
+        announcement = NoAnnouncement()
+    else:
+        facts = PoolFacts(inputs, open_source, settings.namespace)
+        announcement = Announcement(settings.node, settings.peer_port, client)
+    following = Following(
+        settings.node, settings.peer_port, client, sources, cloud[0], cut, relays=settings.relays
+    )
     sources.upstream_of = following.reader_of
     pool = Pool(
         settings.node,
@@ -44,7 +54,7 @@ def join_pool(
         sources,
         following,
         _certificate(settings, client),
-        Announcement(settings.node, settings.peer_port, client),
+        announcement,
         open_port,
         cloud,
     )

@@ -21,6 +21,8 @@ class LeaderState:
     """Why the hub has left the leader; "" while the leader may be used."""
     usable_from: float = 0.0
     """When a leader that has recovered may be used again, in monotonic seconds."""
+    is_relay: bool = False
+    """The hub is a relay, which serves every node and all that pools may share."""
     age: float = 0.0
     """Seconds since the leader lost the cloud, by its own word; 0 while it has the cloud."""
 

@@ -58,7 +58,9 @@ def is_hub_of(certificate: x509.Certificate, server: Server) -> bool:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return False
-    addresses = names.get_values_for_type(x509.IPAddress)
-    return ipaddress.ip_address(server.host) in addresses or server.node in names.get_values_for_type(
-        x509.DNSName
-    )
+    dns = names.get_values_for_type(x509.DNSName)
+    try:
+        is_named = ipaddress.ip_address(server.host) in names.get_values_for_type(x509.IPAddress)
+    except ValueError:
+        is_named = server.host in dns  # a relay may have a name instead of an address
+    return is_named or server.node in dns

@@ -13,7 +13,7 @@ from cryptography import x509
 
 from addons.certificates.own_certificate import Certificate
 from addons.pool.admission import Admission
-from addons.pool.announcement import Announcement
+from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
@@ -65,7 +65,7 @@ class Pool:
         sources: Sources,
         following: Following,
         certificate: PeerCertificate,
-        announcement: Announcement,
+        announcement: Announcement | NoAnnouncement,
         open_port: Callable[[bool], Awaitable[None]],
         cloud: tuple[Callable[[], bool], Pulse],
     ) -> None:
@@ -160,7 +160,7 @@ class Pool:
             metrics.POOL_ROLE.labels(self.role).set(0)
             metrics.POOL_ROLE.labels(role).set(1)
             self.role, self.since = role, time.time()
-        self.following.update(role, facts.config, facts.members or ())
+        self.following.update(role, facts.config, facts.members or (), can_follow=can_follow)
         if self.serving is not None:
             self.serving.keep_only(
                 lambda node, type_: self.leads() and self.shares(type_) and node in (facts.members or ())

@@ -46,6 +46,8 @@ class PoolConfig:
     """What the pool shares, of what a pool may share."""
     is_shared: bool = False
     """The nodes of the pool reach each other, and the pool elects leaders."""
+    relay: str = ""
+    """The relays of the pool, as `addons.upstream.servers.parse_relays` reads them."""
 
     def shares(self, group: str, resource: str) -> bool:
         """Whether the pool shares a resource."""
@@ -64,6 +66,7 @@ def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
         tuple(sorted(set(_leaders(data.get("leaders", "")))))[:MAX_LEADERS],
         tuple(dict.fromkeys(_scope(data.get("pool-scoped-metadata", "")))),
         is_shared=switches == ("true", "true"),
+        relay=data.get("relay", ""),
     )
 
 

@@ -12,6 +12,7 @@ from cryptography import x509
 
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config
+from addons.pool.relays import EveryNode, relay_config
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.requests.request_info import ResourceType
@@ -155,3 +156,20 @@ class PoolFacts:
             self.authorities = tuple(x509.load_pem_x509_certificates(text.encode())) if text else ()
         except ValueError:
             self.authorities = ()
+
+
+class RelayFacts(PoolFacts):
+    """What a relay has instead of a pool: it leads, and every node is a member."""
+
+    def __init__(
+        self, inputs: FilterInputs, open_source: Callable[[ListWatch], Source], namespace: str, node: str
+    ) -> None:
+        super().__init__(inputs, open_source, namespace)
+        self.config = relay_config(node)
+        self.members = EveryNode()
+
+    def _look(self) -> bool:
+        was = (self.is_known, self.authorities)
+        self.is_known = True
+        self._read_client_ca()
+        return was != (self.is_known, self.authorities)

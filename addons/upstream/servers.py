@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from addons.requests.caller import Lending
 
+MAX_RELAYS = 10
+"""Relays that a hub takes: each is a task that probes it."""
 ServerOrder = Literal["round-robin", "priority"]
 
 
@@ -19,7 +21,7 @@ class Server:
     host: str
     port: int
     node: str = ""
-    """The node whose hub this is; "" for a server of the cloud."""
+    """The node whose hub this is, or a name for a relay; "" for a server of the cloud."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -42,6 +44,17 @@ def parse_server(text: str) -> Server:
         raise ValueError(f"server {text!r} has more than scheme, host and port")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80))
+
+
+def parse_relays(text: str) -> tuple[Server, ...]:
+    """The relays of `https://host:port,…`; ValueError otherwise. `Server.node` is a name that no node can have."""
+    found = tuple(dict.fromkeys(parse_server(each) for each in text.split(",") if each.strip()))
+    for each in found:
+        if each.scheme != "https":
+            raise ValueError(f"relay {each} is not of the form https://host:port")
+    if len(found) > MAX_RELAYS:
+        raise ValueError(f"there are {len(found)} relays, more than {MAX_RELAYS}")
+    return tuple(Server("https", each.host, each.port, f"relay {each.host}:{each.port}") for each in found)
 
 
 class ServerHost(str):

@@ -15,6 +15,8 @@ from kube.requests.request_info import ResourceType
 NODEPOOL_TYPE = ResourceType("apps.openyurt.io", "v1beta2", "nodepools")
 NODEPOOL_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
 """OpenYurt up to 1.6 serves v1beta1 and v1alpha1, since 1.7 all three. A field that a version lacks has its default."""
+RELAY = "edgehub.io/relay"
+"""The annotation of a NodePool that names relays."""
 MARK = "mark"
 """The leaderElectionStrategy that elects among marked nodes; every other value means `random`."""
 
@@ -69,6 +71,8 @@ class NodePool:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Json, ...] = ()
+    relay: str = ""
+    """The relays that the pool's hubs read from: URLs, separated by commas."""
     nodes: tuple[str, ...] = ()
     ready: int = -1
     """-1 until a manager has counted the pool's nodes."""
@@ -117,6 +121,7 @@ def read_pool(obj: Json) -> NodePool:
         labels=texts(spec.get("labels")),
         annotations=texts(spec.get("annotations")),
         taints=tuple(objects(spec.get("taints"))),
+        relay=texts(meta.get("annotations")).get(RELAY, ""),
         nodes=tuple(each for each in nodes if isinstance(each, str)) if isinstance(nodes, list) else (),
         ready=number(status.get("readyNodeNum"), -1),
         unready=number(status.get("unreadyNodeNum"), -1),

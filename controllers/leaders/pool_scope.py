@@ -40,6 +40,7 @@ def leader_config(pool: NodePool, namespace: str) -> Json:
             "pool-scoped-metadata": ",".join(map(str, sorted(pool.pool_scope))),
             "interconnectivity": "true" if pool.interconnected else "false",
             "enable-leader-election": "true" if pool.elects else "false",
+            **({"relay": pool.relay} if pool.relay else {}),
         },
     }
 

@@ -11,8 +11,8 @@ from OpenSSL import SSL
 
 from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.serving_certificate import ServingCertificate
-from addons.pool.peer_tls import PeerTls
-from addons.upstream.servers import Server
+from addons.pool.peer_tls import PeerTls, is_hub_of
+from addons.upstream.servers import Server, parse_relays
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.peer_handshake import shake
 from tests.cloud.pki import Authority, Credential
@@ -72,3 +72,18 @@ def test_nobody_else_is(issue: Callable[[], Credential], tmp_path: Path) -> None
 def test_the_cas_that_the_cluster_publishes_count_too(tmp_path: Path) -> None:
     published = [x509.load_pem_x509_certificate(CLIENTS.certificate)]
     connect(tmp_path, CLIENTS.issue_server("whoever", ["10.0.0.1"]), published)
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "good"),
+    [
+        ("relay.example", ["relay.example"], True),
+        ("10.0.0.9", ["10.0.0.9"], True),
+        ("relay.example", ["other.example"], False),
+        ("relay.example", ["10.0.0.9"], False),
+    ],
+)
+def test_a_relay_is_its_name_or_its_address(host: str, names: list[str], good: bool) -> None:
+    (relay,) = parse_relays(f"https://{host}:10269")
+    shown = x509.load_pem_x509_certificate(AUTHORITY.issue_server("whoever", names).certificate)
+    assert is_hub_of(shown, relay) is good

@@ -11,7 +11,7 @@ import pytest
 from addons.filters.inputs import POOL_LABEL, HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.pool_config import LeaderHub
-from addons.pool.pool_facts import PoolFacts
+from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
@@ -139,3 +139,22 @@ async def test_the_client_ca_is_the_published_one(cluster: Cluster) -> None:
     await cluster.until(lambda facts: len(facts.authorities) == 1)
     cluster.put(CLIENT_CA, "ConfigMap", config_map(5, client__ca__file="garbage"), version=5)
     await cluster.until(lambda facts: facts.authorities == ())
+
+
+async def test_a_relay_knows_its_nodes_at_once_and_takes_the_published_client_ca() -> None:
+    made = Cluster()
+    made.facts = facts = RelayFacts(made.inputs, made._open, "kube-system", "relay-1")
+    running = asyncio.create_task(facts.run(made.changes.set))
+    await made.until(lambda found: found.is_known)
+    assert facts.members is not None
+    assert "any" in facts.members
+    assert facts.config.shares("", "services")
+    text = Authority().certificate.decode()
+    client_ca = config_map(1)
+    client_ca["data"] = {"client-ca-file": text}
+    made.put(CLIENT_CA, "ConfigMap", client_ca, version=1)
+    await made.until(lambda found: len(found.authorities) == 1)
+    running.cancel()
+    facts.close()
+    made.inputs.close()
+    await asyncio.gather(running, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.requests.caller import Lending
-from addons.upstream.servers import Server, ServerHost, parse_server
+from addons.upstream.servers import MAX_RELAYS, Server, ServerHost, parse_relays, parse_server
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 PLAIN = parse_server("http://a:6443")
@@ -56,3 +56,20 @@ def test_a_host_is_no_plain_text_of_the_same_name() -> None:
     host = ServerHost(A, Lending.OWN)
     assert (host == "a", "a" == host, host != "a", "a" != host) == (False, False, True, True)  # noqa: SIM300 - both sides count
     assert str.__str__(host) == "a"
+
+
+def test_relays_have_names_that_no_node_can_have() -> None:
+    found = parse_relays("https://relay.example:10269, https://[fd00::1]:10269,https://relay.example:10269,")
+    assert [(str(each), each.node) for each in found] == [
+        ("https://relay.example:10269", "relay relay.example:10269"),
+        ("https://[fd00::1]:10269", "relay fd00::1:10269"),
+    ]
+    assert parse_relays("") == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["http://10.0.0.9:1", "10.0.0.9", ",".join(f"https://r{n}:1" for n in range(MAX_RELAYS + 1))]
+)
+def test_what_names_no_relay(text: str) -> None:
+    with pytest.raises(ValueError, match=r"relay|server"):
+        parse_relays(text)

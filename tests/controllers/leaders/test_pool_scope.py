@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.cluster.node_pools import Leader, NodePool, PoolScopedResource
+from controllers.cluster.node_pools import Leader, NodePool, PoolScopedResource, read_pool
 from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role
 
 POOL = NodePool(
@@ -35,6 +35,12 @@ def test_the_config_map_is_openyurts() -> None:
         "interconnectivity": "true",
         "enable-leader-election": "true",
     }
+
+
+def test_a_pool_may_name_relays() -> None:
+    annotations = {"edgehub.io/relay": "https://10.0.0.9:10269"}
+    pool = read_pool({"metadata": {"name": "p", "annotations": annotations}})
+    assert leader_config(pool, "ns")["data"]["relay"] == "https://10.0.0.9:10269"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""A relay in the cloud: every node reads what pools share from it as differences, and from the cloud without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from kube.differences.records import CODING
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.pki import Credential
+from tests.cloud.ports import free_port
+from tests.cloud.real import RealCloud
+from tests.hub.support.pool_site import SLICES, eventually
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import watching
+from tests.hub.test_views import endpoint_slice, slices
+
+ADDRESS = "127.0.34.1"
+EDGE = "127.0.34.2"
+NODE = "edge-relayed"
+
+
+@dataclass(slots=True)
+class Scene:
+    """A relay, and a hub of a node without a pool that reads from it."""
+
+    cloud: RealCloud
+    relay: Hub
+    edge: Hub
+    url: str
+    name: str
+
+    def server(self) -> str:
+        """Where the hub reads slices from."""
+        return next((each["server"] for each in self.edge.sources() if each["path"] == SLICES), "")
+
+    def lists(self) -> int:
+        return sum(int(each["lists"]) for each in self.edge.sources() if each["path"] == SLICES)
+
+    def ask(self, credential: Credential | None, folder: Path, path: str = SLICES, **query: str) -> int:
+        """The status of a request to the relay, with a client certificate or none."""
+        files = credential.write(folder, "caller") if credential is not None else (None, None)
+        names = {name: str(file) for name, file in zip(("cert_file", "key_file"), files, strict=True) if file}
+        with urllib3.PoolManager(ca_certs=str(self.cloud.authority_file), retries=False, **names) as http:  # type: ignore[arg-type]  # urllib3 takes any pool's keywords
+            return http.request("GET", self.url + path, fields=query, timeout=30.0).status
+
+
+@pytest.fixture(scope="module")
+def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    real_cloud.apply(HUB_RBAC)
+    folder, port = tmp_path_factory.mktemp("relay"), free_port()
+    authority = real_cloud.authority
+    certificate, key = authority.issue_server("relay", [ADDRESS]).write(folder, "relay")
+    url = f"https://{ADDRESS}:{port}"
+    relay = Hub(
+        *(folder / "relay", real_cloud.url),
+        node="relay-1",
+        kubeconfig=real_cloud.kubeconfig("relay", authority.issue_admin()),
+        flags=(
+            *(
+                "--mode",
+                "cloud",
+                "--peer-clients",
+                "nodes",
+                "--peer-address",
+                ADDRESS,
+                "--peer-port",
+                str(port),
+            ),
+            *("--peer-cert", str(certificate), "--peer-key", str(key)),
+        ),
+    )
+    edge = Hub(
+        *(folder / "edge", real_cloud.url),
+        node=NODE,
+        kubeconfig=real_cloud.node_kubeconfig(NODE),
+        flags=("--relay", url, "--peer-address", EDGE, "--peer-port", str(port)),
+    )
+    try:
+        relay.start()
+        edge.start()
+        yield Scene(real_cloud, relay, edge, url, f"relay {ADDRESS}:{port}")
+    finally:
+        edge.stop()
+        relay.stop()
+
+
+@pytest.fixture
+async def running(scene: Scene) -> AsyncIterator[Scene]:
+    """The scene with its relay, which takes calls."""
+    yield scene
+    if not scene.relay.is_running:
+        await asyncio.to_thread(scene.relay.start)
+
+
+async def test_a_hub_reads_from_the_relay_and_from_the_cloud_without_it(running: Scene) -> None:
+    """Nothing is listed again, and no event is lost or comes twice."""
+    scene, make = running, running.cloud.admin
+    async with watching(scene.edge.url, SLICES, component="kube-proxy") as watch:
+        await asyncio.to_thread(make.post, slices("default"), endpoint_slice("relayed-1", "web"))
+        await watch.first("ADDED", "relayed-1")
+        assert await asyncio.to_thread(scene.server) == scene.name
+        lists = await asyncio.to_thread(scene.lists)
+
+        await asyncio.to_thread(scene.relay.stop)
+        await asyncio.to_thread(eventually, lambda: scene.server() == "cloud", "the hub reads from the cloud")
+        await asyncio.to_thread(make.post, slices("default"), endpoint_slice("relayed-2", "web"))
+        await watch.first("ADDED", "relayed-2")
+
+        await asyncio.to_thread(scene.relay.start)
+        back = partial(eventually, lambda: scene.server() == scene.name, "the hub is back at the relay")
+        await asyncio.to_thread(back)
+        await asyncio.to_thread(make.post, slices("default"), endpoint_slice("relayed-3", "web"))
+        await watch.first("ADDED", "relayed-3")
+
+        assert await asyncio.to_thread(scene.lists) == lists
+        mine = [(each.type, each.name) for each in watch.seen if each.name.startswith("relayed-")]
+        assert mine == [("ADDED", f"relayed-{number}") for number in (1, 2, 3)]
+
+
+def test_the_relay_serves_every_node_and_nobody_else(scene: Scene, tmp_path: Path) -> None:
+    node = scene.cloud.authority.issue_node("any-node")
+    assert scene.ask(node, tmp_path, resourceVersion="0") == 200
+    assert scene.ask(None, tmp_path) == 401
+    assert (
+        scene.ask(scene.cloud.authority.issue_client("somebody", ["system:authenticated"]), tmp_path) == 403
+    )
+    assert scene.ask(node, tmp_path, "/api/v1/pods") == 403
+    assert scene.ask(node, tmp_path, "/version") == 404
+
+
+def test_what_crosses_is_differences(scene: Scene, tmp_path: Path) -> None:
+    certificate, key = scene.cloud.authority.issue_node("any-node").write(tmp_path, "node")
+    headers = {"Accept-Encoding": f"{CODING},gzip"}
+    with urllib3.PoolManager(
+        ca_certs=str(scene.cloud.authority_file), cert_file=str(certificate), key_file=str(key), retries=False
+    ) as http:
+        answer = http.request(
+            "GET",
+            f"{scene.url}{SLICES}?watch=true&resourceVersion=0",
+            headers=headers,
+            preload_content=False,
+            timeout=30.0,
+        )
+        assert (answer.status, answer.headers["Content-Encoding"]) == (200, CODING)
+        answer.close()
