@@ -17,7 +17,6 @@ from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
 from addons.router import Answerer
-from addons.rules.edits import RulesEdits
 from addons.rules.events import ProblemEvents
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
@@ -61,8 +60,7 @@ def make_parts(
     `cloud_changed` is notified when a server comes up or goes down; `confirm_up` probes the servers now.
     """
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
-    edits = offline.rules_edits() if offline is not None else RulesEdits()
-    rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report, edits)
+    rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
     sources = Sources(
         clients.of,
@@ -71,7 +69,7 @@ def make_parts(
         settings.idle,
         offline.copies if offline is not None else None,
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
-        edits,
+        offline.rules_edits() if offline is not None else None,
     )
     inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
     configmap = sources.sentinel(rules_list_watch(settings))

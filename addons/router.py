@@ -29,9 +29,8 @@ from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
 from addons.telemetry.labels import resource_label, verb_label
 from addons.views.origin import Origin
-from kube.errors import StatusError, expired, internal, not_found, unavailable
+from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
-from kube.requests.resource_versions import parse_version
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
@@ -117,7 +116,6 @@ class Router:
             else:
                 self._redirect(flow, context)
         elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
-            _check_resume(context, self._rules)
             self._relayed[flow.id] = flow
 
     @guarded
@@ -247,22 +245,6 @@ class Router:
             if not recorded.pending:
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await self._inputs.learned.wait()
-
-
-def _check_resume(context: RequestContext, rules: RulesInForce) -> None:
-    """StatusError 410 where filters that an edit took away may have made what the client holds of its version.
-
-    The cloud would never send what those filters hid.
-    """
-    options = context.info.options
-    if options.send_initial_events or not may_be_filtered(context.info, context.listener, rules.rules):
-        return
-    try:
-        version = parse_version(options.resource_version)
-    except ValueError:
-        return  # the cloud says what is wrong with it
-    if version and rules.edits.is_older(version):
-        raise expired(f"too old resource version: {version} (the rules have changed since)")
 
 
 def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:

@@ -29,8 +29,6 @@ class RulesEdits:
         self._keep = keep
         self._digest: str | None = None
         self._version: int | None = None
-        self._is_certain = False
-        """Whether no client can hold a newer version than `_version` from before the edit."""
 
     def note(self, digest: str, version: int) -> None:
         """The rules of this digest are in force. `version` is the newest that any client was given before."""
@@ -38,19 +36,14 @@ class RulesEdits:
             return
         is_first, self._digest = self._digest is None, digest
         if is_first and self._kept is not None and self._kept.digest == digest:
-            self._version, self._is_certain = self._kept.version, True
+            self._version = self._kept.version
             return
         # An earlier process with other rules, or without a disk, may have given newer versions than this one knows of.
-        self._is_certain = not is_first
-        self._version = version if self._kept is not None or not is_first else None
+        self._version = None if is_first else version
         self._kept = RulesEdit(digest, version)
         if self._keep is not None:
             self._keep(self._kept)
 
     def can_resume(self, version: int) -> bool:
         """Whether every client that holds this version was given it under the rules in force."""
-        return self._is_certain and self._version is not None and version > self._version
-
-    def is_older(self, version: int) -> bool:
-        """Whether a client may hold this version from before an edit that is known of."""
-        return self._version is not None and version <= self._version
+        return self._version is not None and version > self._version

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Mapping
 
 from addons.filters.filter import Filter
-from addons.rules.edits import RulesEdits
 from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
 from kube.errors import unavailable
@@ -24,13 +23,11 @@ class RulesInForce:
         filters: tuple[Filter, ...],
         disabled: frozenset[str],
         report: Callable[[Problem, str], None],
-        edits: RulesEdits | None = None,
     ) -> None:
         """Begin with the built-in bindings. `report` gets each problem of an edit that the one before did not have.
 
-        It also gets the ConfigMap's uid. `edits` knows the last edit that an earlier process noted.
+        It also gets the ConfigMap's uid.
         """
-        self.edits = edits or RulesEdits()
         self._filters = filters
         self._disabled = disabled
         self._report = report

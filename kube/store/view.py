@@ -13,7 +13,8 @@ must send every event that the client has not seen; it may repeat events. Versio
 3. A filtered view has no history before its first client. An earlier process, or another hub, may have given the
    same version while the filters had other inputs. So the view refuses to resume (410) until it has answered a list
    or a watch; history begins with that answer. Without filters, a version means one state, and history begins when
-   the view is made, unless a client may hold that version from before an edit of the rules (`can_resume`).
+   the view is made. A client that may hold its version from before an edit of the rules (`can_resume`) gets the
+   events after that version, and then the whole state once more: filters that are gone may have hidden some of it.
 4. The ring is bounded. When it drops an event, `View.oldest_resumable` rises; older versions get 410.
 5. A client may come with a version newer than the view's: the cloud, or another view of the same source, gave it.
    The watcher skips the cloud's events up to that version. A local event ends the skipping: it may have been made of
@@ -58,6 +59,15 @@ class Place(NamedTuple):
     version: int
 
 
+class Beginning(NamedTuple):
+    """What a watcher gives first: events that its client missed, then a state."""
+
+    missed: list[bytes]
+    state: Sequence[Item]
+    is_list: bool
+    """The state is all that there is, as a WatchList sends it: a bookmark says so."""
+
+
 class View:
     """One projection, scope and form, with the history of its events."""
 
@@ -68,7 +78,7 @@ class View:
         form: Form,
         can_resume: Callable[[int], bool] = lambda version: True,
     ) -> None:
-        """`can_resume` says of a version whether clients can hold it from these very filters only (rule 3)."""
+        """`can_resume` says of a version whether clients can hold it only from the rules in force (rule 3)."""
         self.scope = scope
         self.form = form
         self.watchers: set[Watcher] = set()
@@ -78,7 +88,7 @@ class View:
         self._can_resume = can_resume
         self._confirmed_version = 0
         """The newest version that the cloud confirmed for a list of this view (rule 7)."""
-        self._has_history = self._has_one_history()
+        self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
         self._last_bookmark = (0, b"")
         self._writes_differences = False
@@ -124,7 +134,7 @@ class View:
         """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
-        return self._open(self._ring.end, 0, bookmarks, coding, list(self))
+        return self._open(self._ring.end, 0, bookmarks, coding, Beginning([], list(self), is_list=True))
 
     def watch(self, since: int | None, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
         """A watcher of the events after version `since`, or from now on when None. StatusError 410 by rules 3 and 4."""
@@ -133,7 +143,11 @@ class View:
             return self._open(self._ring.end, 0, bookmarks, coding)
         if since < self.oldest_resumable or not self._has_history:
             raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
-        return self._open(self._ring.position_after(since), since, bookmarks, coding)
+        position, end = self._ring.position_after(since), self._ring.end
+        if self._projection.filtered or self._can_resume(since):
+            return self._open(position, since, bookmarks, coding)
+        missed = [event.frame for event in self._ring.read(position, end)]
+        return self._open(end, 0, bookmarks, coding, Beginning(missed, list(self), is_list=False))
 
     def place(self) -> Place:
         """Where a watcher is that has read the whole ring."""
@@ -190,7 +204,7 @@ class View:
     def restarted(self) -> None:
         self._confirmed_version = 0
         self._ring.restart(self.version)
-        self._has_history = self._has_one_history()
+        self._has_history = not self._projection.filtered
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -204,9 +218,6 @@ class View:
         store.given_version = max(store.given_version, version)
         self._ring.touch(self.version)
 
-    def _has_one_history(self) -> bool:
-        return not self._projection.filtered and self._can_resume(self.version)
-
     def _begin_history(self) -> None:
         if not self._has_history:
             self._ring.restart(self.version)
@@ -218,10 +229,10 @@ class View:
         seen: int,
         bookmarks: bool,
         coding: StreamCoding,
-        state: Sequence[Item] | None = None,
+        beginning: Beginning | None = None,
     ) -> Watcher:
         self._writes_differences = self._writes_differences or coding is DIFFERENCES
-        watcher = Watcher(self, position, seen, state, bookmarks=bookmarks, coding=coding)
+        watcher = Watcher(self, position, seen, beginning, bookmarks=bookmarks, coding=coding)
         self.watchers.add(watcher)
         return watcher
 
@@ -258,13 +269,13 @@ class Watcher:
     """One open watch: a position in its view's ring."""
 
     __slots__ = (
+        "_beginning",
         "_bookmark_due",
         "_end",
         "_error",
         "_position",
         "_seen_version",
         "_start",
-        "_state",
         "_waiter",
         "bookmarks",
         "coding",
@@ -278,12 +289,12 @@ class Watcher:
         view: View,
         position: int,
         seen_version: int,
-        state: Sequence[Item] | None,
+        beginning: Beginning | None,
         *,
         bookmarks: bool,
         coding: StreamCoding,
     ) -> None:
-        """`state` is what the client gets first; None for a watch without initial events."""
+        """`beginning` is what the client gets first; None where it goes on after the version that it has."""
         self.view = view
         self.coding = coding
         self.bookmarks = bookmarks
@@ -291,7 +302,7 @@ class Watcher:
         self.fell_behind = False
         """Cut because its client read too slowly; like any client whose watch ends it resumes by its version."""
         self._start = view.place()
-        self._state = state
+        self._beginning = beginning
         self._position = position
         self._seen_version = seen_version
         """The client has seen the cloud's events up to this version (rule 5)."""
@@ -307,14 +318,15 @@ class Watcher:
         return max(0, self.view._ring.end - self._position)
 
     def initial_events(self) -> Iterator[bytes]:
-        """The state as ADDED events, and the bookmark that ends it. Sent first, by `coding.state`."""
-        state, self._state = self._state, None
-        if state is None:
+        """The events and the state that come first, and the bookmark that ends them. Sent by `coding.state`."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is None:
             return
-        for item in state:
+        yield from beginning.missed
+        for item in beginning.state:
             yield self.view._frame("ADDED", item)
         if self.bookmarks:
-            yield self.view._bookmark(self._start.version, initial_events_end=True)
+            yield self.view._bookmark(self._start.version, initial_events_end=beginning.is_list)
 
     async def frames(self) -> list[bytes]:
         """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""

@@ -307,32 +307,6 @@ async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others
     assert routed.connections.ended == [ended]
 
 
-@pytest.mark.parametrize(
-    ("query", "is_refused"),
-    [
-        ("resourceVersion=100", True),
-        ("resourceVersion=101", False),
-        ("resourceVersion=0", False),
-        ("", False),
-        ("resourceVersion=1x", False),
-        ("resourceVersion=100&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", False),
-    ],
-)
-@pytest.mark.parametrize("path", [SLICES, "/api/v1/namespaces/default/configmaps2"])
-async def test_a_relayed_watch_does_not_resume_over_an_edit_of_the_rules(
-    routed: Routed, path: str, query: str, is_refused: bool
-) -> None:
-    """The edit may have taken away the filters that made what the client holds."""
-    routed.known.edits.note(parse_rules({}).digest, 50)
-    routed.known.edits.note(routed.known.rules.digest, 100)
-    flow = await routed.request(f"{path}?watch=true&{query}", "later")
-    is_refused = is_refused and path == SLICES
-    assert (flow.response is not None) == is_refused
-    if is_refused:
-        assert code_of(flow) == 410
-        assert not routed.router._relayed
-
-
 async def test_a_watch_that_is_over_is_forgotten(routed: Routed) -> None:
     for end in ("response", "error"):
         flow = await routed.request(f"{SLICES}?watch=true", "later")

@@ -17,7 +17,6 @@ from addons.requests.client_request import ClientRequest
 from addons.requests.request_context import begin
 from addons.requests.route_decision import RouteKind
 from addons.router import Answerer, Router
-from addons.rules.edits import RulesEdits
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules, parse_rules
 from addons.views.origin import Answer, Origin
@@ -70,7 +69,6 @@ class Known:
 
     def __init__(self) -> None:
         self.rules: Rules = parse_rules(DATA)
-        self.edits = RulesEdits()
         self.is_known = True
         self.waited = 0
 
