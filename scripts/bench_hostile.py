@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scripts.bench_load import fill, lists, tree_megabytes, watches
 from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
 from tests.hub.support.hostile import Siege, besiege
 from tests.hub.support.process import Hub
@@ -26,7 +26,8 @@ REST = 12.0
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
     """Resident megabytes after the bench's load, and what came of the attacks."""
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        cloud.apply(HUB_RBAC)
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
         fill(cloud, services, endpoints)
         folder = Path(place) / "hub"
         with Hub(folder, cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as hub:

@@ -25,7 +25,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from scripts.bench_load import HEADERS, SLICES, fill, session, watches
 from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
@@ -224,7 +224,8 @@ def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
     found = Offline()
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         folder = Path(place)
-        cloud.apply(HUB_RBAC)
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
         fill(cloud, services, endpoints)
         kubeconfig = cloud.node_kubeconfig("node-1")
         body = measure_watches(cloud, folder, found, services, watchers, updates)

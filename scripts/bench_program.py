@@ -24,7 +24,7 @@ import urllib3
 from scripts import bench_hostile, bench_manager, bench_offline, bench_pool, bench_topology
 from scripts.bench_load import SLICES, Spent, cpu_seconds, fill, gets, lists, tree_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
@@ -152,7 +152,8 @@ def first_copy(cloud: RealCloud, folder: Path) -> float:
 
 def measure_topology(slices: int) -> None:
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        cloud.apply(HUB_RBAC)
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
         bench_topology.fill(cloud, slices)
         with Hub(Path(place) / "hub", cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as made:
             costs = asyncio.run(bench_topology.topology(made, cloud, slices))
@@ -209,7 +210,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         folder = Path(place)
-        cloud.apply(HUB_RBAC)
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
         fill(cloud, asked.services, asked.endpoints)
         figures, without = measure(cloud, folder, asked)
         copied = first_copy(cloud, folder / "link")

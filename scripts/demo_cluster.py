@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kube.json_type import Json
 from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.hollow import HollowKubelet, HollowProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
@@ -110,7 +110,8 @@ class RealCluster:
     def __init__(self, cloud: RealCloud, folder: Path) -> None:
         self._cloud, self._folder = cloud, folder
         self.url = cloud.url
-        cloud.apply(HUB_RBAC)
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
         cloud.apply(objects())
         cloud.admin.post(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

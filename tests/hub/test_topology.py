@@ -16,7 +16,7 @@ import pytest
 
 from kube.json_type import Json
 from kube.wire.encoding import Encoding
-from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
@@ -73,7 +73,8 @@ def hub(
     node_name: str,
 ) -> Iterator[Hub]:
     """A hub with every option of topology, behind a link that can be cut."""
-    real_cloud.apply(HUB_RBAC)
+    for manifest in (HUB_RBAC, HUB_NODES):
+        real_cloud.apply(manifest)
     real_cloud.apply(POOL_CRD)
     real_cloud.kubectl(
         "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s"
