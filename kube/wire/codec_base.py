@@ -19,7 +19,7 @@ MAX_FRAME = 16 * 1024 * 1024
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 """What a watch may say; client-go aborts at any other."""
 
-PIECE = 256 * 1024
+PIECE = 64 * 1024
 """Bytes of a list or of a watch's state that are made and written at once, so that no client costs a whole copy."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

@@ -28,7 +28,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_headers
 
 from addons.proxy.http.error_responses import error_body, error_response
-from addons.proxy.http.http_connections import LastingH2Connection
+from addons.proxy.http.http_connections import LastingH2Connection, StreamsTaken, open_windows
 from addons.proxy.http.request_bodies import MAX_BODY
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.patches import Patch
@@ -132,6 +132,9 @@ class BoundedHttp2Server(Http2Server):
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, StreamsTaken):
+            yield from open_windows(self.h2_conn, self.conn, event)
+            return
         if isinstance(event, ResponseProtocolError) and self._is_unanswered(event.stream_id):
             code = event.code.http_status_code()
             if code is not None:

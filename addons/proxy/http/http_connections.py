@@ -1,26 +1,31 @@
 """mitmproxy's HTTP connections, changed for clients that stay for months.
 
 A client may have many streams, a connection forgets its ended streams, and a server's GOAWAY breaks off no stream. A
-request gets its credentials here, at the last moment: its flow, which people may see, has none.
+stream's window opens again when the other side has taken what came through it. A request gets its credentials here, at
+the last moment: its flow, which people may see, has none.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from h2.config import H2Configuration
+from h2.connection import ConnectionState
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, Event, StreamReset
+from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, layer
+from mitmproxy.proxy.commands import SendData
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http2
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
+    RequestData,
     RequestHeaders,
     ResponseEndOfMessage,
     ResponseProtocolError,
@@ -39,25 +44,61 @@ STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
+STREAM_WINDOW = 512 * 1024
+"""Bytes that a peer may send on a stream before the other side has taken any of them; Go's own server allows 1 MiB."""
 
 
 class Backlog(deque[SendH2Data]):
     """What waits for a stream's window, and its size in bytes."""
 
-    size = 0
+    def __init__(self, backlogs: Backlogs) -> None:
+        super().__init__()
+        self.size = 0
+        self._backlogs = backlogs
 
     def append(self, piece: SendH2Data) -> None:
-        self.size += len(piece.data)
+        self._count(len(piece.data))
         super().append(piece)
 
     def appendleft(self, piece: SendH2Data) -> None:
-        self.size += len(piece.data)
+        self._count(len(piece.data))
         super().appendleft(piece)
 
     def popleft(self) -> SendH2Data:
         piece = super().popleft()
-        self.size -= len(piece.data)
+        self._count(-len(piece.data))
         return piece
+
+    def _count(self, size: int) -> None:
+        self.size += size
+        self._backlogs.size += size
+
+
+class Backlogs(defaultdict[int, Backlog]):
+    """The backlog of each stream of a connection, and the size of all together in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0
+
+    def __missing__(self, stream: int) -> Backlog:
+        backlog = self[stream] = Backlog(self)
+        return backlog
+
+    def __setitem__(self, stream: int, backlog: Backlog) -> None:
+        self.size += backlog.size
+        super().__setitem__(stream, backlog)
+
+    def pop(self, stream: int, *default: Any) -> Any:
+        """As `dict.pop`; what the backlog holds counts no longer."""
+        backlog = super().pop(stream, *default)
+        if isinstance(backlog, Backlog):
+            self.size -= backlog.size
+        return backlog
+
+    def clear(self) -> None:
+        super().clear()
+        self.size = 0
 
 
 class LastingH2Connection(BufferedH2Connection):
@@ -65,6 +106,9 @@ class LastingH2Connection(BufferedH2Connection):
 
     h2 itself reads nothing after a GOAWAY, although streams up to its last id go on (RFC 9113, 6.8). kube-apiserver
     sends GOAWAY to spread its clients over servers (`--goaway-chance`), and before it shuts down.
+
+    mitmproxy gives every stream a window of 2 GiB and acknowledges data as it comes. Here a stream has STREAM_WINDOW,
+    and `open_windows` acknowledges what the other side has taken: until then the peer waits, and no other stream does.
     """
 
     MAX_CLOSED_STREAMS = MAX_REMEMBERED
@@ -72,18 +116,48 @@ class LastingH2Connection(BufferedH2Connection):
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
         self.local_settings.max_concurrent_streams = STREAMS_PER_CLIENT
+        self.local_settings.initial_window_size = STREAM_WINDOW
         self.local_settings.acknowledge()
-        self._backlogs: defaultdict[int, Backlog] = defaultdict(Backlog)
+        self._untaken: Counter[int] = Counter()
+        self._backlogs = Backlogs()
         self.stream_buffers = self._backlogs  # type: ignore[assignment]  # each is a deque, as mitmproxy's own
 
     @property
-    def unread(self) -> dict[int, int]:
-        """By stream, the bytes that the other side has no room for."""
-        return {stream: backlog.size for stream, backlog in self._backlogs.items()}
+    def unread(self) -> int:
+        """Bytes that wait until the other side has room for them."""
+        return self._backlogs.size
+
+    @property
+    def least_read(self) -> int | None:
+        """The stream for which most waits; None where nothing does."""
+        return max(self._backlogs, key=self.unread_on, default=None)
 
     def unread_on(self, stream: int) -> int:
         backlog = self._backlogs.get(stream)
         return backlog.size if backlog is not None else 0
+
+    @property
+    def untaken(self) -> Mapping[int, int]:
+        """By stream, the bytes that came and are not acknowledged yet."""
+        return self._untaken
+
+    def acknowledge_received_data(self, acknowledged_size: int, stream_id: int) -> None:
+        """Remember what came: mitmproxy calls this before the other side has taken anything."""
+        self._untaken[stream_id] += acknowledged_size
+
+    def open_windows(self, streams: Iterable[int]) -> bytes:
+        """Acknowledge all that came on these streams; what tells the peer so."""
+        is_closed = self.state_machine.state is ConnectionState.CLOSED
+        for stream in streams:
+            size = self._untaken.pop(stream)
+            if not is_closed:
+                super().acknowledge_received_data(size, stream)
+        return self.data_to_send()
+
+    def let_go(self) -> None:
+        """Drop what waits for the other side."""
+        self._backlogs.clear()
+        self.clear_outbound_data_buffer()
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         if frame.error_code != ErrorCodes.NO_ERROR:
@@ -91,6 +165,22 @@ class LastingH2Connection(BufferedH2Connection):
         goaway = ConnectionTerminated()
         goaway.error_code, goaway.last_stream_id = ErrorCodes.NO_ERROR, frame.last_stream_id
         return [], [goaway]
+
+
+@dataclass
+class StreamsTaken(HttpEvent):
+    """All that came on these streams of a connection of HTTP/2 has been taken: their windows may open again."""
+
+    streams: list[int]
+
+
+def open_windows(
+    h2_conn: LastingH2Connection, conn: Connection, event: StreamsTaken
+) -> layer.CommandGenerator[None]:
+    """Tell the peer of the connection that it may send on."""
+    data = h2_conn.open_windows(event.streams)
+    if data:
+        yield SendData(conn, data)
 
 
 class LastingHttp2Client(Http2Client):
@@ -125,9 +215,19 @@ class LastingHttp2Client(Http2Client):
                 del self.our_stream_id[theirs], self.their_stream_id[ours]
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, StreamsTaken):
+            yield from open_windows(self.h2_conn, self.conn, event)
+            return
         if isinstance(event, RequestHeaders):
             event = replace(event, request=with_credentials(event.request))
         yield from super()._handle_event(event)
+
+    def unread_of(self, stream: int) -> int:
+        """Bytes of the request of a client's stream that the server has no room for."""
+        if stream in self.stream_queue:  # it waits for a stream of the server's
+            return sum(len(each.data) for each in self.stream_queue[stream] if isinstance(each, RequestData))
+        ours = self.our_stream_id.get(stream)
+        return self.h2_conn.unread_on(ours) if ours is not None else 0
 
     def handle_h2_event(self, event: Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR:

@@ -22,7 +22,7 @@ from mitmproxy.proxy.layers.http import (
 from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseProtocolError
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
-from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
+from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client, StreamsTaken
 from addons.proxy.patches import Patch
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
@@ -31,20 +31,12 @@ MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
 
 
-STREAM_UNREAD = 256 * 1024
-"""Bytes that a stream may hold for a client of HTTP/2 before reading from its server of HTTP/1.1 pauses.
-
-The bound is the same for what a server of HTTP/2 does not read of a client's requests.
-"""
-MAX_UNREAD = 64 * 1024 * 1024
-"""Bytes that the streams of one client connection may hold together; beyond, the one that holds most is reset.
-
-A relayed list may be as large while its client reads: reading from a server of HTTP/2 does not pause.
-"""
-MAX_ALL_UNREAD = 64 * 1024 * 1024
-"""As MAX_UNREAD, of all client connections."""
+STREAM_UNREAD = 64 * 1024
+"""Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
+MAX_ALL_UNREAD = 16 * 1024 * 1024
+"""Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 FAIR_UNREAD = 1024 * 1024
-"""Bytes that a client connection may hold whatever others do."""
+"""Bytes that the connections from one address may hold whatever others do."""
 
 _layers: WeakValueDictionary[str, LastingHttpLayer] = WeakValueDictionary()
 
@@ -75,6 +67,11 @@ class PeerConnections:
             self._certain = MAX_PEER_STREAMS - sum(len(each.streams) for each in self.layers)
         return self._certain >= 0
 
+    @property
+    def unread(self) -> int:
+        """Bytes that the connections hold for clients that do not read."""
+        return sum(each.unread for each in self.layers)
+
 
 def _peer_of(client: connection.Client) -> PeerConnections:
     name = f"{client.sockname[1]} {client.peername[0]}"
@@ -97,9 +94,26 @@ class LastingHttpLayer(HttpLayer):
         self._limit = MAX_STREAMS
         """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
         self._has_served = False
+        self._is_over = False
+        """The client's connection has ended, and nothing of it is left."""
+        self._stalled: set[connection.Connection] = set()
+        """Connections of HTTP/2 with streams whose data the other side has not taken."""
         _layers[context.client.id] = self
         self.peer = _peer_of(context.client)
         self.peer.layers.add(self)
+
+    def let_go(self) -> None:
+        """Drop what waits for anybody: the client's connection has ended. Addons may still work on its last hooks."""
+        self._is_over = True
+        for each in self.connections:
+            protocol = self._protocol_of(each)
+            if isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
+                protocol.h2_conn.let_go()
+        for stream in self.streams.values():
+            stream._paused_event_queue.clear()
+        self.streams.clear()
+        self.connections.clear()
+        self.command_sources.clear()
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
@@ -114,48 +128,88 @@ class LastingHttpLayer(HttpLayer):
         return server.head_since if isinstance(server, BoundedHttp1Server) else None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if self._is_over:
+            return
         yield from super()._handle_event(event)
         if isinstance(event, events.DataReceived) and event.connection is not self.context.client:
             yield from self._bound_unread()
+        yield from self._open_windows(event)
 
     def is_full(self, conn: connection.Connection) -> bool:
-        """Whether what would be read from this connection has no room on the other side."""
+        """Whether what would be read from this connection of HTTP/1.1 has no room on the other side.
+
+        A connection of HTTP/2 is never full: each of its streams has a window.
+        """
         if conn is self.context.client:
             return self._client_is_ahead()
-        upstream, server = self._protocol_of(conn), self.connections.get(self.context.client)
-        if not isinstance(upstream, KeptHttp1Client) or not isinstance(server, BoundedHttp2Server):
+        upstream, server = self._protocol_of(conn), self._server
+        if not isinstance(upstream, KeptHttp1Client) or server is None:
             return False  # HTTP/1.1 waits for its socket
         stream = upstream.stream_id
         return stream is not None and server.h2_conn.unread_on(stream) > STREAM_UNREAD
 
     @property
-    def unread(self) -> dict[int, int]:
-        """By stream, the bytes that a client of HTTP/2 has no room for."""
-        server = self.connections.get(self.context.client)
-        return server.h2_conn.unread if isinstance(server, BoundedHttp2Server) else {}
+    def unread(self) -> int:
+        """Bytes that a client of HTTP/2 has no room for."""
+        server = self._server
+        return server.h2_conn.unread if server is not None else 0
+
+    @property
+    def _server(self) -> BoundedHttp2Server | None:
+        """The hub's side of the client's connection, where that is HTTP/2."""
+        found = self.connections.get(self.context.client)
+        return found if isinstance(found, BoundedHttp2Server) else None
 
     def _client_is_ahead(self) -> bool:
-        """Whether the client sends more than a server of HTTP/2 reads."""
+        """Whether a client of HTTP/1.1 sends more than a server of HTTP/2 reads."""
+        if self._server is not None:
+            return False
         upstream = (self._protocol_of(each) for each in self.connections if each is not self.context.client)
         return any(
-            sum(each.h2_conn.unread.values()) > STREAM_UNREAD
-            for each in upstream
-            if isinstance(each, LastingHttp2Client)
+            each.h2_conn.unread > STREAM_UNREAD for each in upstream if isinstance(each, LastingHttp2Client)
         )
 
     def _protocol_of(self, conn: connection.Connection) -> layer.Layer | None:
         found = self.connections.get(conn)
         return found.context.layers[-1] if found is not None else None
 
+    def _open_windows(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Let peers of HTTP/2 send on, on each stream whose data the other side has taken."""
+        changed = {event.connection} if isinstance(event, events.DataReceived) else set()
+        for conn in self._stalled | changed:
+            self._stalled.discard(conn)
+            protocol = self._protocol_of(conn)
+            if not isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
+                continue
+            untaken = protocol.h2_conn.untaken
+            taken = [each for each in untaken if self._is_taken(protocol, each)]
+            if len(taken) < len(untaken):
+                self._stalled.add(conn)
+            if taken:
+                yield from self.event_to_child(self.connections[conn], StreamsTaken(0, taken))
+
+    def _is_taken(self, protocol: LastingHttp2Client | BoundedHttp2Server, number: int) -> bool:
+        """Whether the other side has room for more of a stream; `number` is the connection's own."""
+        if isinstance(protocol, LastingHttp2Client):
+            theirs = protocol.their_stream_id.get(number)
+            stream, server = self.streams.get(theirs or 0), self._server
+            unread = server.h2_conn.unread_on(theirs or 0) if server is not None else 0
+        else:
+            stream = self.streams.get(number)
+            upstream = self._protocol_of(stream.context.server) if stream is not None else None
+            unread = upstream.unread_of(number) if isinstance(upstream, LastingHttp2Client) else 0
+        if stream is None:
+            return True
+        # mitmproxy collects without end what comes while the addons think about a stream.
+        return unread <= STREAM_UNREAD and stream._paused is None
+
     def _bound_unread(self) -> layer.CommandGenerator[None]:
-        """Reset the streams that hold most, while the client, or all clients, leave too much unread."""
-        unread = self.unread
-        mine = sum(unread.values())
-        while unread and (mine > MAX_UNREAD or (mine > FAIR_UNREAD and _all_unread() > MAX_ALL_UNREAD)):
-            stream_id = max(unread, key=unread.__getitem__)
-            yield from self._reset(stream_id)
-            unread = self.unread
-            mine = sum(unread.values())
+        """Reset the streams that hold most, while all clients leave too much unread, and this one's address most."""
+        while self.unread and self.peer.unread > FAIR_UNREAD and _is_unfair(self.peer):
+            assert self._server is not None
+            stream = self._server.h2_conn.least_read
+            assert stream is not None
+            yield from self._reset(stream)
 
     def _reset(self, stream_id: int) -> layer.CommandGenerator[None]:
         why = "the client does not read"
@@ -209,8 +263,11 @@ class LastingHttpLayer(HttpLayer):
         return client.is_leaving or client.open_streams >= self._limit
 
 
-def _all_unread() -> int:
-    return sum(sum(each.unread.values()) for each in _layers.values())
+def _is_unfair(peer: PeerConnections) -> bool:
+    """Whether all addresses together leave too much unread, and this one more than an even share of what they may."""
+    unread = [each.unread for each in _peers.values()]
+    holding = sum(1 for each in unread if each)
+    return sum(unread) > MAX_ALL_UNREAD and peer.unread * holding > MAX_ALL_UNREAD
 
 
 def _count_slow_watch(stream: HttpStream) -> None:

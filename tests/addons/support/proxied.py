@@ -111,6 +111,12 @@ class Http2Server(Listening):
         """Requests are taken and not answered."""
         self.refuses = False
         """Requests are sent back unprocessed."""
+        self.reads = True
+        """Whether clients get room for more of a request's body."""
+        self.sent = 0
+        """Bytes that `tell_much` has sent."""
+        self._much: dict[tuple[int, int], int] = {}
+        """Bytes that `tell_much` has to send, by connection and stream."""
         self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
         self._changed = asyncio.Event()
 
@@ -134,7 +140,9 @@ class Http2Server(Listening):
                     self._answer(conn, event)
                 elif isinstance(event, h2.events.DataReceived):
                     self.bodies[mine, event.stream_id] += event.data
-                    conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    if self.reads:
+                        conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            self._tell_on(mine)
             self._changed.set()
         writer.close()
 
@@ -164,12 +172,20 @@ class Http2Server(Listening):
         self._open[which][1].write(frame.serialize())
 
     def tell_much(self, which: int, stream: int, size: int) -> None:
-        """So many bytes of a watch, in frames; mitmproxy has room for them."""
+        """So many bytes of a watch, as far as mitmproxy has room for them; the others follow."""
+        self._much[which, stream] = size
+        self._tell_on(which)
+
+    def _tell_on(self, which: int) -> None:
         conn, writer = self._open[which]
-        frame = conn.max_outbound_frame_size
-        for _ in range(size // frame + 1):
-            conn.send_data(stream, bytes(frame))
-            writer.write(conn.data_to_send())
+        for key in self._much:
+            is_open = key[0] == which and key[1] in conn.streams and not conn.streams[key[1]].closed
+            while is_open and self._much[key] and (room := conn.local_flow_control_window(key[1])):
+                size = min(self._much[key], room, conn.max_outbound_frame_size)
+                conn.send_data(key[1], bytes(size))
+                self.sent += size
+                self._much[key] -= size
+        writer.write(conn.data_to_send())
 
     def tell(self, which: int, stream: int, data: bytes) -> None:
         """More of a watch."""

@@ -32,6 +32,7 @@ class Streams:
         self.types: dict[int, str] = {}
         """The Content-Type of each answer."""
         self.received: Counter[int] = Counter()
+        self._untaken: Counter[int] = Counter()
         self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
         """What came, while `keep` is set."""
         self.keep = True
@@ -88,6 +89,30 @@ class Streams:
             self._h2.send_data(stream, piece, end_stream=end and piece is pieces[-1])
         self._flush()
 
+    async def pour(self, stream: int) -> int:
+        """Send a body until the server has had no room for more for a while; the bytes of it."""
+        sent = 0
+        while True:
+            try:
+                async with asyncio.timeout(0.5):
+                    await self.room(stream, 1)
+            except TimeoutError:
+                return sent
+            size = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size)
+            self.more(stream, bytes(size))
+            sent += size
+
+    def widen(self, size: int) -> None:
+        """Give the server room for so much more on all streams together, as clients do that have many."""
+        self._h2.increment_flow_control_window(size)
+        self._flush()
+
+    def take(self, stream: int) -> None:
+        """Give the server room for as much as came on a stream while the client did not read."""
+        size, self._untaken[stream] = self._untaken[stream], 0
+        self._h2.acknowledge_received_data(size, stream)
+        self._flush()
+
     async def room(self, stream: int, size: int) -> None:
         """Return when the server takes as much of a body, or has ended the stream."""
         await self.until(lambda: stream in self.ended or self._h2.local_flow_control_window(stream) >= size)
@@ -140,7 +165,9 @@ class Streams:
                     self.received[event.stream_id] += len(event.data)
                     if self.keep:
                         self.bodies[event.stream_id] += event.data
-                    if self.reads:
+                    if not self.reads:
+                        self._untaken[event.stream_id] += event.flow_controlled_length
+                    else:
                         self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 case h2.events.StreamEnded() | h2.events.StreamReset():
                     self.ended.add(event.stream_id)

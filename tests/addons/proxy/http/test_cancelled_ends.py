@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Iterator
 
 import pytest
 from mitmproxy.connection import Server
+from mitmproxy.proxy.events import HookCompleted
+from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
+from mitmproxy.proxy.server import ConnectionHandler
 
 from addons.connections import PATCHES
+from addons.proxy.http import cancelled_ends
 from addons.proxy.http.cancelled_ends import WholeEnds
+from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.flow_control import PausingHandler
+from addons.proxy.http.http_connections import STREAM_WINDOW
+from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.patches import install
-from tests.addons.support.proxied import Handler, Proxy, Raw, watching_proxy
+from tests.addons.support.lasting_parts import connected, watch
+from tests.addons.support.proxied import Handler, Http2Server, Proxy, Raw, watching_proxy
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +59,57 @@ async def test_a_connection_that_is_cancelled_while_events_wait_is_closed(proxy:
         assert server not in proxy.handlers[0].transports
         assert await reader.read() == b""
         writer.close()
+
+
+@pytest.mark.parametrize("is_mitmproxys", [False, True])
+async def test_nothing_that_was_read_ahead_lasts_longer_than_its_connection(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
+) -> None:
+    """mitmproxy's frame has a cycle with the exception that ended it, and keeps the reader until a collection."""
+    if is_mitmproxys:
+        monkeypatch.setattr(cancelled_ends, "clear_frames", lambda _: None)
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
+        await reader.readuntil(b"hello\r\n")
+        task = next(
+            io.handler for each, io in proxy.handlers[0].transports.items() if isinstance(each, Server)
+        )
+        assert task is not None
+        writer.close()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+        own = next(each for each in frames if each.f_code is ConnectionHandler.handle_connection.__code__)
+        assert ("reader" in own.f_locals) == is_mitmproxys
+
+
+async def test_nothing_waits_for_a_client_that_has_left() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        await watch(streams, 1)
+        streams.reads = False
+        server.tell_much(0, 1, STREAM_WINDOW)
+        layer = proxy.handlers[0].layer
+        assert isinstance(layer, LastingHttpLayer)
+        await streams.until(lambda: layer.unread > 0)
+        client = layer.connections[proxy.handlers[0].client]
+        assert isinstance(client, BoundedHttp2Server)
+    assert (client.h2_conn.unread, layer.streams, layer.connections) == (0, {}, {})
+
+
+async def test_a_hook_that_ends_after_its_connection_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    """An addon may still work on the error of a request when nothing is left of the connection."""
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        await watch(streams, 1)
+        handler, layer = proxy.handlers[0], proxy.handlers[0].layer
+        assert isinstance(layer, LastingHttpLayer)
+        stream = layer.streams[1]
+        hook = HttpErrorHook(stream.flow)
+        layer.command_sources[hook] = stream
+    await handler.server_event(HookCompleted(hook))
+    assert not caplog.records
 
 
 def test_the_hubs_handlers_end_this_way() -> None:

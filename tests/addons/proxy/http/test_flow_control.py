@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from mitmproxy.proxy import mode_servers
+from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
 from addons.connections import PATCHES
-from addons.proxy.http import flow_control
+from addons.proxy.http import flow_control, http_layer
 from addons.proxy.http.flow_control import PausingHandler
-from addons.proxy.http.http_layer import MAX_UNREAD, STREAM_UNREAD, LastingHttpLayer
+from addons.proxy.http.http_connections import STREAM_WINDOW, LastingH2Connection
+from addons.proxy.http.http_layer import MAX_ALL_UNREAD, STREAM_UNREAD, LastingHttpLayer
 from addons.proxy.patches import install
 from addons.telemetry import metrics
-from tests.addons.support.lasting_parts import connected, watch
+from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
 from tests.addons.support.patched import patched
 from tests.addons.support.proxied import Endless, Http2Server, Proxy, Raw, watching_proxy
 
 SOCKETS = 32 * 2**20
 """Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
+CLIENT_WINDOW = 65_535
+"""As HTTP/2 has it unless a client says otherwise."""
+MUCH = 4 * STREAM_WINDOW
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +40,19 @@ def proxy() -> Iterator[Proxy[Raw]]:
         yield made
 
 
-async def settled(sent: Endless) -> int:
+async def settled(sent: Endless | Http2Server) -> int:
     """What a server has sent, when it cannot send any more."""
     before = -1
     while sent.sent != before:
         before = sent.sent
         await asyncio.sleep(0.3)
     return before
+
+
+def layer_of(proxy: Proxy[Any]) -> LastingHttpLayer:
+    layer = proxy.handlers[0].layer
+    assert isinstance(layer, LastingHttpLayer)
+    return layer
 
 
 async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None:
@@ -50,28 +62,71 @@ async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None
         stream = streams.get("/watch", {})
         await streams.until(lambda: streams.received[stream] > 0)
         assert await settled(server) < SOCKETS
-        layer = proxy.handlers[0].layer
-        assert isinstance(layer, LastingHttpLayer)
-        assert STREAM_UNREAD < sum(layer.unread.values()) < STREAM_UNREAD + 2**20
+        assert STREAM_UNREAD < layer_of(proxy).unread < STREAM_UNREAD + 2**20
         streams.cancel(stream)
         async with asyncio.timeout(10):
             await server.ended.wait()
 
 
-async def test_a_stream_that_is_not_read_is_reset_and_others_go_on() -> None:
+async def test_a_server_of_http2_waits_on_that_stream_alone_and_no_slow_client_is_reset() -> None:
     server = Http2Server(100)
     before = value_of(metrics.UNREAD_STREAMS)
-    async with server.serve(), connected(server) as (_, streams):
-        abandoned, read = await watch(streams, 2)
+    async with server.serve(), connected(server) as (proxy, streams):
+        streams.widen(MUCH)
+        slow, quick = await watch(streams, 2)
+        streams.reads = streams.keep = False
+        server.tell_much(0, 1, MUCH)
+        sent = await settled(server)
+        assert sent < STREAM_WINDOW + STREAM_UNREAD + CLIENT_WINDOW
+        assert STREAM_UNREAD < layer_of(proxy).unread <= STREAM_WINDOW
+        server.tell(0, 3, b"news")
+        await streams.until(lambda: streams.received[quick] == len(b"servernews"))
+        streams.reads = True
+        streams.take(slow)
+        await streams.until(lambda: streams.received[slow] == len(b"server") + MUCH)
+        assert not streams.ended
+    assert value_of(metrics.UNREAD_STREAMS) == before
+
+
+async def test_a_client_of_http2_waits_on_that_stream_alone_for_a_server_that_does_not_read() -> None:
+    server = Http2Server(100)
+    server.reads = False
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.is_request_streamed = True
+        upload = streams.send(
+            {":method": "POST", ":path": "/watch", ":scheme": "https", ":authority": "hub"}, end=False
+        )
+        sent = await streams.pour(upload)
+        assert sent < STREAM_WINDOW + STREAM_UNREAD + CLIENT_WINDOW
+        assert await ask(streams) == 200
+
+
+@pytest.mark.parametrize("is_mitmproxys", [False, True])
+async def test_what_all_clients_leave_unread_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
+) -> None:
+    """The stream that holds most is reset. Over mitmproxy's own connection one stream holds what a server sends."""
+    monkeypatch.setattr(http_layer, "MAX_ALL_UNREAD", 2 * STREAM_WINDOW)
+    monkeypatch.setattr(http_layer, "FAIR_UNREAD", STREAM_WINDOW)
+    if is_mitmproxys:
+        own = BufferedH2Connection.acknowledge_received_data
+        monkeypatch.setattr(LastingH2Connection, "acknowledge_received_data", own)
+    server = Http2Server(100)
+    before = value_of(metrics.UNREAD_STREAMS)
+    async with server.serve(), connected(server) as (proxy, streams):
+        opened = await watch(streams, 1 if is_mitmproxys else 4)
         streams.reads = False
-        server.tell_much(0, 1, MAX_UNREAD + 2**20)
-        await streams.until(lambda: abandoned in streams.ended)
-        assert read not in streams.ended
-    assert value_of(metrics.UNREAD_STREAMS) == before + 1
+        for number in range(len(opened)):
+            server.tell_much(0, 2 * number + 1, MUCH)
+        await streams.until(lambda: bool(streams.ended))
+        assert await settled(server)
+        assert layer_of(proxy).unread <= 2 * STREAM_WINDOW
+        assert len(streams.ended) < 4
+    assert value_of(metrics.UNREAD_STREAMS) == before + len(streams.ended)
 
 
 async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As mitmproxy's own handler does; then only the bound for the whole connection is left."""
+    """As mitmproxy's own handler does; then only the bound for all connections is left."""
     monkeypatch.setattr(flow_control.Pausing, "_is_full", lambda *_: False)
     server = Endless()
     async with connected(server) as (_, streams):
@@ -79,7 +134,7 @@ async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: py
         stream = streams.get("/watch", {})
         await streams.until(lambda: stream in streams.ended)
         await server.ended.wait()
-    assert server.sent > MAX_UNREAD
+    assert server.sent > MAX_ALL_UNREAD
 
 
 async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
