@@ -28,7 +28,7 @@ class RulesEdits:
         self._kept = kept
         self._keep = keep
         self._digest: str | None = None
-        self._version: int | None = None
+        self._version = 0
 
     def note(self, digest: str, version: int) -> None:
         """The rules of this digest are in force. `version` is the newest that any client was given before."""
@@ -38,12 +38,12 @@ class RulesEdits:
         if is_first and self._kept is not None and self._kept.digest == digest:
             self._version = self._kept.version
             return
-        # An earlier process with other rules, or without a disk, may have given newer versions than this one knows of.
-        self._version = None if is_first else version
-        self._kept = RulesEdit(digest, version)
+        # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it.
+        self._version = 0 if is_first and self._kept is None else version
+        self._kept = RulesEdit(digest, self._version)
         if self._keep is not None:
             self._keep(self._kept)
 
     def can_resume(self, version: int) -> bool:
         """Whether every client that holds this version was given it under the rules in force."""
-        return self._version is not None and version > self._version
+        return version > self._version

@@ -13,8 +13,9 @@ must send every event that the client has not seen; it may repeat events. Versio
 3. A filtered view has no history before its first client. An earlier process, or another hub, may have given the
    same version while the filters had other inputs. So the view refuses to resume (410) until it has answered a list
    or a watch; history begins with that answer. Without filters, a version means one state, and history begins when
-   the view is made. A client that may hold its version from before an edit of the rules (`can_resume`) gets the
-   events after that version, and then the whole state once more: filters that are gone may have hidden some of it.
+   the view is made. A client that may hold its version from before an edit of the rules (`can_resume`), and that can
+   have it from no list of this view, gets the events after that version, and then the whole state once more:
+   filters that are gone may have hidden some of it.
 4. The ring is bounded. When it drops an event, `View.oldest_resumable` rises; older versions get 410.
 5. A client may come with a version newer than the view's: the cloud, or another view of the same source, gave it.
    The watcher skips the cloud's events up to that version. A local event ends the skipping: it may have been made of
@@ -90,6 +91,8 @@ class View:
         """The newest version that the cloud confirmed for a list of this view (rule 7)."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
+        self._first_listed: int | None = None
+        """The version of this view's first list, or of its first watch without a version; None before."""
         self._last_bookmark = (0, b"")
         self._writes_differences = False
         """A watcher has asked for differences: each event gets a record."""
@@ -144,7 +147,8 @@ class View:
         if since < self.oldest_resumable or not self._has_history:
             raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
         position, end = self._ring.position_after(since), self._ring.end
-        if self._projection.filtered or self._can_resume(since):
+        is_listed = self._first_listed is not None and since >= self._first_listed
+        if self._projection.filtered or is_listed or self._can_resume(since):
             return self._open(position, since, bookmarks, coding)
         missed = [event.frame for event in self._ring.read(position, end)]
         return self._open(end, 0, bookmarks, coding, Beginning(missed, list(self), is_list=False))
@@ -205,6 +209,7 @@ class View:
         self._confirmed_version = 0
         self._ring.restart(self.version)
         self._has_history = not self._projection.filtered
+        self._first_listed = None
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -222,6 +227,8 @@ class View:
         if not self._has_history:
             self._ring.restart(self.version)
             self._has_history = True
+        if self._first_listed is None:
+            self._first_listed = self.version
 
     def _open(
         self,

@@ -46,16 +46,19 @@ WIRING = {
     Connections: {"cut"},
     Console: {"start", "web_address"},
     Resolve: {"listen"},
-    Identity: {"serve_with"},
-    Router: {"start", "rules_changed"},
-    Egress: {"start", "confirm"},
+    Identity: {"serve_peers", "serve_with"},
+    Router: {"start", "rules_changed", "serve_peers"},
+    Egress: {"start", "start_peers", "confirm", "cut"},
     Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
-NOT_HOOKS = {"web_address", "as_typed", "confirm", "cut", "listen", "serve_with", "start", "rules_changed"}
+NOT_HOOKS = {
+    *{"web_address", "as_typed", "confirm", "cut", "listen", "serve_peers", "serve_with"},
+    *{"start", "start_peers", "rules_changed"},
+}
 
 
 def public_methods(addon: object) -> set[str]:

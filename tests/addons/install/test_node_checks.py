@@ -15,20 +15,20 @@ from kube.http.kubeconfig import Credentials, Piece
 from tests.cloud.pki import Authority
 
 DAY = timedelta(days=1)
-NOW = datetime.now(UTC)
 
 
 @pytest.mark.parametrize(
-    ("now", "severity", "words"),
+    ("later", "severity", "words"),
     [
-        (NOW, Severity.OK, "until"),
-        (NOW + 9.5 * DAY, Severity.WARNING, "kubelet should have renewed it"),
-        (NOW + 11 * DAY, Severity.FAILED, "ended at"),
-        (NOW - DAY, Severity.FAILED, "is the clock of this node right"),
+        (0 * DAY, Severity.OK, "until"),
+        (9.5 * DAY, Severity.WARNING, "kubelet should have renewed it"),
+        (11 * DAY, Severity.FAILED, "ended at"),
+        (-1 * DAY, Severity.FAILED, "is the clock of this node right"),
     ],
 )
-def test_certificates_of_every_age(now: datetime, severity: Severity, words: str) -> None:
+def test_certificates_of_every_age(later: timedelta, severity: Severity, words: str) -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
+    now = datetime.now(UTC) + later
     pieces = Piece(issued.certificate), Piece(issued.key)
     (found,) = check_certificate(Credentials("", "", False, Piece(), *pieces, Piece()), now)
     assert found.severity is severity
@@ -42,7 +42,9 @@ def test_certificates_of_every_age(now: datetime, severity: Severity, words: str
 )
 def test_other_credentials(certificate: bytes, token: bytes, severity: Severity) -> None:
     pieces = Piece(certificate), Piece(b"")
-    (found,) = check_certificate(Credentials("", "", False, Piece(), *pieces, Piece(token)), NOW)
+    (found,) = check_certificate(
+        Credentials("", "", False, Piece(), *pieces, Piece(token)), datetime.now(UTC)
+    )
     assert found.severity is severity
 
 

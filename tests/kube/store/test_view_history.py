@@ -123,6 +123,14 @@ async def test_who_may_have_seen_less_at_its_version_gets_the_state_once_more(is
         assert (first, then) == ([missed, ("ADDED", "x", 4), ("BOOKMARK", "", 11)], [later])
 
 
+async def test_who_has_its_version_from_a_list_of_this_view_gets_nothing_twice() -> None:
+    store = filled(10, Toy("x", version=4))
+    view = View(Projection(store, None), scope(), Form(metadata_only=False), lambda version: False)
+    view.listing()
+    watcher = view.watch(10, bookmarks=True)
+    assert list(watcher.initial_events()) == []
+
+
 async def test_a_watch_list_may_carry_the_version_that_the_cloud_confirmed() -> None:
     view = view_of(filled(10, Toy("x", version=4)))
     watcher = view.watch_list(15, bookmarks=True)
