@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import socket
+from collections import deque
 
 LOOPBACK = "127.0.0.1"
 
 
+_given: deque[int] = deque(maxlen=1000)
+"""The ports that `free_port` gave last."""
+
+
 def free_port() -> int:
-    """A port that nobody listens on now; another program may take it first: prefer ReservedPort."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on now, another one at each call. Other programs may take it: prefer ReservedPort.
+
+    The kernel itself gives the same port twice now and then, and a hub whose listeners share one does not start.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            port = int(probe.getsockname()[1])
+        if port not in _given:
+            _given.append(port)
+            return port
 
 
 class ReservedPort:
