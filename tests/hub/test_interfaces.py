@@ -107,4 +107,4 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
         await terminal.press("q")
         await terminal.until("/2]")
         await terminal.press("q", "y")
-        await terminal.until("Pane is dead")
+        await terminal.ended()

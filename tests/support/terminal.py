@@ -53,6 +53,12 @@ class Terminal:
         except TimeoutError:
             raise TimeoutError(f"{texts} are not all shown:\n{await self.screen()}") from None
 
+    async def ended(self) -> None:
+        """Return once the program is over. What tmux then writes on the screen differs."""
+        async with asyncio.timeout(WAIT):
+            while (await self._tmux("display-message", "-p", "#{pane_dead}")).strip() != "1":  # noqa: ASYNC110 - tmux tells nobody
+                await asyncio.sleep(0.1)
+
     async def _tmux(self, *words: str) -> str:
         tmux = await asyncio.create_subprocess_exec(
             "tmux", "-S", str(self._socket), *words, stdout=asyncio.subprocess.PIPE
