@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from addons.filters.builtin.topology import Order
 from addons.filters.chain import build_filters
 from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
-from addons.filters.topology import Order
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.offline_mode import Offline

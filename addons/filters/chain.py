@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from addons.filters.discardcloudservice import DiscardCloudService
-from addons.filters.endpoints import EndpointsInPool
+from addons.filters.builtin.discardcloudservice import DiscardCloudService
+from addons.filters.builtin.endpoints import EndpointsInPool
+from addons.filters.builtin.forwardkubesvctraffic import ForwardKubeSvcTraffic
+from addons.filters.builtin.inclusterconfig import InClusterConfig
+from addons.filters.builtin.localendpoint import LocalEndpoint
+from addons.filters.builtin.localhealth import LocalHealth
+from addons.filters.builtin.masterservice import MasterService
+from addons.filters.builtin.nodeportisolation import NodePortIsolation
+from addons.filters.builtin.serviceenvupdater import ServiceEnvUpdater
+from addons.filters.builtin.servicetopology import ServiceTopology
+from addons.filters.builtin.topology import Order
 from addons.filters.filter import Filter
-from addons.filters.forwardkubesvctraffic import ForwardKubeSvcTraffic
-from addons.filters.inclusterconfig import InClusterConfig
 from addons.filters.inputs import HubAddress, Inputs
-from addons.filters.localendpoint import LocalEndpoint
-from addons.filters.localhealth import LocalHealth
-from addons.filters.masterservice import MasterService
-from addons.filters.nodeportisolation import NodePortIsolation
-from addons.filters.serviceenvupdater import ServiceEnvUpdater
-from addons.filters.servicetopology import ServiceTopology
-from addons.filters.topology import Order
 from addons.filters.verdict import Note, Outcome, Verdict, ignore_note
 from kube.wire.api_objects import ApiObject
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from ipaddress import ip_address
 
+from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.filters.inputs import HubAddress, ServiceFacts
-from addons.filters.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watch_of, pool_of
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source

@@ -37,4 +37,7 @@ def test_each_exception_is_needed() -> None:
 
 
 def test_the_mirror_keeps_the_path() -> None:
-    assert label(mirror(ROOT / "addons/filters/endpoints.py")) == "tests/addons/filters/test_endpoints.py"
+    assert (
+        label(mirror(ROOT / "addons/filters/builtin/endpoints.py"))
+        == "tests/addons/filters/builtin/test_endpoints.py"
+    )

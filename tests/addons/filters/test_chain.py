@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from addons.filters.builtin.discardcloudservice import DiscardCloudService
+from addons.filters.builtin.localendpoint import LocalEndpoint
+from addons.filters.builtin.servicetopology import ServiceTopology
+from addons.filters.builtin.topology import Order
 from addons.filters.chain import FILTERS, ChainVerdict, apply_chain, build_filters, by_name
-from addons.filters.discardcloudservice import DiscardCloudService
 from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
-from addons.filters.localendpoint import LocalEndpoint
-from addons.filters.servicetopology import ServiceTopology
-from addons.filters.topology import Order
 from addons.filters.verdict import Outcome, dropped, kept
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.samples import (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from addons.filters.builtin.topology import Order
 from addons.filters.inputs import POOL_LABEL
-from addons.filters.topology import Order
 from tests.addons.support.topology_world import OWN, Client, Hub, Slice, World
 
 NODES = ("n1", "n2", "n3")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH, READS
-from addons.filters.servicetopology import ServiceTopology
 from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
 
 TOPOLOGY = ServiceTopology()

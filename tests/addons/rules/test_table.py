@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from addons.filters.builtin.topology import Order
 from addons.filters.chain import FILTERS, build_filters
-from addons.filters.topology import Order
 from addons.rules.table import (
     MAX_ENTRIES,
     MAX_PROBLEMS,

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from addons.filters.builtin.localhealth import LocalHealth
+from addons.filters.builtin.servicetopology import ServiceTopology
+from addons.filters.builtin.topology import Order
 from addons.filters.inputs import POOL_LABEL, HubAddress
-from addons.filters.localhealth import LocalHealth
-from addons.filters.servicetopology import ServiceTopology
-from addons.filters.topology import Order
 from addons.inputs.filter_chain import FilterChain
 from addons.inputs.filter_inputs import FilterInputs
 from addons.views.source import Source

@@ -16,7 +16,7 @@ import aiohttp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from addons.filters.topology import SCOPE_ANNOTATION
+from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from addons.rules.edits import RulesEdit
 from kube.errors import StatusError
 from kube.wire.api_objects import ApiObject, decode_object

@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from addons.filters.builtin.kubernetesservice import (
+    https_port,
+    is_slice_of_kubernetes,
+    say_address,
+    write_number,
+)
+from addons.filters.builtin.pruning import SLICE
 from addons.filters.filter import ENDPOINT_SLICES, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
-from addons.filters.kubernetesservice import https_port, is_slice_of_kubernetes, say_address, write_number
-from addons.filters.pruning import SLICE
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields

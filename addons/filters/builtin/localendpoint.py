@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import ip_address
 
+from addons.filters.builtin.kubernetesservice import HTTPS, is_kubernetes, is_slice_of_kubernetes, say_address
+from addons.filters.builtin.pruning import KINDS, SLICE
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import HubAddress, Inputs, family_of
-from addons.filters.kubernetesservice import HTTPS, is_kubernetes, is_slice_of_kubernetes, say_address
-from addons.filters.pruning import KINDS, SLICE
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields

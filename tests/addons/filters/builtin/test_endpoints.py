@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.filters.endpoints import EndpointsInPool
+from addons.filters.builtin.endpoints import EndpointsInPool
 from addons.filters.inputs import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of

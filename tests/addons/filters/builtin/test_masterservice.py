@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from addons.filters.builtin.masterservice import MasterService
 from addons.filters.inputs import HubAddress
-from addons.filters.masterservice import MasterService
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from addons.filters.topology import NodeRule
+from addons.filters.builtin.topology import NodeRule
 from addons.filters.verdict import Note, Outcome, ignore_note
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields

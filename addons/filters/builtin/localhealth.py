@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from addons.filters.builtin.kubernetesservice import is_kubernetes, is_slice_of_kubernetes
+from addons.filters.builtin.pruning import KINDS, SLICE, prune
+from addons.filters.builtin.topology import NodeRule
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
-from addons.filters.kubernetesservice import is_kubernetes, is_slice_of_kubernetes
-from addons.filters.pruning import KINDS, SLICE, prune
-from addons.filters.topology import NodeRule
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.inclusterconfig import InClusterConfig
+from addons.filters.builtin.inclusterconfig import InClusterConfig
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import Sample, World, metadata, service

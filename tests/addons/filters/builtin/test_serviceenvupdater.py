@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from addons.filters.builtin.serviceenvupdater import HOST, PORT, ServiceEnvUpdater
 from addons.filters.inputs import HubAddress
-from addons.filters.serviceenvupdater import HOST, PORT, ServiceEnvUpdater
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of

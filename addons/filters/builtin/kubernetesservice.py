@@ -5,7 +5,7 @@ The filters that lead pods to the hub share these functions.
 
 from __future__ import annotations
 
-from addons.filters.pruning import SERVICE_NAME_LABEL
+from addons.filters.builtin.pruning import SERVICE_NAME_LABEL
 from addons.filters.verdict import Note, Outcome, ignore_note
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields

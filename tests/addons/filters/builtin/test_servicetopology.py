@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from addons.filters.builtin.servicetopology import ServiceTopology
+from addons.filters.builtin.topology import Order
 from addons.filters.inputs import POOL_LABEL
-from addons.filters.servicetopology import ServiceTopology
-from addons.filters.topology import Order
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Applied, Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.pruning import prune, ready_nodes_of, service_of
-from addons.filters.topology import NodeRule
+from addons.filters.builtin.pruning import prune, ready_nodes_of, service_of
+from addons.filters.builtin.topology import NodeRule
 from addons.filters.verdict import ignore_note
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.samples import (

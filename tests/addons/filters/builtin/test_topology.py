@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.filters.inputs import POOL_LABEL
-from addons.filters.topology import (
+from addons.filters.builtin.topology import (
     NodeRule,
     Order,
     Scope,
@@ -21,6 +20,7 @@ from addons.filters.topology import (
     parse_topology,
     sharing_a_key,
 )
+from addons.filters.inputs import POOL_LABEL
 from tests.addons.filters.support.samples import World, pooled_world
 
 OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from addons.filters.builtin.localendpoint import ADDRESS, PORT, LocalEndpoint, parse_local_endpoint
 from addons.filters.inputs import HubAddress
-from addons.filters.localendpoint import ADDRESS, PORT, LocalEndpoint, parse_local_endpoint
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import (

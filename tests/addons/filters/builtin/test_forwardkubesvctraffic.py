@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from addons.filters.forwardkubesvctraffic import ForwardKubeSvcTraffic
+from addons.filters.builtin.forwardkubesvctraffic import ForwardKubeSvcTraffic
 from addons.filters.inputs import HubAddress
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.discardcloudservice import DISCARD, SKIP_DISCARD, DiscardCloudService
+from addons.filters.builtin.discardcloudservice import DISCARD, SKIP_DISCARD, DiscardCloudService
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.filters.nodeportisolation import LISTEN, NodePortIsolation, may_listen
+from addons.filters.builtin.nodeportisolation import LISTEN, NodePortIsolation, may_listen
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service

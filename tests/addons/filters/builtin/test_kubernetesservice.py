@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.kubernetesservice import (
+from addons.filters.builtin.kubernetesservice import (
     https_port,
     is_kubernetes,
     is_slice_of_kubernetes,

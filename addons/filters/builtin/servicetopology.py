@@ -21,10 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
-from addons.filters.inputs import Inputs
-from addons.filters.pruning import KINDS, SLICE, prune, ready_nodes_of, service_of
-from addons.filters.topology import (
+from addons.filters.builtin.pruning import KINDS, SLICE, prune, ready_nodes_of, service_of
+from addons.filters.builtin.topology import (
     NodeRule,
     Order,
     Scope,
@@ -36,6 +34,8 @@ from addons.filters.topology import (
     parse_topology,
     sharing_a_key,
 )
+from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
+from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.localhealth import LocalHealth
+from addons.filters.builtin.localhealth import LocalHealth
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, named, reasons_of
 from tests.addons.filters.support.samples import (

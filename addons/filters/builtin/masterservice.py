@@ -10,9 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from addons.filters.builtin.kubernetesservice import (
+    https_port,
+    is_kubernetes,
+    say_address,
+    write_number,
+    write_texts,
+)
 from addons.filters.filter import LIST_AND_WATCH, SERVICES
 from addons.filters.inputs import Inputs, family_of
-from addons.filters.kubernetesservice import https_port, is_kubernetes, say_address, write_number, write_texts
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields

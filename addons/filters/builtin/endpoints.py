@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from addons.filters.builtin.pruning import ENDPOINTS as KIND
+from addons.filters.builtin.pruning import prune
+from addons.filters.builtin.topology import in_this_pool
 from addons.filters.filter import ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
-from addons.filters.pruning import ENDPOINTS as KIND
-from addons.filters.pruning import prune
-from addons.filters.topology import in_this_pool
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 
