@@ -12,12 +12,11 @@ from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.hidden_credentials import hide, path_of
 from addons.requests.request_context import RequestContext, begin
+from addons.telemetry.labels import HUB
 from kube.differences.records import are_accepted
 from kube.errors import bad_request, forbidden, unavailable
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
-
-HUB_COMPONENT = "edgehub"
 
 
 class Resolve:
@@ -62,7 +61,7 @@ class Resolve:
         server = flow.request.headers.pop(SERVER_HEADER, "")
         context = RequestContext(
             info=parse_request(flow.request.method, _target(flow.request)),
-            component=HUB_COMPONENT if is_internal else component_of(flow.request.headers.get("user-agent")),
+            component=HUB if is_internal else component_of(flow.request.headers.get("user-agent")),
             listener=listener,
             accept=flow.request.headers.get("accept"),
             reads_differences=are_accepted(flow.request.headers.get("accept-encoding", "")),

@@ -10,12 +10,10 @@ from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.labels import group_resource_label
+from addons.telemetry.labels import HUB, group_resource_label
 from addons.upstream.servers import ServerHost
 from kube.requests.request_info import RequestInfo
 
-OWN = "edgehub"
-"""Under this name the hub's own requests are counted, whatever is behind them."""
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 READS = frozenset({"get", "list", "watch"})
 
@@ -80,7 +78,7 @@ class Traffic:
 def _component(context: RequestContext | None) -> str:
     if context is None:
         return ""
-    return OWN if context.listener is Listener.INTERNAL else context.component
+    return HUB if context.listener is Listener.INTERNAL else context.component
 
 
 def _read(info: RequestInfo) -> str:

@@ -14,9 +14,8 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import PROBE_PATH, refuse_foreign
-from addons.rules.entries import HUB
 from addons.telemetry import metrics
-from addons.telemetry.labels import group_resource_label
+from addons.telemetry.labels import HUB, group_resource_label
 from addons.views.serving import FUTURE_WAIT, Serving
 from addons.views.sources import Sources
 from kube.errors import StatusError, forbidden, too_large_version, unavailable

@@ -19,8 +19,8 @@ from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.rules.entries import HUB
 from addons.telemetry import metrics
+from addons.telemetry.labels import HUB
 from addons.views.serving import EVERYTHING
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources

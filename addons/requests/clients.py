@@ -9,10 +9,11 @@ from __future__ import annotations
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
+from addons.telemetry.labels import HUB
 from kube.http.client import Client
 from kube.http.session import Session
 
-USER_AGENT = {"User-Agent": "edgehub"}
+USER_AGENT = {"User-Agent": HUB}
 
 
 class Clients:

@@ -14,8 +14,9 @@ import yaml
 
 from addons.filters.chain import build_filters
 from addons.filters.filter import READS, Filter
-from addons.rules.entries import HUB, spellings
+from addons.rules.entries import spellings
 from addons.rules.table import CACHE_AGENTS, FILTER_PREFIX, MAX_SHOWN, MAX_VALUE_BYTES
+from addons.telemetry.labels import HUB
 from kube.requests.component import MAX_LENGTH
 from kube.requests.request_info import ResourceType
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from addons.filters.filter import READS, Filter, GroupResource
 from kube.requests.component import component_of
 
-HUB = "edgehub"
-"""The hub's own component. Its requests are never filtered (YurtHub's whitelist)."""
-
 ANY = "*"
 """In an entry: every component, or every resource that the filter understands."""
 

@@ -11,6 +11,7 @@ from collections import deque
 
 from addons.rules.table import MAX_PROBLEMS, Problem
 from addons.telemetry import metrics
+from addons.telemetry.labels import HUB
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.requests.request_info import ResourceType
@@ -49,7 +50,7 @@ def event_of(
         "type": "Warning",
         "reason": REASON,
         "message": f"key {problem.key}: {problem.text!r} is skipped: {problem.why}",
-        "source": {"component": "edgehub", "host": node},
+        "source": {"component": HUB, "host": node},
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from addons.filters.chain import FILTERS
 from addons.filters.filter import READS, Filter, GroupResource
-from addons.rules.entries import ANY, HUB, RuleEntry, built_in, parse_component, parse_entry, split_entries
+from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
+from addons.telemetry.labels import HUB
 
 CACHE_AGENTS = "cache_agents"
 FILTER_PREFIX = "filter_"

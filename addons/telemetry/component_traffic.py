@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from addons.telemetry import metrics
-from addons.telemetry.labels import OTHER
+from addons.telemetry.labels import HUB, OTHER
 
 MAX_COMPONENTS = 100
 """Components that are counted by name. Clients invent User-Agents without end: all further ones count as `other`."""
@@ -92,7 +92,7 @@ class ComponentTraffic:
 
     def sent(self) -> int:
         """Bytes to all components since the start, those to the hub itself left out."""
-        return sum(each.totals.sent for name, each in self._components.items() if name != "edgehub")
+        return sum(each.totals.sent for name, each in self._components.items() if name != HUB)
 
     def link_today(self) -> tuple[int, int]:
         """Bytes to and from the cloud since midnight, or since the start."""

@@ -5,6 +5,8 @@ Prometheus keeps each combination of labels for good, so a label that a client c
 
 from __future__ import annotations
 
+HUB = "edgehub"
+"""The hub's own component: its requests call themselves so, rules never filter them, and they are counted apart."""
 OTHER = "other"
 VERBS = frozenset(
     {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"}
@@ -92,6 +94,22 @@ GROUPS = frozenset(
     }
 )
 """Their API groups; "" is the core group."""
+
+
+class BoundedLabels:
+    """Names that clients or nodes choose, as labels: the first `limit` names, and `other` for all later ones."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._names: set[str] = set()
+
+    def label(self, name: str) -> str:
+        if name in self._names:
+            return name
+        if len(self._names) >= self._limit:
+            return OTHER
+        self._names.add(name)
+        return name
 
 
 def verb_label(verb: str) -> str:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from prometheus_client.metrics import Counter, Gauge, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
 
+from addons.telemetry.labels import BoundedLabels
+
 # A counter's time of birth would double the page for nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
@@ -209,18 +211,10 @@ PEER_LIMIT = 200
 COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""
 
-_components: set[str] = set()
-_peers: set[str] = set()
-
-
-def component_label(component: str) -> str:
-    """The component as a metric label, `other` past the first hundred names."""
-    if component in _components:
-        return component
-    if len(_components) >= COMPONENT_LIMIT:
-        return "other"
-    _components.add(component)
-    return component
+component_label = BoundedLabels(COMPONENT_LIMIT).label
+"""The component as a metric's label."""
+peer_label = BoundedLabels(PEER_LIMIT).label
+"""Another node as a metric's label."""
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
@@ -231,16 +225,6 @@ def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
         return (ends - datetime.now(UTC)).total_seconds() if ends is not None else math.nan
 
     CERTIFICATE_EXPIRY.labels(use).set_function(seconds_left)
-
-
-def peer_label(node: str) -> str:
-    """Another node as a metric label, `other` past the first PEER_LIMIT names."""
-    if node in _peers:
-        return node
-    if len(_peers) >= PEER_LIMIT:
-        return "other"
-    _peers.add(node)
-    return node
 
 
 def exposition() -> bytes:

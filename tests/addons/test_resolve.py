@@ -12,8 +12,9 @@ from mitmproxy.test import tflow, tutils
 from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.request_context import RequestContext, context_of
-from addons.resolve import HUB_COMPONENT, Resolve
+from addons.resolve import Resolve
 from addons.telemetry import metrics
+from addons.telemetry.labels import HUB
 from tests.addons.support.observed import value_of
 
 MODES = {
@@ -152,7 +153,7 @@ def test_the_hubs_own_request(resolve: Resolve) -> None:
     ]
     flow = flow_of(listener="internal", headers=headers)
     context = resolved(resolve, flow)
-    assert (context.component, context.server) == (HUB_COMPONENT, "https://a:6443")
+    assert (context.component, context.server) == (HUB, "https://a:6443")
     assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers), "neither leaves the node"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 
 from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
@@ -37,17 +38,25 @@ class KubernetesView(Contentview):
     def syntax_highlight(self) -> SyntaxHighlight:
         return "yaml"
 
+    def prettify(self, data: bytes, metadata: Metadata) -> str:
+        """A note that the hub keeps in place of a body is shown as it is."""
+        if data.startswith(NOTE):
+            return data.decode(errors="replace")
+        return self._prettify(data, metadata)
+
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
         """A person chooses it."""
         return NEVER
+
+    @abstractmethod
+    def _prettify(self, data: bytes, metadata: Metadata) -> str:
+        """A body as text; ValueError where this view cannot read it."""
 
 
 class ObjectView(KubernetesView):
     """Objects, lists and Statuses."""
 
-    def prettify(self, data: bytes, metadata: Metadata) -> str:
-        if data.startswith(NOTE):
-            return data.decode(errors="replace")
+    def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return readable_body(_encoding(data), data, show_secrets=record_of(metadata.flow).show_secrets)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
@@ -64,9 +73,7 @@ class ObjectView(KubernetesView):
 class WatchView(KubernetesView):
     """Watches, one event after the other: the messages of an open one, or a body that somebody kept."""
 
-    def prettify(self, data: bytes, metadata: Metadata) -> str:
-        if data.startswith(NOTE):
-            return data.decode(errors="replace")
+    def _prettify(self, data: bytes, metadata: Metadata) -> str:
         encoding = Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF
         return readable_watch(encoding, data, show_secrets=record_of(metadata.flow).show_secrets)
 
@@ -84,16 +91,14 @@ class WatchView(KubernetesView):
 class TableView(KubernetesView):
     """A line for each object of a list: its size, and what filters made of it."""
 
-    def prettify(self, data: bytes, metadata: Metadata) -> str:
-        if data.startswith(NOTE):
-            return data.decode(errors="replace")
+    def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return table(_encoding(data), data, record_of(metadata.flow))
 
 
 class DifferenceView(KubernetesView):
     """The cloud's objects against what the component got, with the reason at each."""
 
-    def prettify(self, data: bytes, metadata: Metadata) -> str:
+    def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return difference(data, record_of(metadata.flow), _encoding(data))
 
 

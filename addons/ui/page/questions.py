@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from addons.telemetry.labels import HUB
 from addons.ui.explain import explain, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.running_hub import RunningHub
@@ -34,9 +35,7 @@ OBJECTS: list[Column] = [
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     """Lists of what there is; a choice is part of the page's address."""
     views = {key.component for source in hub.sources for key in source.views}
-    components = sorted(
-        (hub.rules.rules.components | views | set(hub.traffic.components())) - {"", "edgehub"}
-    )
+    components = sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
     resources = sorted({each.list_watch.type.group_resource for each in hub.sources if not each.user})
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
     items = (

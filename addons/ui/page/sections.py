@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from addons.telemetry.labels import HUB
 from addons.ui.debug_pages import REPORTS
 from addons.ui.page.markup import NOTHING, lines, table, text
 from addons.ui.page.rates import Rates
@@ -61,7 +62,7 @@ def _state(report: Row) -> str:
 def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
     counts, up = report["bytes"], report["cloud"]["up"]
     to_components, from_cloud, to_cloud = rates.now()
-    asked = sum(name != "edgehub" for name in hub.traffic.last_hour())
+    asked = sum(name != HUB for name in hub.traffic.last_hour())
     saved = f"{100 * counts['saved'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
     servers = ", ".join(f"{each['server']} {each['condition']}" for each in report["cloud"]["servers"])
     return (

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from addons.filters.filter import READS, Filter
-from addons.rules.entries import ANY, HUB
+from addons.rules.entries import ANY
 from addons.rules.table import Rules, parse_rules
+from addons.telemetry.labels import HUB
 from addons.ui.explain import hub_source
 from addons.ui.reports.components import bound_filters
 from addons.ui.reports.evaluation import deadline, in_slices, shown, why

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.chain import FILTERS
-from addons.telemetry.labels import GROUPS, RESOURCES, VERBS, group_resource_label, resource_label, verb_label
+from addons.telemetry.labels import (
+    GROUPS,
+    OTHER,
+    RESOURCES,
+    VERBS,
+    BoundedLabels,
+    group_resource_label,
+    resource_label,
+    verb_label,
+)
 
 
 @pytest.mark.parametrize(("resource", "label"), [("pods", "pods"), ("", ""), ("widgets", "other")])
@@ -44,3 +53,9 @@ def test_what_filters_know_has_its_name() -> None:
 def test_nothing_else_becomes_a_label(text: str) -> None:
     assert verb_label(text) in {*VERBS, "other"}
     assert resource_label(text) in {*RESOURCES, "", "other"}
+
+
+def test_names_that_others_choose_are_bounded() -> None:
+    labels = BoundedLabels(limit=2)
+    assert [labels.label(name) for name in ("a", "b", "c")] == ["a", "b", OTHER]
+    assert labels.label("a") == "a", "who was first keeps a label"

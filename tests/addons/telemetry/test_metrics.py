@@ -51,14 +51,6 @@ def test_counters_without_labels_are_there_from_the_start() -> None:
     assert "_created" not in page
 
 
-def test_component_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "_components", set())
-    names = [f"client-{number}" for number in range(metrics.COMPONENT_LIMIT)]
-    assert [metrics.component_label(name) for name in names] == names
-    assert metrics.component_label("one-more") == "other"
-    assert metrics.component_label(names[0]) == names[0], "who was first keeps a label"
-
-
 @pytest.mark.parametrize(
     ("life", "shown"),
     [
