@@ -20,7 +20,7 @@ from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
 from addons.offline.offline_mode import Offline
 from addons.options import Options
-from addons.parts import Parts, hub_address, make_parts
+from addons.parts import Parts, filter_modules, hub_address, make_parts
 from addons.pool.joining import join_pool
 from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
@@ -30,6 +30,7 @@ from addons.requests.caller import Listener
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
+from addons.rules.filter_modules import FilterModules
 from addons.settings import Settings, listener_modes, peer_spec, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
@@ -123,6 +124,7 @@ class Assembly:
         credentials = load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
+        modules = await asyncio.to_thread(filter_modules, settings)
         await asyncio.to_thread(self._claim_folder, settings)
         if settings.makes_pod_addresses:
             await self._make_pod_addresses(settings.pod_addresses)
@@ -143,7 +145,7 @@ class Assembly:
             metrics.watch_expiry("serving", certificate.expiry)
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
-            self._build(settings, credentials, cloud, self._log_link(cloud))
+            self._build(settings, credentials, cloud, self._log_link(cloud), modules)
             await open_listeners(list(modes))
             if self._pool is not None:
                 # The peer port opens beside the others, so they come first.
@@ -217,12 +219,20 @@ class Assembly:
         asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
         return explain(parts.rules.rules, parts.sources, parts.inputs, verb=verb, **asked).text
 
-    def _build(self, settings: Settings, credentials: Credentials, cloud: Cloud, link: LinkState) -> None:
+    def _build(
+        self,
+        settings: Settings,
+        credentials: Credentials,
+        cloud: Cloud,
+        link: LinkState,
+        modules: FilterModules,
+    ) -> None:
         # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
         self._session = Http2Session()
         clients = Clients(self._session, self._internal, self._resolve.secret)
         parts = self._parts = make_parts(
-            settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline
+            *(settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline),
+            modules.filters,
         )
         self._console.start(parts)
         parts.rules.listen(self._router.rules_changed)
@@ -233,6 +243,7 @@ class Assembly:
             self._join_pool(settings, credentials, cloud, clients, parts)
         self._run("origin", parts.origin.start())
         self._run("events about bad rules", parts.events.run())
+        self._run("files of filters", modules.follow(parts.rules.use))
         self._run("reflectors after an outage", self._end_delays(parts.sources))
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
@@ -240,6 +251,7 @@ class Assembly:
         specs = list(listener_modes(settings))
         self._hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
+            modules=modules,
             traffic=self._traffic.counts,
             link=link,
             log=self._log,

@@ -109,6 +109,12 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
     ("configmap", str, "yurt-hub-cfg", "Name of the rules ConfigMap."),
     ("server_order", str, "round-robin", "round-robin, or priority: the first server that is up, as listed."),
     ("disabled_filters", str, "", "Filters that never apply, whatever the rules say, separated by commas."),
+    (
+        "filter_module",
+        str,
+        "",
+        "Python files, separated by commas, with filters that are not the hub's. Their code runs as the hub.",
+    ),
     ("topology_order", str, "any", "Several topologyKeys: any of them, or preferred: in their order."),
     (
         "local_endpoint",

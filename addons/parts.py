@@ -18,6 +18,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
 from addons.router import Answerer
 from addons.rules.events import ProblemEvents
+from addons.rules.filter_modules import FilterModules
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings
@@ -54,13 +55,15 @@ def make_parts(
     cloud_changed: Pulse,
     confirm_up: Callable[[], Awaitable[bool]],
     offline: Offline | None,
+    filters: tuple[Filter, ...],
 ) -> Parts:
     """All parts, each with those that it needs.
 
+    `filters` are all that rules can bind, those of others too.
     `cloud_changed` is notified when a server comes up or goes down; `confirm_up` probes the servers now.
     """
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
-    rules = RulesInForce(filters_of(settings), disabled_by(settings), events.report)
+    rules = RulesInForce(filters, disabled_by(settings), events.report)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
     sources = Sources(
         clients.of,
@@ -102,9 +105,21 @@ def hub_address(settings: Settings) -> HubAddress:
 
 
 def filters_of(settings: Settings) -> tuple[Filter, ...]:
-    """All filters, as the settings want them."""
+    """The hub's own filters, as the settings want them."""
     order = Order(settings.topology_order)
     return build_filters(order, settings.local_endpoint, health=bool(settings.local_health))
+
+
+def filter_modules(settings: Settings) -> FilterModules:
+    """All filters, with those of others. Runs their code.
+
+    ValueError where that cannot be used, and for a filter that is to be disabled and is nobody's.
+    """
+    made = FilterModules(filters_of(settings), settings.filter_modules)
+    known = {each.name for each in (*made.filters, *build_filters(health=True))}
+    for name in sorted(settings.disabled_filters - known):
+        raise ValueError(f"hub_disabled_filters: there is no filter {name!r} in hub_filter_module either")
+    return made
 
 
 def disabled_by(settings: Settings) -> frozenset[str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from addons.filters.chain import build_filters
+from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
 from addons.upstream.servers import Server, ServerOrder, parse_relays, parse_server
 
@@ -60,6 +61,8 @@ class Settings:
     configmap: str
     server_order: ServerOrder
     disabled_filters: frozenset[str]
+    filter_modules: tuple[Path, ...]
+    """Files with filters that are not the hub's."""
     topology_order: Literal["any", "preferred"]
     local_endpoint: HubAddress | None
     local_health: str
@@ -125,6 +128,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         configmap=values["configmap"],
         server_order=_choice(values, "server_order", "round-robin", "priority"),
         disabled_filters=_disabled_filters(values["disabled_filters"]),
+        filter_modules=tuple(Path(each).expanduser() for each in _words(values["filter_module"])),
         topology_order=_choice(values, "topology_order", "any", "preferred"),
         local_endpoint=_local_endpoint(values),
         local_health=_health_url(values["local_health"]),
@@ -215,9 +219,10 @@ def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:
 
 
 def _disabled_filters(text: str) -> frozenset[str]:
+    """The names; ValueError for one that no filter of the hub has. What is not the hub's is known at the start."""
     names = frozenset(_words(text))
     known = [each.name for each in build_filters(health=True)]
-    for name in sorted(names.difference(known)):
+    for name in sorted(each for each in names.difference(known) if not is_foreign_name(each)):
         nearest = get_close_matches(name, known, n=1)
         hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
         raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")

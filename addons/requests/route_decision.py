@@ -7,12 +7,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from addons.filters.filter import Filter
+from addons.filters.foreign import need_json
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
 from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, is_own_lease
 from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
 from kube.requests.request_info import RequestInfo
+from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
 
 DELETIONS = frozenset({"delete", "deletecollection"})
@@ -120,7 +123,7 @@ def _online(
     filters = rules.chain(component, info.type.group, info.type.resource, info.verb)
     if filters:
         _refuse_unfilterable(caller, is_upgrade=is_upgrade)
-        return _filtered(info, accept, tuple(each.name for each in filters))
+        return _filtered(info, accept, filters)
     if info.verb == "get":
         return Route(RouteKind.RELAY, "a single object, not filtered")
     if not rules.is_cached(component):
@@ -152,18 +155,22 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     return Route(RouteKind.PEER, "a node of the pool", representation=representation, read=read)
 
 
-def _filtered(info: RequestInfo, accept: str | None, filters: tuple[str, ...]) -> Route:
-    representation = next(filter(_is_made_here, acceptable(accept)), None)
+def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]) -> Route:
+    encodings = {Encoding.JSON} if need_json(filters) else {*Encoding}
+    accepted = tuple(each for each in acceptable(accept) if each.encoding in encodings)
+    representation = next(filter(_is_made_here, accepted), None)
     if representation is None:
-        raise not_acceptable("filtered objects come as JSON or protobuf, whole or as PartialObjectMetadata")
-    reason = f"filtered by {', '.join(filters)}"
-    read = parse_read(info, accept)
+        forms = "JSON" if need_json(filters) else "JSON or protobuf"
+        raise not_acceptable(f"filtered objects come as {forms}, whole or as PartialObjectMetadata")
+    read = replace(parse_read(info, accept), accepted=accepted)
+    names = tuple(each.name for each in filters)
+    reason = f"filtered by {', '.join(names)}"
     if read.verb == "get":
-        return Route(RouteKind.RELAY, reason, filters, representation, read)
+        return Route(RouteKind.RELAY, reason, names, representation, read)
     if read.is_continued:
         # The hub never hands one out: it is the cloud's, from before a rule was made. The client lists anew.
         raise expired("The provided continue parameter is too old to display a consistent list result.")
-    return Route(RouteKind.VIEW, reason, filters, representation, read)
+    return Route(RouteKind.VIEW, reason, names, representation, read)
 
 
 def _is_made_here(representation: Representation) -> bool:

@@ -47,6 +47,14 @@ class RulesInForce:
         """Call `changed` once the rules are known, and after each edit that changes what they say."""
         self._listeners.append(changed)
 
+    def use(self, filters: tuple[Filter, ...]) -> None:
+        """Take other filters, with the same ConfigMap. To who follows the rules, that is an edit."""
+        self._filters = filters
+        if self.is_known:
+            self._parse()
+        else:
+            self.rules = parse_rules(None, self._disabled, filters)
+
     def current(self) -> Rules:
         """The rules in force now."""
         return self.rules

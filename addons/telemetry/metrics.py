@@ -43,6 +43,11 @@ FILTER_ERRORS = Counter(
     ["resource"],
     registry=REGISTRY,
 )
+FILTER_MODULES_BROKEN = Gauge(
+    "edgehub_filter_modules_broken",
+    "1 while files of filters have changed and cannot be used; the former filters stay in force.",
+    registry=REGISTRY,
+)
 RULE_ERRORS = Counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.", registry=REGISTRY)
 BEYOND_QUOTA = Counter(
     "edgehub_beyond_quota",

@@ -20,6 +20,7 @@ from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
 from kube.store.store import Item
+from kube.wire.encoding import Encoding
 
 COMMON_RESOURCES = frozenset(
     (
@@ -164,7 +165,11 @@ def _explain_object(
             "the hub has no copy of this object: nobody asked for its kind yet, or it does not exist"
         )
         return
-    told.outcome, told.notes, pending = judge(item, filters, inputs)
+    try:
+        told.outcome, told.notes, pending = judge(item, filters, inputs)
+    except Exception as error:
+        told.outcome, told.problem = Outcome.DROPPED, f"it cannot be filtered and is hidden: {error}"
+        return
     if pending:
         told.problem = "an input of the filters is not known yet; ask again"
 
@@ -211,4 +216,10 @@ def hub_source(sources: Sources, resource: str) -> Source | None:
         and each.list_watch.type.resource == plural
         and (not group or each.list_watch.type.group == group)
     ]
-    return max(fitting, key=lambda each: (not each.list_watch.metadata_only, len(each.store)), default=None)
+
+    def fits(source: Source) -> tuple[bool, int, bool]:
+        # Every filter can read JSON.
+        is_json = source.list_watch.encoding is Encoding.JSON
+        return (not source.list_watch.metadata_only, len(source.store), is_json)
+
+    return max(fitting, key=fits, default=None)

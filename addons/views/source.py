@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from addons.filters.filter import Filter
+from addons.filters.foreign import need_json
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.table import Rules
 from addons.telemetry import metrics
@@ -29,6 +30,7 @@ from kube.store.reflector import ListWatch, Malformed, Reflector
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import View
+from kube.wire.encoding import Encoding
 
 REASONS = {
     Unreachable: "broken off",
@@ -193,10 +195,16 @@ class Source:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
 
     def rules_changed(self) -> None:
-        """Give each view the filters that the rules now bind to it; its watchers get the difference."""
-        for key, opened in self.views.items():
+        """Give each view the filters that the rules now bind to it; its watchers get the difference.
+
+        A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON.
+        """
+        for key, opened in list(self.views.items()):
             filters = self._filters(key)
-            if filters != opened.filters:
+            if not self._can_be_read_by(filters):
+                del self.views[key]
+                opened.view.close()
+            elif filters != opened.filters:
                 opened.filters, opened.next = filters, self._projection(filters)
         self._switch_settled()
 
@@ -284,6 +292,8 @@ class Source:
         opened = self.views.get(key)
         if opened is None:
             filters = self._filters(key)
+            if not self._can_be_read_by(filters):
+                raise unavailable("the rules have changed under this request", retry_after=1)
             form = Form(metadata_only=key.metadata_only)
             view = View(self._projection(filters), key.scope, form, self._can_resume)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
@@ -293,6 +303,9 @@ class Source:
     def _filters(self, key: ViewKey) -> tuple[Filter, ...]:
         type_ = self.list_watch.type
         return self._rules().chain(key.component, type_.group, type_.resource, key.verb)
+
+    def _can_be_read_by(self, filters: tuple[Filter, ...]) -> bool:
+        return self.store.codec.encoding is Encoding.JSON or not need_json(filters)
 
     def _settle(self) -> None:
         """Have a task evaluate what is left, and watch the store for pending objects that leave it."""

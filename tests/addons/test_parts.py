@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from addons.options import OPTIONS
-from addons.parts import disabled_by, filters_of, rules_list_watch
+from addons.parts import disabled_by, filter_modules, filters_of, rules_list_watch
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
 from kube.wire.encoding import Encoding
+from tests.addons.support.foreign_filters import text_of
 
 
 def settings(**given: Any) -> Settings:
@@ -37,6 +39,15 @@ def test_what_several_topology_keys_mean(order: str, said: str) -> None:
         each for each in filters_of(settings(topology_order=order)) if each.name == "servicetopology"
     ]
     assert said in repr(topology)
+
+
+def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:
+    file = tmp_path / "acme.py"
+    file.write_text(text_of("web"))
+    given = settings(filter_module=str(file), disabled_filters="acme-hide")
+    assert filter_modules(given).filters[:-1] == filters_of(given)
+    with pytest.raises(ValueError, match="hub_disabled_filters: there is no filter 'acme-show'"):
+        filter_modules(settings(filter_module=str(file), disabled_filters="acme-show"))
 
 
 def test_the_rules_are_one_config_map_and_no_more_is_asked_for() -> None:

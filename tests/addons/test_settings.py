@@ -111,4 +111,5 @@ def test_hosts_are_compared_in_lower_case() -> None:
 def test_a_filter_that_is_not_there_is_refused() -> None:
     with pytest.raises(ValueError, match=r"there is no filter 'mastersevice': is it masterservice\?"):
         parse_settings(values(disabled_filters="endpoints,mastersevice"))
+    assert parse_settings(values(disabled_filters="acme-canary")).disabled_filters == {"acme-canary"}
     assert parse_settings(values(disabled_filters="localhealth")).disabled_filters == {"localhealth"}

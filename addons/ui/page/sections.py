@@ -49,6 +49,11 @@ def _state(report: Row) -> str:
     notes = [
         *(f"{each['server']}: {each['reason']}" for each in report["cloud"]["servers"] if not up),
         *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
+        *(
+            (f"the former filters stay in force: {report['rules']['filterModules']}",)
+            if report["rules"]["filterModules"]
+            else ()
+        ),
         *((f"entries of the rules that are skipped: {problems}",) if problems else ()),
         *(f"not open: {each}" for each in report["closedListeners"]),
     ]

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from addons.filters.chain import apply_chain
 from addons.filters.filter import Filter
+from addons.filters.foreign import need_json
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.ui.explain import Note, judge
 from kube.store.store import Item
+from kube.wire.encoding import Encoding
 
 BREATH = 0.01
 """Seconds of work after which the event loop serves others."""
@@ -22,7 +24,10 @@ MAX_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What filters make of an object: None where they hide it. `pending` says that an input is not known yet."""
+    """What filters make of an object: None where they hide it. `pending` says that nobody can know yet.
+
+    An input is missing, or the hub has the object in an encoding that a filter does not read.
+    """
 
     item: Item | None
     pending: bool = False
@@ -32,6 +37,8 @@ def shown(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> Filt
     """What a component with these filters is shown. An object for which a filter fails is hidden, as in a view."""
     if not filters:
         return Filtered(item)
+    if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
+        return Filtered(None, pending=True)
     asked = inputs.ask()
     try:
         obj = item.decode()

@@ -22,12 +22,24 @@ def rules(hub: RunningHub) -> dict[str, Any]:
             "added": sorted(found.agents.added),
             "removed": sorted(found.agents.removed),
         },
+        "filterModules": _modules(hub),
         "entries": [
             _entry(hub, filter_, entry)
             for filter_ in found.filters
             for entries in found.entries[filter_.name].values()
             for entry in entries
         ],
+    }
+
+
+def _modules(hub: RunningHub) -> dict[str, Any]:
+    """The filters that are not the hub's, and what is wrong with their files now; "" where nothing is."""
+    modules = hub.modules
+    return {
+        "filters": [{"filter": each.name, "digest": each.digest} for each in modules.foreign]
+        if modules
+        else [],
+        "problem": modules.problem if modules else "",
     }
 
 

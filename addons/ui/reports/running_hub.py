@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.offline_mode import Offline
 from addons.pool.pool import Pool
+from addons.rules.filter_modules import FilterModules
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
@@ -28,6 +29,8 @@ class RunningHub:
     rules: RulesInForce
     offline: Offline | None = None
     """None where the hub keeps nothing."""
+    modules: FilterModules | None = None
+    """Filters that are not the hub's; None for a hub that has its own alone."""
     traffic: ComponentTraffic = field(default_factory=ComponentTraffic)
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)

@@ -34,6 +34,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "whyUnknown": "" if hub.rules.is_known else hub.rules.why_unknown,
             "digest": rules.digest,
             "problems": len(rules.problems) + rules.unnamed_problems,
+            "filterModules": hub.modules.problem if hub.modules is not None else "",
         },
         "closedListeners": hub.closed(),
         "sources": {

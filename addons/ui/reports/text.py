@@ -135,6 +135,7 @@ def status_text(report: Row) -> str:
             for each in report["cloud"]["servers"]
         ),
         ("rules", f"{in_force}, {report['rules']['problems']} problems"),
+        *((("filters", f"as before: {rules['filterModules']}"),) if rules["filterModules"] else ()),
         ("sources", "{all}, {following} follow the cloud, {refused} refused".format(**report["sources"])),
         ("watchers", f"{report['watchers']} of {report['views']} views"),
         ("journal", f"{report['journal']} writes wait"),
@@ -146,7 +147,15 @@ def status_text(report: Row) -> str:
 
 
 def rules_text(report: Row) -> str:
-    return table(report["entries"], ENTRIES) + problems_text(report)
+    return table(report["entries"], ENTRIES) + problems_text(report) + _modules_text(report["filterModules"])
+
+
+def _modules_text(report: Row) -> str:
+    """The filters that are not the hub's; nothing where there are none."""
+    lines = [f"not the hub's: {each['filter']} ({each['digest'][:19]})\n" for each in report["filters"]]
+    if report["problem"]:
+        lines.append(f"the former filters stay in force: {report['problem']}\n")
+    return "".join(lines)
 
 
 def problems_text(report: Row) -> str:

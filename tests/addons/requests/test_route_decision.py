@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from addons.filters.chain import FILTERS
+from addons.filters.foreign import foreign, in_order
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.table import parse_rules
 from kube.errors import StatusError
 from kube.requests.request_info import parse_request
 from kube.wire.encoding import Encoding
+from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.samples import HUB, NOBODY, POD, SERVICES, SLICES
 
 RULES = parse_rules({"cache_agents": "cached", "filter_servicetopology": "getter/endpointslices#get"})
@@ -287,3 +290,33 @@ def test_what_waits_for_the_rules(target: str, listener: Listener, waits: bool) 
 
 def test_a_write_does_not_wait_for_the_rules() -> None:
     assert not may_be_filtered(parse_request("POST", SLICES), Listener.PLAIN, RULES)
+
+
+@pytest.mark.parametrize(
+    ("accept", "encoding"),
+    [
+        (f"{PROTOBUF},{JSON}", Encoding.JSON),
+        ("*/*", Encoding.JSON),
+        (JSON, Encoding.JSON),
+    ],
+)
+def test_a_filter_that_needs_json_gets_it(accept: str, encoding: Encoding) -> None:
+    found = careful_route(accept)
+    assert found.representation is not None
+    assert found.read is not None
+    assert found.representation.encoding is encoding
+    assert {each.encoding for each in found.read.accepted} == {Encoding.JSON}
+
+
+def test_without_json_it_gets_nothing() -> None:
+    with pytest.raises(StatusError, match="filtered objects come as JSON, whole") as caught:
+        careful_route(PROTOBUF)
+    assert caught.value.code == 406
+
+
+def careful_route(accept: str) -> Route:
+    """The route of a list of Services for kube-proxy, whom a filter is bound to that does not read protobuf."""
+    filters = in_order(FILTERS, [foreign(Hiding(protobuf=False), "")])
+    info = parse_request("GET", f"{SERVICES}?resourceVersion=0")
+    rules = parse_rules({}, filters=filters)
+    return decide(info, "kube-proxy", HUB, Listener.PLAIN, accept, rules, is_upgrade=False)

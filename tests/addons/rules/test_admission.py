@@ -72,6 +72,7 @@ GOOD = [
     {"localhealth": "kube-proxy"},
     {"somebody-elses": "any thing # at / all", "another": "a,b/c#d"},
     {"endpoints": "GET, list/endpoints"},
+    {"filter_acme-canary": "kube-proxy, a b"},
 ]
 BAD = [
     ({"filter_nonsense": "kubelet/pods"}, "key filter_nonsense: there is no such filter; the filters are"),
@@ -103,7 +104,7 @@ BAD = [
 @pytest.mark.parametrize("data", GOOD, ids=str)
 def test_what_hubs_can_read_passes(edit: Edit, data: dict[str, str]) -> None:
     assert edit(data) == (201, "")
-    foreign = {"somebody-elses", "another", "localhealth"}
+    foreign = {"somebody-elses", "another", "localhealth", "filter_acme-canary"}
     assert parse_rules({key: text for key, text in data.items() if key not in foreign}).problems == ()
 
 

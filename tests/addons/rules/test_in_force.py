@@ -53,6 +53,20 @@ async def test_until_the_cloud_has_answered_nothing_is_known() -> None:
     assert "the cloud has not answered yet" in caught.value.message
 
 
+async def test_other_filters_are_as_an_edit() -> None:
+    source = HandSource()
+    rules, told = follow(source)
+    only = tuple(each for each in FILTERS if each.name == "servicetopology")
+    rules.use(only)
+    assert (rules.rules.filters, told.seen) == (only, []), "they are in force once the rules are known"
+    fill(source.store, [config_map(GETTER, 7)], 7)
+    rules.use(FILTERS)
+    assert [each.filters for each in told.seen] == [only, FILTERS]
+    rules.use(FILTERS)
+    assert len(told.seen) == 2, "nothing has changed"
+    assert binds(rules.rules)
+
+
 async def test_why_they_are_unknown_is_said() -> None:
     source = HandSource()
     rules, _ = follow(source)

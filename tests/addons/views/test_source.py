@@ -7,12 +7,16 @@ from itertools import pairwise
 
 import pytest
 
+from addons.filters.chain import FILTERS
+from addons.filters.foreign import foreign, in_order
 from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.rules.table import parse_rules
 from addons.views.source import ViewKey
 from kube.errors import StatusError
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding
+from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
 from tests.addons.support.source_parts import (
@@ -195,3 +199,20 @@ async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_withou
     assert len(await watcher.frames()) == 5
     assert (source.views[KEY].next, list(view)) == (None, [])
     watcher.end()
+
+
+async def test_a_view_of_protobuf_ends_where_a_filter_needs_json(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.store.create(service("web"))
+    both = [await ready(parts, ListWatch(SERVICES.type, encoding=each)) for each in Encoding]
+    views = [await source.view(KEY, 5) for source in both]
+    watchers = [view.watch(None, bookmarks=False) for view in views]
+    careful = in_order(FILTERS, [foreign(Hiding(components=frozenset({"agent"}), protobuf=False), "")])
+    parts.rules = parse_rules({}, filters=careful)
+    parts.sources.rules_changed(0)
+    ended = {source.list_watch.encoding: each.ended for source, each in zip(both, watchers, strict=True)}
+    assert ended == {Encoding.JSON: False, Encoding.PROTOBUF: True}
+    with pytest.raises(StatusError, match="the rules have changed under this request") as caught:
+        await both[[*Encoding].index(Encoding.PROTOBUF)].view(KEY, 5)
+    assert caught.value.code == 503

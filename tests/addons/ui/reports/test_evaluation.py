@@ -10,8 +10,13 @@ import pytest
 
 from addons.filters.chain import by_name
 from addons.filters.filter import Filter
+from addons.filters.foreign import foreign
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.ui.reports import evaluation
-from addons.ui.reports.evaluation import in_slices, shown, why
+from addons.ui.reports.evaluation import Filtered, in_slices, shown, why
+from kube.store.reflector import ListWatch
+from kube.wire.encoding import Encoding
+from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read
 from tests.addons.support.samples import cloud_service, service
@@ -48,6 +53,17 @@ async def test_a_filter_that_fails_hides(parts: HubParts, items: dict[str, Any])
     failing = (cast(Filter, Failing()),)
     assert shown(items["web"], failing, parts.inputs).item is None
     assert "a fault" in why(items["web"], failing, parts.inputs)[0].reason
+
+
+async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud: ScriptableCloud) -> None:
+    """A filter that needs JSON hides nothing here: nobody has asked for the JSON that it would see."""
+    cloud.store.create(service("web"))
+    source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES, encoding=Encoding.PROTOBUF))
+    await source.ready(5)
+    (item,) = source.store
+    careful = foreign(Hiding(protobuf=False), "")
+    assert shown(item, (careful,), parts.inputs) == Filtered(None, pending=True)
+    assert shown(item, (foreign(Hiding(), ""),), parts.inputs) == Filtered(None)
 
 
 async def test_only_what_was_decided_against_is_a_reason(parts: HubParts, items: dict[str, Any]) -> None:

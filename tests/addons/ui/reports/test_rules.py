@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from addons.filters.chain import FILTERS
+from addons.rules.filter_modules import FilterModules
 from addons.ui.reports.rules import rules
+from addons.ui.reports.status import status
+from addons.ui.reports.text import rules_text, status_text
+from tests.addons.support.foreign_filters import text_of
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service
@@ -40,3 +47,18 @@ async def test_each_entry_says_what_it_does_and_where_it_is_from(
     assert [each["key"] for each in found["problems"]] == ["nonsense"]
     assert found["cachedComponents"] == {"added": ["more"], "removed": ["kubelet"]}
     assert any(each["from"] == "built-in" for each in found["entries"])
+
+
+async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path: Path) -> None:
+    hub = running_hub(parts, {})
+    assert rules(hub)["filterModules"] == {"filters": [], "problem": ""}
+    (tmp_path / "acme.py").write_text(text_of("web"))
+    modules = FilterModules(FILTERS, [tmp_path / "acme.py"])
+    modules.problem = "it is broken"
+    report = rules(replace(hub, modules=modules))
+    assert [each["filter"] for each in report["filterModules"]["filters"]] == ["acme-hide"]
+    told = rules_text(report)
+    assert "not the hub's: acme-hide (" in told
+    assert "the former filters stay in force: it is broken" in told
+    assert status(replace(hub, modules=modules))["rules"]["filterModules"] == "it is broken"
+    assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))

@@ -1,0 +1,170 @@
+"""Filters that are not the hub's: what each must say of itself, and where it stands among the hub's own."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from addons.filters.chain import build_filters
+from addons.filters.filter import READS, Filter, GroupResource
+from addons.filters.inputs import Inputs
+from addons.filters.verdict import Note, Verdict, ignore_note
+from kube.requests.component import component_of
+from kube.wire.api_objects import ApiObject
+from kube.wire.encoding import Encoding
+
+MAX_FOREIGN = 32
+"""Filters that are not the hub's: each is asked about each object that it is bound to."""
+MAX_REASONS = 64
+"""Reasons of one of them; each is a label of a metric."""
+
+ANY = "*"
+"""Every component, as in an entry of the rules."""
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
+"""The hyphen keeps these names apart from those of the hub, of this release and of all later ones."""
+_LONGEST_NAME = 63
+_REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+def is_foreign_name(name: str) -> bool:
+    """Whether a filter of this name can only be somebody else's: words of a-z and 0-9, with hyphens between them."""
+    return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class ForeignFilter:
+    """A filter of somebody else, held to what it says of itself. Two are equal when their names and digests are.
+
+    `digest` names the code. It is in the repr, and so in the digest of the rules: a client may resume a watch after a
+    restart only where the same code filters.
+    """
+
+    name: str
+    digest: str
+    after: tuple[str, ...]
+    before: tuple[str, ...]
+    resources: frozenset[GroupResource] = field(repr=False, compare=False)
+    components: frozenset[str] = field(repr=False, compare=False)
+    verbs: frozenset[str] = field(repr=False, compare=False)
+    reasons: frozenset[str] = field(repr=False, compare=False)
+    protobuf: bool = field(repr=False, compare=False)
+    """Whether the hub's protobuf schema has all fields that the filter reads; else it sees JSON alone."""
+    code: Filter = field(repr=False, compare=False)
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        """As the code decides. ValueError, which hides the object, for what is no verdict or has an unnamed reason."""
+        if obj.encoding is Encoding.PROTOBUF and not self.protobuf:
+            raise ValueError(f"{self.name} reads JSON alone")
+        verdict: object = self.code.apply(obj, inputs, note)
+        if not isinstance(verdict, Verdict) or verdict.reason not in self.reasons:
+            raise ValueError(f"{self.name} answered {verdict!r}, which is no verdict with one of its reasons")
+        return verdict
+
+
+def foreign(code: object, digest: str) -> ForeignFilter:
+    """A filter of somebody else. `after` and `before`, names of other filters, and `protobuf` may be absent.
+
+    ValueError with what the filter lacks, in words for its author.
+    """
+    name = getattr(code, "name", None)
+    if not isinstance(name, str) or not is_foreign_name(name):
+        raise ValueError(
+            f"{code!r} needs a name of small letters and digits with a hyphen, as in acme-canary, not {name!r}"
+        )
+    resources = getattr(code, "resources", None)
+    if not isinstance(resources, frozenset) or not resources or not all(map(_is_resource, resources)):
+        raise ValueError(f"{name}.resources is no frozenset of pairs (group, resource)")
+    components, verbs, reasons = (_texts(code, name, each) for each in ("components", "verbs", "reasons"))
+    if not all(each == ANY or component_of(each) == each for each in components):
+        raise ValueError(f"{name}.components are names of components, in small letters, or '{ANY}'")
+    if not verbs or not verbs <= READS:
+        raise ValueError(f"{name}.verbs is one or more of {', '.join(sorted(READS))}")
+    if not reasons or len(reasons) > MAX_REASONS or not all(map(_REASON.fullmatch, reasons)):
+        raise ValueError(
+            f"{name}.reasons is 1 to {MAX_REASONS} words of small letters, digits and hyphens: each is a metric's label"
+        )
+    if not callable(getattr(code, "apply", None)):
+        raise ValueError(f"{name} has no method apply")
+    after, before = (_names(code, name, each) for each in ("after", "before"))
+    protobuf = getattr(code, "protobuf", False)
+    if not isinstance(protobuf, bool):
+        raise ValueError(f"{name}.protobuf is neither True nor False")
+    return ForeignFilter(
+        *(name, digest, after, before, resources),
+        *(components, verbs, reasons, protobuf),
+        code,  # type: ignore[arg-type]  # it has what Filter asks for
+    )
+
+
+def need_json(filters: Iterable[Filter]) -> bool:
+    """Whether one of these filters may read a field that the hub's protobuf schema does not have."""
+    return any(isinstance(each, ForeignFilter) and not each.protobuf for each in filters)
+
+
+def in_order(own: Sequence[Filter], added: Iterable[ForeignFilter]) -> tuple[Filter, ...]:
+    """The hub's own filters in their order, and each added one where it says; one that says nothing stands behind.
+
+    ValueError where two have one name, one stands by a filter that no hub has, or they cannot stand as they say.
+    """
+    foreigners = list(added)
+    if len(foreigners) > MAX_FOREIGN:
+        raise ValueError(f"{len(foreigners)} filters are more than {MAX_FOREIGN}")
+    filters: dict[str, Filter] = {}
+    for each in (*own, *foreigners):
+        if each.name in filters:
+            raise ValueError(f"two filters are called {each.name}")
+        filters[each.name] = each
+    ordered = _sorted(_earlier(own, foreigners), foreigners)
+    return tuple(filters[name] for name in ordered)
+
+
+def _earlier(own: Sequence[Filter], foreigners: Sequence[ForeignFilter]) -> dict[str, set[str]]:
+    """By name, the filters that each must stand behind."""
+    earlier: dict[str, set[str]] = {each.name: set() for each in (*own, *foreigners)}
+    for former, latter in itertools.pairwise(own):
+        earlier[latter.name].add(former.name)
+    # Some of the hub's own filters exist on some hubs alone; to stand by one of those says nothing elsewhere.
+    somewhere = {each.name for each in build_filters(health=True)}
+    for each in foreigners:
+        for name in (*each.after, *each.before):
+            if name not in earlier and name not in somewhere:
+                raise ValueError(f"{each.name} stands by {name!r}, and there is no such filter")
+        earlier[each.name].update(name for name in each.after if name in earlier)
+        for name in each.before:
+            if name in earlier:
+                earlier[name].add(each.name)
+    return earlier
+
+
+def _sorted(earlier: Mapping[str, Collection[str]], foreigners: Iterable[ForeignFilter]) -> list[str]:
+    """The names, each behind those that it must stand behind, and else as early as in `earlier`."""
+    ordered: dict[str, None] = {}
+    while len(ordered) < len(earlier):
+        found = next(
+            (name for name in earlier if name not in ordered and ordered.keys() >= {*earlier[name]}), None
+        )
+        if found is None:
+            names = ", ".join(each.name for each in foreigners if each.name not in ordered)
+            raise ValueError(f"no order has all of {names} before and after the filters that they name")
+        ordered[found] = None
+    return list(ordered)
+
+
+def _texts(code: object, name: str, attribute: str) -> frozenset[str]:
+    found = getattr(code, attribute, None)
+    if not isinstance(found, frozenset) or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"{name}.{attribute} is no frozenset of texts")
+    return found
+
+
+def _names(code: object, name: str, attribute: str) -> tuple[str, ...]:
+    found = getattr(code, attribute, ())
+    if not isinstance(found, tuple) or not all(isinstance(each, str) for each in found):
+        raise ValueError(f"{name}.{attribute} is no tuple of filters' names")
+    return found
+
+
+def _is_resource(pair: object) -> bool:
+    return isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair)

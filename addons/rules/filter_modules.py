@@ -1,0 +1,164 @@
+"""Loads filters that are not the hub's: from files of the operator, again when one changes, and from packages."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from addons.filters.filter import Filter
+from addons.filters.foreign import ForeignFilter, foreign, in_order
+from addons.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+GROUP = "edgehub.filters"
+"""The group of entry points by which installed packages bring filters."""
+LOOK = 1.0
+"""Seconds between two looks whether a file has changed."""
+MAX_FILE = 1024 * 1024
+"""Bytes of a file of filters."""
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+type Mark = tuple[int, ...]
+"""What differs when a file was written or replaced; () for one that cannot be seen."""
+
+
+class FilterModules:
+    """The hub's own filters, and those of files and packages among them.
+
+    A file that changes is taken over. While it is broken, all filters stay as they were.
+    """
+
+    def __init__(self, own: tuple[Filter, ...], files: Sequence[Path]) -> None:
+        """ValueError, in the operator's words, where a file or a package cannot be used.
+
+        So a hub never starts without a filter that it was given.
+        """
+        self.problem = ""
+        """Why the files cannot be used as they are now; "" where they can."""
+        self._own = own
+        self._files = tuple(files)
+        self._installed = tuple(_installed())
+        self._loaded = self._marks()
+        self.filters = self._load()
+
+    @property
+    def foreign(self) -> list[ForeignFilter]:
+        """Those that are not the hub's."""
+        return [each for each in self.filters if isinstance(each, ForeignFilter)]
+
+    async def follow(self, changed: Callable[[tuple[Filter, ...]], None]) -> None:
+        """Call `changed` with all filters after each change of a file, until cancelled."""
+        seen = self._loaded
+        while self._files:
+            await asyncio.sleep(LOOK)
+            before, seen = seen, await asyncio.to_thread(self._marks)
+            # A file that differs from the last look may still be on its way to the disk.
+            if seen != before or seen == self._loaded:
+                continue
+            self._loaded = seen
+            try:
+                self.filters = await asyncio.to_thread(self._load)
+            except ValueError as error:
+                self._tell(str(error))
+                continue
+            self._tell("")
+            logger.info("filters of %s are in force", ", ".join(map(str, self._files)))
+            changed(self.filters)
+
+    def _tell(self, problem: str) -> None:
+        self.problem = problem
+        metrics.FILTER_MODULES_BROKEN.set(bool(problem))
+        if problem:
+            logger.error("hub_filter_module %s; all filters stay as they were", problem)
+
+    def _load(self) -> tuple[Filter, ...]:
+        loaded = [each for file in self._files for each in load_file(file)]
+        return in_order(self._own, (*self._installed, *loaded))
+
+    def _marks(self) -> tuple[Mark, ...]:
+        return tuple(map(_mark, self._files))
+
+
+def _mark(file: Path) -> Mark:
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid)
+
+
+def load_file(file: Path) -> tuple[ForeignFilter, ...]:
+    """The filters that a file has in its `FILTERS`; ValueError, in words for its author, where it cannot be used."""
+    text = _read(file)
+    digest = hashlib.sha256(text).hexdigest()
+    module = ModuleType(f"edgehub_filters_{digest[:16]}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses look their module up there
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)  # noqa: S102 - the operator's own code, as an addon's is
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
+    finally:
+        del sys.modules[module.__name__]
+    return tuple(_filters(getattr(module, "FILTERS", None), digest, str(file)))
+
+
+def _read(file: Path) -> bytes:
+    """The file, whose code runs as the hub; ValueError where another user could have written it."""
+    try:
+        with file.open("rb") as opened:
+            _check_owner(file, os.fstat(opened.fileno()))
+            text = opened.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from None
+    if len(text) > MAX_FILE:
+        raise ValueError(f"{file} is larger than {MAX_FILE} bytes")
+    return text
+
+
+def _check_owner(file: Path, opened: os.stat_result) -> None:
+    """ValueError where others than root and the hub's user may write to the file, or put another in its place."""
+    folders = {*file.absolute().parents, *file.resolve().parents}
+    for path, about in [(file, opened), (file, file.lstat()), *((each, each.stat()) for each in folders)]:
+        if about.st_uid not in {0, os.geteuid()}:
+            raise ValueError(
+                f"{file}: {path} belongs to another user (uid {about.st_uid}), whose code the hub would run"
+            )
+        # In a folder like /tmp nobody may replace what is root's or the hub's; a link has no mode of its own.
+        is_sticky = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX
+        if about.st_mode & OTHERS_MAY_WRITE and not is_sticky and not stat.S_ISLNK(about.st_mode):
+            raise ValueError(
+                f"{file}: {path} can be written by other users, whose code the hub would run; see what is in it, "
+                f"then: chmod go-w {path}"
+            )
+
+
+def _installed() -> Iterator[ForeignFilter]:
+    """The filters of installed packages. The version of the package stands for its code."""
+    for point in metadata.entry_points(group=GROUP):
+        of = f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+        where = f"entry point {point.name} of {of or 'a package'}"
+        try:
+            found = point.load()
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+        yield from _filters(found, f"{of} {point.value}", where)
+
+
+def _filters(found: object, digest: str, where: str) -> Iterator[ForeignFilter]:
+    if not isinstance(found, tuple) or not found:
+        raise ValueError(f"{where} has no FILTERS, a tuple of filters")
+    for each in found:
+        try:
+            yield foreign(each, digest)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None

@@ -1,0 +1,100 @@
+"""Tries filters on the objects of a file, without a hub: for people who write filters, and for their tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from addons.filters.filter import Filter
+from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.filters.verdict import Outcome
+from addons.rules.filter_modules import load_file
+from kube.wire.api_objects import decode_object
+from kube.wire.encoding import Encoding
+
+
+@dataclass(frozen=True)
+class GivenInputs:
+    """What a filter may ask (`addons.filters.inputs.Inputs`), as plain values."""
+
+    node_name: str = "node-1"
+    hub: HubAddress = HubAddress(("169.254.2.1",), 10268)
+    pool: str = ""
+    services: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    """The annotations of each Service, by namespace and name."""
+    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The labels of each node."""
+    pools: Mapping[str, Set[str]] = field(default_factory=dict)
+    """The nodes of each pool."""
+    ready: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    """The nodes with a ready endpoint of a Service."""
+    unhealthy: frozenset[str] = frozenset()
+
+    def service(self, namespace: str, name: str) -> ServiceFacts | None:
+        annotations = self.services.get((namespace, name))
+        return ServiceFacts(annotations) if annotations is not None else None
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        return self.nodes.get(name)
+
+    def own_pool(self) -> str:
+        return self.pool
+
+    def pool_nodes(self, pool: str) -> Set[str] | None:
+        return self.pools.get(pool)
+
+    def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
+        return self.ready.get((namespace, service), frozenset())
+
+    def is_healthy(self, node: str) -> bool:
+        return node not in self.unhealthy
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What one filter made of one object; `shown` is the object as its component gets it, None where it is hidden."""
+
+    filter: str
+    name: str
+    outcome: Outcome
+    reason: str
+    notes: tuple[str, ...]
+    shown: Any
+
+
+def try_filters(filters: Path, objects: Path, inputs: GivenInputs | None = None) -> list[Tried]:
+    """What each filter of a file makes of each object of a YAML file that it is for.
+
+    ValueError for a file that a hub would not take, and for a filter that breaks a promise: it writes to an object that
+    it does not call changed, or makes something else of its own result.
+    """
+    documents = [each for each in yaml.safe_load_all(objects.read_text()) if each]
+    asked = inputs or GivenInputs()
+    return [_try(each, tree, asked) for each in load_file(filters) for tree in _objects(documents)]
+
+
+def _objects(documents: list[Any]) -> Iterator[Any]:
+    """Each object; those of a List, as kubectl prints it, one by one."""
+    for document in documents:
+        yield from document["items"] if document.get("kind") == "List" else (document,)
+
+
+def _try(filter_: Filter, tree: Any, inputs: GivenInputs) -> Tried:
+    name = tree["metadata"]["name"]
+    raw = json.dumps(tree).encode()
+    notes: list[str] = []
+    obj = decode_object(Encoding.JSON, tree["apiVersion"], tree["kind"], raw)
+    verdict = filter_.apply(obj, inputs, lambda *said: notes.append(" ".join(said)))
+    made = json.loads(obj.encode())
+    if (made != tree) is not (verdict.outcome is Outcome.CHANGED):
+        raise ValueError(f"{filter_.name} calls {name} {verdict.outcome}, and that is not what it did to it")
+    again = decode_object(Encoding.JSON, tree["apiVersion"], tree["kind"], obj.encode())
+    if filter_.apply(again, inputs).outcome is not Outcome.DROPPED and json.loads(again.encode()) != made:
+        raise ValueError(f"{filter_.name} makes something else of {name} when it sees it a second time")
+    shown = None if verdict.outcome is Outcome.DROPPED else made
+    return Tried(filter_.name, name, verdict.outcome, verdict.reason, tuple(notes), shown)

@@ -1,0 +1,42 @@
+"""A filter that is not the hub's, for tests: as an object, and as the text of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from addons.filters.filter import LIST_AND_WATCH, SERVICES, GroupResource
+from addons.filters.inputs import Inputs
+from addons.filters.verdict import Note, Outcome, Verdict, ignore_note
+from kube.wire.api_objects import ApiObject
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """Hides the objects of one name."""
+
+    hidden: str = "web"
+    name: str = "acme-hide"
+    resources: frozenset[GroupResource] = frozenset({SERVICES})
+    components: frozenset[str] = frozenset({"kube-proxy"})
+    verbs: frozenset[str] = LIST_AND_WATCH
+    reasons: frozenset[str] = frozenset({"hidden", "shown"})
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    protobuf: bool = True
+    answer: object = field(default=None)
+    """What it answers in place of a verdict, if anything."""
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if self.answer is not None:
+            return self.answer  # type: ignore[return-value]  # as somebody who uses no type checker writes it
+        if obj.name == self.hidden:
+            return Verdict(Outcome.DROPPED, "hidden")
+        return Verdict(Outcome.KEPT, "shown")
+
+
+def text_of(hidden: str, *, protobuf: bool = True) -> str:
+    """A file with such a filter."""
+    return (
+        "from tests.addons.support.foreign_filters import Hiding\n"
+        f"FILTERS = (Hiding(hidden={hidden!r}, protobuf={protobuf}),)\n"
+    )

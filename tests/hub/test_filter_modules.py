@@ -1,0 +1,92 @@
+"""A filter that is not the hub's, in a running hub: online, through edits of its file, and without a cloud."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kube.wire.encoding import Encoding
+from tests.addons.rules.test_filter_trial import blocks
+from tests.addons.support.foreign_filters import text_of
+from tests.addons.support.samples import service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.streams import listed, watching
+
+SERVICES = "/api/v1/services"
+CANARY = {"acme.example/canary": "true"}
+
+
+async def names(hub: Hub) -> list[str]:
+    return sorted(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
+
+
+async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    file = tmp_path / "acme.py"
+    await asyncio.to_thread(file.write_text, blocks("python")[0])
+    canary = service("api")
+    canary["metadata"]["labels"] = CANARY
+    for each in (service("web"), canary):
+        cloud.store.create(each)
+    hub = Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))
+    await asyncio.to_thread(hub.start)
+    try:
+        assert await names(hub) == ["web"]
+        asked = "component=kube-proxy&resource=services&namespace=default&name=api"
+        told = await asyncio.to_thread(hub.admin, f"/debug/explain?{asked}")
+        assert "acme-canary: service default/api dropped: this node has acme.example/canary=None" in told
+        judged = {"filter": "acme-canary", "resource": "services", "outcome": "dropped"}
+        assert await asyncio.to_thread(lambda: hub.metric("edgehub_filter_objects_total", **judged)) > 0
+        async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
+            await events.until(lambda seen: [each.name for each in seen] == ["web"])
+            # A broken file changes nothing, and people are told.
+            await asyncio.to_thread(file.write_text, "FILTERS = (")
+            await asyncio.to_thread(hub.wait_for_metric, "edgehub_filter_modules_broken", 1, SLACK)
+            rules = await asyncio.to_thread(hub.debug, "rules")
+            assert isinstance(rules, dict)
+            assert "SyntaxError" in rules["filterModules"]["problem"]
+            assert [each["filter"] for each in rules["filterModules"]["filters"]] == ["acme-canary"]
+            assert await names(hub) == ["web"]
+            # Another filter: the open watch gets the difference.
+            await asyncio.to_thread(file.write_text, text_of("web"))
+            seen = await events.until(lambda seen: len(seen) == 3)
+            assert {(each.type, each.name) for each in seen[1:]} == {("ADDED", "api"), ("DELETED", "web")}
+            await asyncio.to_thread(hub.wait_for_metric, "edgehub_filter_modules_broken", 0, SLACK)
+        await cloud.stop()
+        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 2 * SLACK)
+        assert await names(hub) == ["api"], "without a cloud as with one"
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_a_watch_of_protobuf_ends_where_a_filter_needs_json(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    file = tmp_path / "acme.py"
+    await asyncio.to_thread(file.write_text, text_of("hidden"))
+    cloud.store.create(service("web"))
+    hub = Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))
+    await asyncio.to_thread(hub.start)
+    try:
+        async with watching(
+            hub.url, SERVICES, component="kube-proxy", encoding=Encoding.PROTOBUF, resourceVersion="0"
+        ) as events:
+            await events.until(lambda seen: [each.name for each in seen] == ["web"])
+            assert events.seen[0].object.encoding is Encoding.PROTOBUF
+            await asyncio.to_thread(file.write_text, text_of("hidden", protobuf=False))
+            await events.until(lambda _: events.ended)
+        found = await listed(
+            hub.url, SERVICES, component="kube-proxy", encoding=Encoding.PROTOBUF, resourceVersion="0"
+        )
+        assert {name: each.encoding for name, each in found.items()} == {"web": Encoding.JSON}
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+def test_a_hub_never_starts_without_a_filter_that_it_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "acme.py"
+    file.write_text("FILTERS = (")
+    hub = Hub(tmp_path / "hub", "http://127.0.0.1:1", flags=("--filter-module", str(file)))
+    hub.launch()
+    assert f"{file}: SyntaxError" in hub.process.wait_for_line("the hub cannot start", SLACK)
+    hub.stop()
