@@ -10,6 +10,7 @@ from addons.filters.builtin.topology import Order
 from addons.filters.chain import build_filters
 from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
+from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.offline_mode import Offline
@@ -28,11 +29,6 @@ from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
-from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
-from kube.wire.encoding import Encoding
-
-CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ def make_parts(
         offline.rules_edits() if offline is not None else None,
     )
     inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
-    configmap = sources.sentinel(rules_list_watch(settings))
+    configmap = sources.sentinel(one_config_map(settings.namespace, settings.configmap))
     rules.listen(lambda: sources.rules_changed(configmap.store.version))
     rules.follow(configmap.store, configmap.why_empty)
     reviews = Reviews(clients.of_token, settings.review_max_age)
@@ -125,9 +121,3 @@ def filter_modules(settings: Settings) -> FilterModules:
 def disabled_by(settings: Settings) -> frozenset[str]:
     """The names of the filters that never apply."""
     return settings.disabled_filters | (OFF_IN_CLOUD_MODE if settings.mode == "cloud" else frozenset())
-
-
-def rules_list_watch(settings: Settings) -> ListWatch:
-    """The ConfigMap of the rules, and nothing else."""
-    selector = f"metadata.name={settings.configmap}"
-    return ListWatch(CONFIG_MAPS, settings.namespace, field_selector=selector, encoding=Encoding.JSON)

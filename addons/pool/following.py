@@ -92,10 +92,7 @@ class Following:
     def reader_of(self, source: Source) -> PeerReader | None:
         """Who reads a new source, where a pool could share it."""
         wanted = source.list_watch
-        whole = not (
-            wanted.namespace or wanted.label_selector or wanted.field_selector or wanted.metadata_only
-        )
-        if source.user or not whole or (wanted.type.group, wanted.type.resource) not in SHARED:
+        if source.user or not wanted.is_whole or (wanted.type.group, wanted.type.resource) not in SHARED:
             return None
         return PeerReader(
             wanted.type,

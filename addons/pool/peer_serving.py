@@ -22,7 +22,6 @@ from kube.errors import StatusError, forbidden, too_large_version, unavailable
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.reflector import ListWatch
 from kube.store.view import Watcher
-from kube.wire.encoding import Encoding
 
 
 class PeerWatch(NamedTuple):
@@ -56,7 +55,7 @@ class PeerServing:
         assert wanted.route.read is not None
         assert wanted.route.representation is not None
         type_, version = wanted.route.read.type, wanted.route.read.version
-        source = self._sources.get(HUB_IDENTITY, _list_watch(type_, wanted.route.representation.encoding))
+        source = self._sources.get(HUB_IDENTITY, ListWatch(type_, encoding=wanted.route.representation.encoding))
         with source.in_use():
             try:
                 await source.ready(FUTURE_WAIT, version)
@@ -106,7 +105,3 @@ class PeerServing:
             raise refused("resource", forbidden(f"the pool does not share {info.type.group_resource}"))
         if not self._leads():
             raise refused("no leader", unavailable("this hub does not lead its pool", retry_after=1))
-
-
-def _list_watch(type_: ResourceType, encoding: Encoding) -> ListWatch:
-    return ListWatch(type_, encoding=encoding)

@@ -225,8 +225,4 @@ class Pool:
 
     def _is_shared(self, source: Source) -> bool:
         wanted = source.list_watch
-        return (
-            not source.user
-            and wanted == ListWatch(wanted.type, encoding=wanted.encoding)
-            and self.shares(wanted.type)
-        )
+        return not source.user and wanted.is_whole and self.shares(wanted.type)

@@ -10,17 +10,15 @@ from collections.abc import Callable, Mapping
 
 from cryptography import x509
 
+from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config
 from addons.pool.relays import EveryNode, relay_config
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
-from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
 from kube.store.store import Change
-from kube.wire.encoding import Encoding
 
-CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 CLIENT_CA = "extension-apiserver-authentication"
 """The ConfigMap, in kube-system, in which kube-apiserver publishes whose client certificates it takes."""
 CLIENT_CA_KEY = "client-ca-file"
@@ -32,10 +30,8 @@ class OneConfigMap:
     def __init__(
         self, open_source: Callable[[ListWatch], Source], namespace: str, name: str, changed: Pulse
     ) -> None:
-        selector = f"metadata.name={name}"
-        list_watch = ListWatch(CONFIG_MAPS, namespace, field_selector=selector, encoding=Encoding.JSON)
         self.name = name
-        self._source = open_source(list_watch)
+        self._source = open_source(one_config_map(namespace, name))
         self._source.users += 1
         self._source.store.listen(self)
         self._changed = changed

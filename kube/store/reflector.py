@@ -81,6 +81,11 @@ class ListWatch:
         return {name: text for name, text in selectors.items() if text}
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it reads all objects of the resource, in all namespaces, and the objects themselves."""
+        return self == ListWatch(self.type, encoding=self.encoding)
+
+    @property
     def accept(self) -> str:
         types = [Encoding.JSON] if self.encoding is Encoding.JSON else [Encoding.PROTOBUF, Encoding.JSON]
         return ",".join(types)

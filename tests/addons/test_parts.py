@@ -1,4 +1,4 @@
-"""What the parts are made of by the settings: filters, what is switched off, and the ConfigMap of the rules."""
+"""What the parts are made of by the settings: filters, and what is switched off."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from addons.options import OPTIONS
-from addons.parts import disabled_by, filter_modules, filters_of, rules_list_watch
+from addons.parts import disabled_by, filter_modules, filters_of
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
-from kube.wire.encoding import Encoding
 from tests.addons.support.foreign_filters import text_of
 
 
@@ -48,9 +47,3 @@ def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:
     assert filter_modules(given).filters[:-1] == filters_of(given)
     with pytest.raises(ValueError, match="hub_disabled_filters: there is no filter 'acme-show'"):
         filter_modules(settings(filter_module=str(file), disabled_filters="acme-show"))
-
-
-def test_the_rules_are_one_config_map_and_no_more_is_asked_for() -> None:
-    list_watch = rules_list_watch(settings(namespace="ns", configmap="cm"))
-    assert list_watch.path == "/api/v1/namespaces/ns/configmaps"
-    assert (list_watch.field_selector, list_watch.encoding) == ("metadata.name=cm", Encoding.JSON)

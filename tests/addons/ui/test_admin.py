@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 
 from addons.filters.chain import FILTERS
+from addons.inputs.config_maps import one_config_map
 from addons.options import OPTIONS
-from addons.parts import rules_list_watch
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
@@ -42,7 +42,7 @@ class Pages:
 
     def __init__(self, parts: HubParts, session: aiohttp.ClientSession, given: Settings) -> None:
         self.servers = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
-        source = parts.sources.get(HUB_IDENTITY, rules_list_watch(given))
+        source = parts.sources.get(HUB_IDENTITY, one_config_map(given.namespace, given.configmap))
         self.rules = RulesInForce(FILTERS, frozenset(), lambda *_: None)
         self.rules.follow(source.store, source.why_empty)
         self.closed: list[str] = []

@@ -88,6 +88,21 @@ def test_a_question_in_json_takes_nothing_else_and_one_in_protobuf_takes_both() 
     assert metadata == f"{binary}{partial},application/json{partial}"
 
 
+@pytest.mark.parametrize(
+    ("list_watch", "is_whole"),
+    [
+        (ListWatch(SERVICES), True),
+        (ListWatch(SERVICES, encoding=Encoding.JSON), True),
+        (ListWatch(SERVICES, "default"), False),
+        (ListWatch(SERVICES, label_selector="app=web"), False),
+        (ListWatch(SERVICES, field_selector="metadata.name=web"), False),
+        (ListWatch(SERVICES, metadata_only=True), False),
+    ],
+)
+def test_a_list_watch_is_whole_without_any_restriction(list_watch: ListWatch, is_whole: bool) -> None:
+    assert list_watch.is_whole is is_whole
+
+
 async def test_selectors_and_the_namespace_are_the_clouds_to_evaluate(
     cloud: ScriptableCloud, start: Start
 ) -> None:
