@@ -11,6 +11,7 @@ from addons.filters.filter import Filter
 from addons.filters.verdict import Note as FilterNote
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
+from addons.pool.peer_reader import PeerReader
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import decide
 from addons.rules.table import Rules
@@ -19,6 +20,7 @@ from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
+from kube.store.reflector import State
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
 
@@ -69,6 +71,8 @@ class Explanation:
     rules: list[str] = field(default_factory=list)
     filters: list[str] = field(default_factory=list)
     outcome: str = ""
+    origin: str = ""
+    """From where the hub has the object: the cloud, a leader, a relay, or its own copy."""
     notes: list[Note] = field(default_factory=list)
     problem: str = ""
     hints: list[str] = field(default_factory=list)
@@ -84,6 +88,8 @@ class Explanation:
         lines += [f"  {each.filter}: {each.subject} {each.outcome}: {each.reason}" for each in self.notes]
         if self.outcome:
             lines.append(f"object: {self.outcome}")
+        if self.origin:
+            lines.append(f"from: {self.origin}")
         if self.problem:
             lines.append(f"note: {self.problem}")
         lines += [f"note: {hint}" for hint in self.hints]
@@ -160,11 +166,12 @@ def _explain_object(
     filters: tuple[Filter, ...],
 ) -> None:
     item = source.store.get(key) if source is not None else None
-    if item is None:
+    if source is None or item is None:
         told.problem = (
             "the hub has no copy of this object: nobody asked for its kind yet, or it does not exist"
         )
         return
+    told.origin = _origin(source)
     try:
         told.outcome, told.notes, pending = judge(item, filters, inputs)
     except Exception as error:
@@ -172,6 +179,18 @@ def _explain_object(
         return
     if pending:
         told.problem = "an input of the filters is not known yet; ask again"
+
+
+def _origin(source: Source) -> str:
+    """From where the objects of a source come now."""
+    if source.reflector.state is not State.WATCHING:
+        return "the hub's own copy, for no server is watched now"
+    reader = source.reflector.upstream
+    server = reader.leader if isinstance(reader, PeerReader) else None
+    if server is None:
+        return "the cloud"
+    name = server.leader.node if server.is_relay else f"leader {server.leader.node}"
+    return f"{name}, which has had no cloud for {server.age:g} s" if server.age else name
 
 
 def judge(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> tuple[Outcome, list[Note], bool]:

@@ -67,7 +67,7 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
             explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, name=name, **asked)
         )
         answer = table(told["notes"], NOTES, lambda row: _outcome_mark(row["outcome"]))
-        counted = f"the object is {told['outcome']}" if told["outcome"] else ""
+        counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
     else:
         told = await explain_resource(hub, verb=verb, **asked)
         rows = [_object_row(each) for each in told["objects"]]

@@ -6,10 +6,16 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.filters.verdict import Outcome
+from addons.pool.following import Following
+from addons.pool.leaders import LeaderState
+from addons.pool.peer_reader import PeerReader
+from addons.pool.pool_config import LeaderHub
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.ui.explain import Explanation, explain, judge
+from addons.upstream.health import ServerHealth
+from addons.upstream.servers import Server
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.reflector import ListWatch, State
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
@@ -63,6 +69,36 @@ async def test_each_decision_about_an_object(sliced: HubParts) -> None:
     assert decisions == {"10.0.0.1": "kept", "10.0.0.2": "dropped", "object": "changed"}
     assert "  servicetopology: 10.0.0.2 dropped: " in found.text
     assert "object: changed" in found.text
+
+
+def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> LeaderState:
+    health = ServerHealth(Server("https", "10.0.0.2", 10269, name))
+    return LeaderState(LeaderHub(name, "10.0.0.2"), health, is_relay=is_relay, age=age)
+
+
+@pytest.mark.parametrize(
+    ("server", "state", "origin"),
+    [
+        (None, State.WATCHING, "the cloud"),
+        (peer("n2"), State.WATCHING, "leader n2"),
+        (peer("n2", age=7.0), State.WATCHING, "leader n2, which has had no cloud for 7 s"),
+        (peer("relay r:1", is_relay=True), State.WATCHING, "relay r:1"),
+        (peer("n2"), State.WAITING, "the hub's own copy, for no server is watched now"),
+    ],
+)
+async def test_from_where_an_object_came(
+    sliced: HubParts, server: LeaderState | None, state: State, origin: str
+) -> None:
+    [source] = [each for each in sliced.sources if each.list_watch.type == SLICES]
+    reader = PeerReader(
+        SLICES, source.client, Following("n1", 1, source.client, (), lambda: True, lambda _: 0), lambda: 0
+    )
+    reader.leader = server
+    source.reflector.upstream, source.reflector.state = reader, state
+    found = told(sliced, namespace="default", name="web-1")
+    assert found.origin == origin
+    assert f"from: {origin}" in found.text.splitlines()
+    assert not told(sliced).origin
 
 
 async def test_a_component_that_no_rule_names_sees_it_as_it_is(sliced: HubParts) -> None:
