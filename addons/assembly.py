@@ -242,6 +242,8 @@ class Assembly:
         if peer_spec(settings):
             self._join_pool(settings, credentials, cloud, clients, parts)
         self._run("origin", parts.origin.start())
+        if settings.leaders:
+            self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
         self._run("events about bad rules", parts.events.run())
         self._run("files of filters", modules.follow(parts.rules.use))
         self._run("reflectors after an outage", self._end_delays(parts.sources))

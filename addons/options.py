@@ -65,6 +65,13 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "cloud.",
     ),
     (
+        "leaders",
+        str,
+        "",
+        "Leaders of the pool to begin with, NODE/ADDRESS,…, for a node without a cloud and without copies. They count "
+        "until the hub has read its pool's ConfigMap.",
+    ),
+    (
         "relay",
         str,
         "",

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from addons.filters.chain import build_filters
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
-from addons.upstream.servers import Server, ServerOrder, parse_relays, parse_server
+from addons.upstream.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 
 Mode = Literal["edge", "cloud"]
 PeerClients = Literal["pool", "nodes"]
@@ -46,6 +46,8 @@ class Settings:
     """Whom the peer port serves: the nodes of this node's pool, or as a relay all nodes of the cluster."""
     relays: tuple[Server, ...]
     """Hubs in the cloud from which this hub reads what pools share; none for those that the pool's ConfigMap names."""
+    leaders: tuple[Server, ...]
+    """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap."""
     peer_cert: Path | None
     peer_key: Path | None
     admin_port: int
@@ -183,13 +185,16 @@ def _path(text: str) -> Path | None:
 
 
 def _relaying(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether the hub is a relay, which needs a certificate of the operator's, and the relays that it reads from."""
+    """Whether the hub is a relay, which needs a certificate of the operator's, and which hubs it reads from."""
     clients: PeerClients = _choice(values, "peer_clients", "pool", "nodes")
     if clients == "nodes" and (values["mode"] != "cloud" or not values["peer_cert"]):
         raise ValueError(
             "a relay, hub_peer_clients nodes, needs hub_mode cloud, hub_peer_cert and hub_peer_key"
         )
-    return {"peer_clients": clients, "relays": parse_relays(values["relay"])}
+    leaders = parse_leaders(values["leaders"], values["peer_port"])
+    if leaders and not values["peer_port"]:
+        raise ValueError("hub_leaders needs hub_peer_port, which leaders have, too")
+    return {"peer_clients": clients, "relays": parse_relays(values["relay"]), "leaders": leaders}
 
 
 def _pair(values: Mapping[str, Any], port: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PeerCertificate, Pool
+from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.settings import Settings
@@ -41,7 +42,7 @@ def join_pool(
         facts = RelayFacts(inputs, open_source, settings.namespace, settings.node)
         announcement = NoAnnouncement()
     else:
-        facts = PoolFacts(inputs, open_source, settings.namespace)
+        facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders))
         announcement = Announcement(settings.node, settings.peer_port, client)
     following = Following(
         settings.node, settings.peer_port, client, sources, cloud[0], cut, relays=settings.relays

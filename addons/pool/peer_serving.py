@@ -55,7 +55,9 @@ class PeerServing:
         assert wanted.route.read is not None
         assert wanted.route.representation is not None
         type_, version = wanted.route.read.type, wanted.route.read.version
-        source = self._sources.get(HUB_IDENTITY, ListWatch(type_, encoding=wanted.route.representation.encoding))
+        source = self._sources.get(
+            HUB_IDENTITY, ListWatch(type_, encoding=wanted.route.representation.encoding)
+        )
         with source.in_use():
             try:
                 await source.ready(FUTURE_WAIT, version)

@@ -149,11 +149,13 @@ class Pool:
 
     def _update(self) -> None:
         facts = self._facts
-        if not facts.is_known:
+        if not facts.is_known and not facts.config.is_shared:
             return
         self._certificate.want(facts.config.is_shared)
         can_follow = bool(self._credentials.certificate.read())
-        role = role_of(facts.config, self._node, can_lead=self._is_open, can_follow=can_follow)
+        role = role_of(
+            facts.config, self._node, can_lead=self._is_open and facts.is_known, can_follow=can_follow
+        )
         if role is not self.role:
             leaders = ", ".join(each.node for each in facts.config.leaders) or "none"
             logger.info("pool %s: %s, was %s (leaders: %s)", facts.name or "(none)", role, self.role, leaders)

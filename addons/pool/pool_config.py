@@ -7,10 +7,11 @@ The keys and their formats are OpenYurt's: `leaders` is `node/address,…`, `poo
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from addons.upstream.servers import Server
 from addons.views.serving import SHARED
 from kube.requests.request_info import ResourceType
 
@@ -55,6 +56,14 @@ class PoolConfig:
 
 
 NOTHING_SHARED = PoolConfig()
+FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.io", "v1", "endpointslices"))
+"""What a pool shares whose ConfigMap is not known: what pools share unless told otherwise."""
+
+
+def first_config(leaders: Iterable[Server]) -> PoolConfig:
+    """The pool of the leaders that the operator names, until its ConfigMap is known; without any nothing is shared."""
+    named = tuple(sorted(LeaderHub(each.node, each.host) for each in leaders))[:MAX_LEADERS]
+    return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
 def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:

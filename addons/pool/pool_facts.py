@@ -22,6 +22,9 @@ from kube.store.store import Change
 CLIENT_CA = "extension-apiserver-authentication"
 """The ConfigMap, in kube-system, in which kube-apiserver publishes whose client certificates it takes."""
 CLIENT_CA_KEY = "client-ca-file"
+FIRST_AFTER = 2.5
+"""Seconds from the start after which the leaders count that the operator named: before
+`addons.pool.following.KNOW_WAIT`, so that shared sources do not ask the cloud first."""
 
 
 class OneConfigMap:
@@ -77,8 +80,13 @@ class PoolFacts:
     """Follows the pool of this node, also to another pool."""
 
     def __init__(
-        self, inputs: FilterInputs, open_source: Callable[[ListWatch], Source], namespace: str
+        self,
+        inputs: FilterInputs,
+        open_source: Callable[[ListWatch], Source],
+        namespace: str,
+        first: PoolConfig = NOTHING_SHARED,
     ) -> None:
+        """`first` counts until the hub has once known what the ConfigMap says."""
         self.name = ""
         """The pool; "" where the node is in none, or while that is not known."""
         self.config = NOTHING_SHARED
@@ -91,6 +99,9 @@ class PoolFacts:
         self._inputs = inputs
         self._open = open_source
         self._namespace = namespace
+        self._first = first
+        self._may_begin = False
+        """The cluster and the disk have had their time to say what the ConfigMap says."""
         self._moved = Pulse()
         self._config: OneConfigMap | None = None
         self._client_ca: OneConfigMap | None = None
@@ -98,16 +109,27 @@ class PoolFacts:
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever one of the facts has changed, until cancelled."""
+        timer = asyncio.get_running_loop().call_later(FIRST_AFTER, self._begin)
+        try:
+            await self._follow(changed)
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        for each in (self._config, self._client_ca):
+            if each is not None:
+                each.close()
+
+    async def _follow(self, changed: Callable[[], None]) -> None:
         while True:
             woken = (self._inputs.learned.wait(), self._moved.wait())
             if self._look():
                 changed()
             await asyncio.wait(woken, return_when=asyncio.FIRST_COMPLETED)
 
-    def close(self) -> None:
-        for each in (self._config, self._client_ca):
-            if each is not None:
-                each.close()
+    def _begin(self) -> None:
+        self._may_begin = True
+        self._moved.notify()
 
     def _look(self) -> bool:
         """Read everything again; whether something has changed."""
@@ -137,9 +159,11 @@ class PoolFacts:
         return self._config
 
     def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
-        if config is None or not config.is_known:
-            return NOTHING_SHARED
-        return parse_pool_config(config.data)
+        """What the ConfigMap says; while the hub does not know it, who the operator says to begin with."""
+        if not self.is_known:
+            return self._first if self._may_begin else NOTHING_SHARED
+        self._first = NOTHING_SHARED
+        return parse_pool_config(config.data) if config is not None else NOTHING_SHARED
 
     def _read_client_ca(self) -> None:
         if self._client_ca is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -11,6 +12,9 @@ from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
 from kube.errors import unavailable
 from kube.store.store import Change, Store
+
+COPY_WAIT = 3.0
+"""Seconds that disk and cloud have to say what the rules are, before a hub that may begin without them does."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +40,8 @@ class RulesInForce:
         self._why_unknown: Callable[[], str] = lambda: "the hub is starting"
         self.rules = parse_rules(None, disabled, filters)
         self.is_known = False
+        self._is_read = False
+        """The rules are the ConfigMap's, or there is none: they are not those of a hub that began without a cloud."""
         self._known = asyncio.Event()
 
     def follow(self, store: Store, why_unknown: Callable[[], str]) -> None:
@@ -75,6 +81,21 @@ class RulesInForce:
         """Return as soon as the rules are known."""
         await self._known.wait()
 
+    async def begin_without_cloud(self, is_away: Callable[[], bool]) -> None:
+        """Take the built-in bindings for known while the cloud is away and the disk has no copy of the ConfigMap.
+
+        Returns when the rules are known.
+        """
+        while not self._known.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COPY_WAIT):
+                    await self._known.wait()
+            if not self._known.is_set() and is_away():
+                logger.warning(
+                    "no cloud, and no copy of the rules: the built-in ones count until the cloud answers"
+                )
+                self._parse()
+
     @property
     def why_unknown(self) -> str:
         """What keeps the rules from being known, for people."""
@@ -89,13 +110,14 @@ class RulesInForce:
         self._parse()
 
     def advanced(self) -> None:
-        if not self.is_known:
+        if not self._is_read:
             self._parse()
 
     def restarted(self) -> None:
         self._parse()
 
     def _parse(self) -> None:
+        self._is_read = self._store.complete
         item = next(iter(self._store), None)
         obj = item.decode() if item is not None else None
         data = obj.fields.mapping("data") if obj is not None else None

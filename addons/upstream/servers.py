@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -55,6 +56,21 @@ def parse_relays(text: str) -> tuple[Server, ...]:
     if len(found) > MAX_RELAYS:
         raise ValueError(f"there are {len(found)} relays, more than {MAX_RELAYS}")
     return tuple(Server("https", each.host, each.port, f"relay {each.host}:{each.port}") for each in found)
+
+
+def parse_leaders(text: str, port: int) -> tuple[Server, ...]:
+    """The leaders of `NODE/ADDRESS,…`, as a pool's ConfigMap names them, at a peer port; ValueError otherwise."""
+    found = []
+    for each in filter(None, (each.strip() for each in text.split(","))):
+        node, _, address = each.partition("/")
+        try:
+            host = str(ipaddress.ip_address(address))
+        except ValueError:
+            raise ValueError(f"leader {each!r} is not of the form NODE/ADDRESS") from None
+        if not node:
+            raise ValueError(f"leader {each!r} is not of the form NODE/ADDRESS")
+        found.append(Server("https", host, port, node))
+    return tuple(dict.fromkeys(found))
 
 
 class ServerHost(str):

@@ -30,6 +30,8 @@ def values(**given: Any) -> dict[str, Any]:
         ({"peer_clients": "nodes"}, "needs hub_mode cloud"),
         ({"peer_clients": "nodes", "mode": "cloud"}, "hub_peer_cert"),
         ({"relay": "http://10.0.0.9"}, "https://host:port"),
+        ({"leaders": "10.0.0.9"}, "NODE/ADDRESS"),
+        ({"leaders": "n1/10.0.0.9", "peer_port": 0}, "hub_leaders needs hub_peer_port"),
         ({"wait": 0}, "above 0"),
         ({"local_health_interval": 0}, "above 0"),
         ({"local_health": "localhost:51005"}, "hub_local_health"),

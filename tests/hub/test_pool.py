@@ -127,6 +127,33 @@ async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(
     assert follower.server(SLICES) in {each.name for each in pool.members[:2]}
 
 
+async def test_a_node_that_was_never_online_begins_from_the_leaders_that_its_operator_names(
+    settled: Site,
+) -> None:
+    leaders = ",".join(f"{each.name}/{each.address}" for each in settled.members[:2])
+    newcomer = Member(settled, 4, given=True, flags=("--leaders", leaders))
+    newcomer.link.refuse()
+    settled.register(newcomer)
+    settled.enrol(*settled.members, newcomer)
+    name = f"pool-{next(_numbers)}"
+    try:
+        await asyncio.to_thread(newcomer.hub.start)
+        found = await listed(newcomer.hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+        assert "kubernetes" in found
+        async with watching(newcomer.hub.url, SLICES, component="kube-proxy") as events:
+            await asyncio.to_thread(settled.cloud.admin.post, slices("default"), endpoint_slice(name, "web"))
+            await events.first("ADDED", name)
+            assert not newcomer.pool()["known"]
+            newcomer.link.carry()
+            await asyncio.to_thread(eventually, lambda: newcomer.pool()["known"], "the ConfigMap is read")
+            assert newcomer.server(SLICES) in {each.name for each in settled.members[:2]}
+            assert newcomer.lists(SLICES) == 1
+            assert not events.ended
+    finally:
+        newcomer.hub.stop()
+        newcomer.link.close()
+
+
 async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_from_the_cloud(
     settled: Site,
 ) -> None:

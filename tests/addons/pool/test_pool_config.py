@@ -10,9 +10,11 @@ from addons.pool.pool_config import (
     LeaderHub,
     PoolConfig,
     Role,
+    first_config,
     parse_pool_config,
     role_of,
 )
+from addons.upstream.servers import parse_leaders
 from kube.requests.request_info import ResourceType
 
 ON = {"interconnectivity": "true", "enable-leader-election": "true"}
@@ -55,6 +57,12 @@ def test_what_is_no_entry_is_left_out(data: dict[str, str] | None, expected: Poo
 def test_a_configmap_has_no_more_leaders_than_a_hub_can_follow() -> None:
     leaders = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(MAX_LEADERS + 9))
     assert len(parse_pool_config({**ON, "leaders": leaders}).leaders) == MAX_LEADERS
+
+
+def test_without_a_configmap_the_operators_leaders_share_what_pools_share_by_default() -> None:
+    config = first_config(parse_leaders("b/10.0.0.2,a/10.0.0.1", 10269))
+    assert config == PoolConfig((A, B), (SERVICES, SLICES), is_shared=True)
+    assert first_config([]) == NOTHING_SHARED
 
 
 A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")

@@ -10,8 +10,10 @@ import pytest
 
 from addons.filters.inputs import POOL_LABEL, HubAddress
 from addons.inputs.filter_inputs import FilterInputs
-from addons.pool.pool_config import LeaderHub
+from addons.pool import pool_facts
+from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
+from addons.upstream.servers import parse_leaders
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
@@ -42,13 +44,13 @@ def published(version: int, leaders: str = "n2/10.0.0.2") -> Json:
 class Cluster:
     """The sources that were opened, by their field selector or resource."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: PoolConfig = NOTHING_SHARED) -> None:
         self.sources: dict[str, HandSource] = {}
         self.changes = asyncio.Event()
         inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
         inputs.start(self._open, lambda _: None)
         self.inputs = inputs
-        self.facts = PoolFacts(inputs, self._open, "kube-system")
+        self.facts = PoolFacts(inputs, self._open, "kube-system", first)
 
     def _open(self, list_watch: ListWatch) -> Source:
         name = list_watch.field_selector or list_watch.type.resource
@@ -128,6 +130,30 @@ async def test_another_pool_has_another_configmap(cluster: Cluster) -> None:
     assert cluster.source(CONFIG).users == 0
     assert not cluster.facts.is_known
     assert not cluster.facts.config.is_shared
+
+
+async def test_the_operators_leaders_count_until_the_configmap_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool_facts, "FIRST_AFTER", 0.0)
+    first = first_config(parse_leaders("n9/10.0.0.9", 10269))
+    made = Cluster(first)
+    running = asyncio.create_task(made.facts.run(made.changes.set))
+    await made.until(lambda facts: facts.config == first)
+    assert not made.facts.is_known
+    made.put("metadata.name=n1", "Node", node(NODE, 1, **{POOL: "p1"}), version=1)
+    await made.until(lambda facts: facts.name == "p1")
+    assert made.facts.config == first
+    made.put(CONFIG, "ConfigMap", published(3), version=3)
+    await made.until(lambda facts: facts.config.leaders == (LeaderHub("n2", "10.0.0.2"),))
+    # In another pool they are no leaders.
+    made.put("metadata.name=n1", "Node", node(NODE, 4, **{POOL: "p2"}), version=4)
+    await made.until(lambda facts: facts.name == "p2")
+    assert not made.facts.config.is_shared
+    running.cancel()
+    made.facts.close()
+    made.inputs.close()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_client_ca_is_the_published_one(cluster: Cluster) -> None:

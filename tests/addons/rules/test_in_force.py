@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from addons.filters.chain import FILTERS
+from addons.rules import in_force
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Problem, Rules
 from addons.telemetry import metrics
@@ -84,6 +85,24 @@ async def test_without_a_config_map_the_built_in_bindings_are_known_and_in_force
     assert told.seen == [rules.rules], "an earlier process may have had others"
     fill(source.store, [], 8, kind="ConfigMap")
     assert len(told.seen) == 1, "nothing has changed"
+
+
+async def test_a_hub_that_may_begin_without_a_cloud_takes_the_built_in_bindings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(in_force, "COPY_WAIT", 0.001)
+    source, is_away = HandSource(), asyncio.Event()
+    rules, told = follow(source)
+    beginning = asyncio.create_task(rules.begin_without_cloud(is_away.is_set))
+    with pytest.raises(StatusError):
+        await rules.wait_known(0.01)
+    is_away.set()
+    await rules.wait_known(20.0)
+    await beginning
+    assert binds(rules.rules, "kube-proxy", "list")
+    fill(source.store, [config_map(GETTER, 7)], 7)
+    assert binds(rules.rules)
+    assert len(told.seen) == 2
 
 
 async def test_each_edit_is_in_force_at_once() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from addons.requests.caller import Lending
-from addons.upstream.servers import MAX_RELAYS, Server, ServerHost, parse_relays, parse_server
+from addons.upstream.servers import (
+    MAX_RELAYS,
+    Server,
+    ServerHost,
+    parse_leaders,
+    parse_relays,
+    parse_server,
+)
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 PLAIN = parse_server("http://a:6443")
@@ -73,3 +80,18 @@ def test_relays_have_names_that_no_node_can_have() -> None:
 def test_what_names_no_relay(text: str) -> None:
     with pytest.raises(ValueError, match=r"relay|server"):
         parse_relays(text)
+
+
+def test_leaders_are_named_as_in_the_pools_configmap() -> None:
+    found = parse_leaders("a/10.0.0.1, b/fd00::1,a/10.0.0.1,", 10269)
+    assert [(each.node, str(each)) for each in found] == [
+        ("a", "https://10.0.0.1:10269"),
+        ("b", "https://[fd00::1]:10269"),
+    ]
+    assert parse_leaders("", 10269) == ()
+
+
+@pytest.mark.parametrize("text", ["a", "10.0.0.1", "/10.0.0.1", "a/", "a/leader.example", "a/10.0.0.1/x"])
+def test_what_names_no_leader(text: str) -> None:
+    with pytest.raises(ValueError, match="NODE/ADDRESS"):
+        parse_leaders(text, 10269)

@@ -28,8 +28,11 @@ PATIENCE = 40.0
 class Member:
     """One node of the pool, and its hub."""
 
-    def __init__(self, site: Site, number: int, *, given: bool) -> None:
-        """`given`: the hub gets a certificate for its peer port from its operator, and needs to ask for none."""
+    def __init__(self, site: Site, number: int, *, given: bool, flags: tuple[str, ...] = ()) -> None:
+        """`given`: the hub gets a certificate for its peer port from its operator, and needs to ask for none.
+
+        `flags` are further ones of the hub.
+        """
         self.name = f"{site.pool}-{number}"
         self.address = f"127.0.{site.net}.{number}"
         self.link = Link(site.cloud.host, site.cloud.port)
@@ -46,6 +49,7 @@ class Member:
                 *("--peer-port", str(site.port), "--peer-address", self.address),
                 *("--wait", "20"),
                 *(("--peer-cert", str(certificate), "--peer-key", str(key)) if given else ()),
+                *flags,
             ),
         )
 
@@ -98,10 +102,14 @@ class Site:
         cloud.admin.post(POOLS, {**pool, "metadata": {"name": self.pool}, "spec": {"type": "Edge"}})
         self.members = [Member(self, number, given=given) for number in numbers]
         for each in self.members:
-            labels = {"apps.openyurt.io/nodepool": self.pool}
-            cloud.admin.post("/api/v1/nodes", {"metadata": {"name": each.name, "labels": labels}})
+            self.register(each)
         self.enrol(*self.members)
         cloud.admin.post(CONFIG_MAPS, {"metadata": {"name": f"leader-hub-{self.pool}"}, "data": self._data()})
+
+    def register(self, member: Member) -> None:
+        """Make the member's Node, with the label of the pool."""
+        labels = {"apps.openyurt.io/nodepool": self.pool}
+        self.cloud.admin.post("/api/v1/nodes", {"metadata": {"name": member.name, "labels": labels}})
 
     def enrol(self, *members: Member) -> None:
         """Have the pool consist of these nodes."""
