@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --pool`: what crosses the links of pools, plain, with leaders and with a relay."""
+"""The load of `scripts/bench --pool links`: what crosses the links of pools, plain, with leaders and with a relay."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def report_example(traffic: Traffic) -> None:
         print(f"{name:14}{links:6} links{total / 1e6:12.2f}{share:10.4%}")
 
 
-def measure() -> None:
+def measure_links() -> None:
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         example = record(cloud, "example", 1, EXAMPLE_ENDPOINTS)
         many = record(cloud, "many", 100, 50)

@@ -21,7 +21,7 @@ from statistics import median
 
 import urllib3
 
-from scripts import bench_hostile, bench_manager, bench_offline, bench_pool, bench_topology
+from scripts import bench_hostile, bench_manager, bench_offline, bench_pool, bench_pool_nodes, bench_topology
 from scripts.bench_load import SLICES, Spent, cpu_seconds, fill, gets, lists, tree_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
@@ -173,7 +173,7 @@ def main() -> None:
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--topology", action="store_true", help="Only what changes of filters' inputs cost.")
-    parser.add_argument("--slices", type=int, default=5000, help="With --topology and --manager.")
+    parser.add_argument("--slices", type=int, default=5000, help="With --topology, --manager and --pool.")
     parser.add_argument(
         "--manager", action="store_true", help="Only the manager, in a cluster of 1,000 nodes."
     )
@@ -181,8 +181,14 @@ def main() -> None:
         "--offline", action="store_true", help="Only the disk, and the node without its cloud."
     )
     parser.add_argument(
-        "--pool", action="store_true", help="Only what crosses the links of pools, and in which coding."
+        "--pool",
+        nargs="?",
+        const="all",
+        choices=("all", "links", "nodes"),
+        help="Only node pools: what crosses their links, and in which coding; a leader and its followers.",
     )
+    parser.add_argument("--pool-nodes", type=int, default=100, help="With --pool: nodes of the pool.")
+    parser.add_argument("--pool-updates", type=int, default=1000, help="With --pool: updates of slices.")
     parser.add_argument(
         "--hostile",
         type=int,
@@ -196,7 +202,10 @@ def main() -> None:
         bench_hostile.report(*bench_hostile.measure(asked.services, asked.endpoints, asked.hostile))
         return
     if asked.pool:
-        bench_pool.measure()
+        if asked.pool != "nodes":
+            bench_pool.measure_links()
+        if asked.pool != "links":
+            asyncio.run(bench_pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
         return
     if asked.offline:
         bench_offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)

@@ -1,0 +1,175 @@
+"""Followers without a hub, for `scripts/bench --pool`: the hub's own reflector reads from a leader's peer port.
+
+Each has its node's certificate and a loopback address of its own. They live in one process beside the bench, which asks
+on standard input how they are: each line gets one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.http.http2 import Http2Session
+from kube.http.http2_connection import Connection
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch, Reflector, State
+from kube.store.store import Change, Store
+
+SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A node: the address that it calls from, and the files of its client certificate."""
+
+    address: str
+    certificate: str
+    key: str
+
+
+class PeerSession(Http2Session):
+    """One HTTP/2 connection over TLS to each leader, as a hub has for each resource of its pool."""
+
+    def __init__(self, caller: Caller, authority: str) -> None:
+        super().__init__()
+        self._address = caller.address
+        self._tls = ssl.create_default_context(cafile=authority)
+        self._tls.load_cert_chain(caller.certificate, caller.key)
+        self._tls.set_alpn_protocols(["h2"])
+        self._peers: dict[str, Connection] = {}
+
+    def close(self) -> None:
+        for each in self._peers.values():
+            each.close()
+
+    async def _connection(self, base: str) -> Connection:
+        found = self._peers.get(base)
+        if found is None or not found.is_open:
+            peer = urlsplit(f"//{base}")
+            assert peer.hostname is not None
+            assert peer.port is not None
+            _, found = await asyncio.get_running_loop().create_connection(
+                Connection, peer.hostname, peer.port, ssl=self._tls, local_addr=(self._address, 0)
+            )
+            await found.settled()
+            self._peers[base] = found
+        return found
+
+
+class Leaders:
+    """A `kube.store.upstream.Upstream`: one leader, and the next one when it fails."""
+
+    is_up = True
+
+    def __init__(self, session: Http2Session, urls: Sequence[str]) -> None:
+        self._clients = [Client(session, url, {}) for url in urls]
+        self.at = 0
+        """The number of the leader that is read from."""
+
+    async def request(
+        self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str
+    ) -> ApiResponse:
+        whole = {name: text for name, text in query.items() if name != "limit"}
+        asked = {**whole, "resourceVersion": "0"}
+        return await self._clients[self.at].request(method, path, query=asked, accept=accept, codings=codings)
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str
+    ) -> AsyncIterator[WatchStream]:
+        try:
+            async with self._clients[self.at].watch(
+                path, query=query, accept=accept, timeout=timeout, codings=codings
+            ) as stream:
+                yield stream
+        except (StatusError, Unreachable) as error:
+            self.at = (self.at + 1) % len(self._clients)
+            raise Switched(str(error)) from error
+
+
+class Follower:
+    """One node's copy of the slices, and what came of it. A listener of its store."""
+
+    def __init__(self, caller: Caller, authority: str, leaders: Sequence[str]) -> None:
+        self._session = PeerSession(caller, authority)
+        self.leaders = Leaders(self._session, leaders)
+        self.store = Store()
+        self.store.listen(self)
+        self.reflector = Reflector(Client(self._session, leaders[0], {}), SLICES, self.store)
+        self.reflector.upstream = self.leaders
+        self.events = 0
+        self.last = 0.0
+        self.gap = 0.0
+        """The longest time without an event, in seconds, since the bench last asked."""
+
+    async def run(self, turn: asyncio.Semaphore) -> None:
+        """Follow until cancelled. The first list is taken in `turn`."""
+        async with turn:
+            running = asyncio.create_task(self.reflector.run())
+            while not self.store.complete:
+                await self.store.next_update()
+        try:
+            await running
+        finally:
+            self._session.close()
+
+    def changed(self, _change: Change) -> None:
+        now = time.monotonic()
+        if self.last:
+            self.gap = max(self.gap, now - self.last)
+        self.events, self.last = self.events + 1, now
+
+    def advanced(self) -> None:
+        """A bookmark is no news."""
+
+    def restarted(self) -> None:
+        """The first list is none either."""
+
+
+def state(followers: Sequence[Follower]) -> dict[str, object]:
+    """What the bench wants to know of all together; the gaps begin anew."""
+    found = {
+        "watching": sum(each.reflector.state is State.WATCHING for each in followers),
+        "objects": min(len(each.store) for each in followers),
+        "version": min(each.store.version for each in followers),
+        "events": sum(each.events for each in followers),
+        "gap": max(each.gap for each in followers),
+        "lists": sum(each.reflector.lists for each in followers),
+        "at": [sum(each.leaders.at == number for each in followers) for number in (0, 1)],
+        "errors": sorted({str(each.reflector.error) for each in followers if each.reflector.error}),
+    }
+    for each in followers:
+        each.gap, each.last = 0.0, 0.0
+    return found
+
+
+async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
+    """Start the followers, some at a time, and answer the bench until its end."""
+    callers, leaders, authority = given["callers"], given["leaders"], given["authority"]
+    assert isinstance(callers, list)
+    assert isinstance(leaders, list)
+    assert isinstance(authority, str)
+    followers = [Follower(Caller(*each), authority, leaders) for each in callers]
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    turn = asyncio.Semaphore(started_at_once)
+    tasks = [asyncio.create_task(each.run(turn)) for each in followers]
+    while await lines.readline():
+        print(json.dumps(state(followers)), flush=True)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(json.loads(Path(sys.argv[1]).read_text())))

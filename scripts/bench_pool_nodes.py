@@ -1,0 +1,247 @@
+"""The load of `scripts/bench --pool nodes`: a node pool whose followers all read from one leader, and its death.
+
+Six nodes have real hubs. The others are followers without a hub (`scripts.bench_pool_clients`), on loopback addresses
+of their own. The pool is compared with a hub of a node without a pool, which reads from the cloud itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scripts.bench_load import (
+    cpu_seconds,
+    tree_megabytes,
+)
+from scripts.bench_pool_site import (
+    PATH,
+    Client,
+    Crowd,
+    crowd_names,
+    fill,
+    running,
+    watching,
+)
+from tests.cloud.build import ensure_binaries
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.support.pool_site import PATIENCE, Site, eventually
+from tests.hub.support.process import Hub
+
+INTERVAL = 0.05
+"""Seconds between two updates."""
+THREADS = 8
+"""Updates under way at once where they come as fast as kube-apiserver takes them."""
+REST = 12.0
+"""Seconds before memory is read: the hub returns free memory every ten."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """The cloud, the pool and who watches."""
+
+    site: Site
+    direct: Hub
+    direct_link: Link
+    crowd: Crowd
+    clients: list[Client]
+    sent: dict[str, float]
+    slices: int
+    numbers: Iterator[int]
+
+
+def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
+    """One update at each interval, or at 0 as many as kube-apiserver takes; the version of the last one."""
+    began = time.perf_counter()
+
+    def patch(number: int) -> int:
+        obj = f"svc-{next(scene.numbers) % scene.slices}-abcde"
+        time.sleep(max(0.0, began + number * interval - time.perf_counter()))
+        scene.sent[obj] = time.perf_counter()
+        change: Any = {"metadata": {"labels": {"bench": str(time.time_ns())}}}
+        made = scene.site.cloud.admin.patch(f"{PATH}/{obj}", change)
+        return int(made["metadata"]["resourceVersion"])
+
+    with ThreadPoolExecutor(1 if interval else THREADS) as threads:
+        return max(threads.map(patch, range(updates)))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Counters of the pool at one moment."""
+
+    cloud: int
+    """Bytes that crossed the cloud links of the pool's hubs."""
+    direct: int
+    """Bytes that crossed the cloud link of the hub without a pool."""
+    sent: float
+    """Bytes that the leaders have sent to followers."""
+    cpu: float
+    """CPU seconds of the first leader."""
+
+
+def count(scene: Scene) -> Counted:
+    members = scene.site.members
+    links = [each.link.traffic for each in members]
+    own = scene.direct_link.traffic
+    return Counted(
+        sum(each.down + each.up for each in links),
+        own.down + own.up,
+        sum(
+            each.hub.metric("edgehub_peer_bytes_total", direction="sent")
+            for each in members
+            if each.hub.is_running
+        ),
+        cpu_seconds(members[0].hub.pid) if members[0].hub.is_running else 0.0,
+    )
+
+
+async def measure(slices: int, nodes: int, updates: int) -> None:
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        await asyncio.to_thread(fill, cloud, slices)
+        with running(cloud, Path(place), nodes) as (site, direct, link):
+            async with AsyncExitStack() as stack:
+                sent: dict[str, float] = {}
+                clients = [
+                    await stack.enter_async_context(watching(hub, sent))
+                    for hub in (direct, *(each.hub for each in site.members[1:]))
+                ]
+                crowd = stack.enter_context(Crowd(site, crowd_names(nodes), site.members[:2]))
+                await asyncio.to_thread(crowd.wait_until_full, slices)
+                scene = Scene(site, direct, link, crowd, clients, sent, slices, iter(range(10**9)))
+                await steady(scene, nodes, updates)
+                await failover(scene, nodes, updates)
+
+
+def count_links(site: Site, link: Link) -> tuple[int, int]:
+    pool = sum(each.link.traffic.down + each.link.traffic.up for each in site.members)
+    return pool, link.traffic.down + link.traffic.up
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What updates cost a pool with one leader, and how late they came."""
+
+    rate: float
+    """Updates a second."""
+    spent: Counted
+    cpu: float
+    """CPU seconds of the leader for each update and follower."""
+    direct: list[float]
+    """Seconds from an update to a client of the hub without a pool."""
+    followers: list[float]
+    """The same to clients of followers."""
+
+
+async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:
+    await have_all(scene, 20, await asyncio.to_thread(update, scene, 20))
+    for each in scene.clients:
+        each.forget()
+    before, began = count(scene), time.perf_counter()
+    version = await asyncio.to_thread(update, scene, updates, interval)
+    rate = updates / (time.perf_counter() - began)
+    await have_all(scene, updates, version)
+    after = count(scene)
+    spent = Counted(
+        after.cloud - before.cloud,
+        after.direct - before.direct,
+        after.sent - before.sent,
+        after.cpu - before.cpu,
+    )
+    late = [late for each in scene.clients[1:] for late in each.late]
+    return Cost(rate, spent, spent.cpu / updates / (nodes - 1), list(scene.clients[0].late), late)
+
+
+async def steady(scene: Scene, nodes: int, updates: int) -> None:
+    """Updates with one leader: one after the other, and all at once."""
+    costs = [await cost(scene, nodes, updates, interval) for interval in (INTERVAL, 0.0)]
+    await asyncio.sleep(REST)
+    pid = scene.site.members[0].hub.pid
+    pool, direct = count_links(scene.site, scene.direct_link)
+    print(f"\na pool of {nodes} nodes, {scene.slices} slices, {updates} updates at each rate")
+    for name, of in OF_UPDATES:
+        print(f"{name:56}" + "".join(f"{of(each):12.3f}" for each in costs))
+    for name, value in (
+        ("bytes over cloud links ÷ one node's, since the start", pool / direct),
+        ("leader resident, MB", tree_megabytes(pid)),
+        ("leader at most, MB", tree_megabytes(pid, "VmHWM")),
+    ):
+        print(f"{name:56}{value:12.3f}")
+
+
+OF_UPDATES: tuple[tuple[str, Callable[[Cost], float]], ...] = (
+    ("updates a second", lambda each: each.rate),
+    ("bytes over the pool's cloud links ÷ one node's", lambda each: each.spent.cloud / each.spent.direct),
+    ("MB over one node's cloud link", lambda each: each.spent.direct / 1e6),
+    ("MB that the leader sent to followers", lambda each: each.spent.sent / 1e6),
+    ("leader's CPU for each event and follower, ms", lambda each: each.cpu * 1e3),
+    ("update to a client of a hub without a pool, p50 ms", lambda each: statistics.median(each.direct) * 1e3),
+    ("  p99 ms", lambda each: p99(each.direct) * 1e3),
+    ("update to a client of a follower, p50 ms", lambda each: statistics.median(each.followers) * 1e3),
+    ("  p99 ms", lambda each: p99(each.followers) * 1e3),
+    ("  p99 ÷ that without a pool", lambda each: p99(each.followers) / p99(each.direct)),
+)
+
+
+async def failover(scene: Scene, nodes: int, updates: int) -> None:
+    """The first leader is killed under load, and a second one is there."""
+    first, second = scene.site.members[:2]
+    scene.site.lead(first, second)
+    await asyncio.to_thread(eventually, lambda: second.pool()["role"] == "leader", "the second node leads")
+    await have_all(scene, 40 + updates, await asyncio.to_thread(update, scene, 40))
+    for each in scene.clients:
+        each.forget()
+    lists = (await asyncio.to_thread(scene.crowd.state))["lists"]
+    before = second.hub.metric("edgehub_peer_bytes_total", direction="sent")
+    links = count_links(scene.site, scene.direct_link)[0]
+    updating = asyncio.create_task(asyncio.to_thread(update, scene, 200))
+    await asyncio.sleep(2)
+    killed = time.perf_counter()
+    first.hub.kill()
+    gap = 0.0
+
+    def moved() -> bool:
+        nonlocal gap
+        found = scene.crowd.state()
+        gap = max(gap, found["gap"])
+        return bool(found["watching"] == scene.crowd.size and not found["at"][0])
+
+    await asyncio.to_thread(eventually, moved, "all follow the second leader")
+    took = time.perf_counter() - killed
+    spent = second.hub.metric("edgehub_peer_bytes_total", direction="sent") - before
+    cloud = count_links(scene.site, scene.direct_link)[0] - links
+    await have_all(scene, 200, await updating)
+    found = await asyncio.to_thread(scene.crowd.state)
+    rows = (
+        ("seconds until all follow the second leader", took),
+        ("longest time without news, a client of a follower, s", max(each.gap for each in scene.clients[1:])),
+        ("longest time without news, any follower, s", max(gap, found["gap"])),
+        ("lists of all slices that this cost", found["lists"] - lists),
+        ("MB that the second leader sent until then", spent / 1e6),
+        ("MB over the pool's cloud links until then", cloud / 1e6),
+    )
+    print(f"\nthe leader of {nodes - 1} followers is killed, {1 / INTERVAL:.0f} updates a second")
+    for name, value in rows:
+        print(f"{name:56}{value:12.3f}")
+
+
+async def have_all(scene: Scene, updates: int, version: int) -> None:
+    """Return when all clients have so many events, and all followers without a hub this version."""
+    waits: tuple[tuple[Callable[[], bool], str], ...] = (
+        (lambda: all(each.events >= updates for each in scene.clients), "all clients have all events"),
+        (lambda: scene.crowd.state()["version"] >= version, "all followers have all events"),
+    )
+    for ready, what in waits:
+        await asyncio.to_thread(eventually, ready, what, 3 * PATIENCE)
+
+
+def p99(seconds: Sequence[float]) -> float:
+    return statistics.quantiles(seconds, n=100)[98]
