@@ -28,7 +28,8 @@ from kube.disk.database import Batch, Disk, DiskError, Key, Meta, NotKept
 from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, Reflector, read_items
+from kube.store.long_lists import read_items
+from kube.store.reflector import ListWatch, Reflector
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -21,7 +21,8 @@ from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, TooLarge, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
-from kube.store.store import Item, Key, Store
+from kube.store.long_lists import read_items
+from kube.store.store import Store
 from kube.store.upstream import Upstream
 from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
@@ -40,8 +41,6 @@ EARLY = 30.0
 """Seconds before that end from which on the end of a watch is no sign of trouble."""
 THREAD_THRESHOLD = 256 * 1024
 """Bytes from which a thread splits a list, so that the event loop keeps serving."""
-LONG_LIST = 1000
-"""Objects from which a thread reads their metadata: some milliseconds of the event loop's time."""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """What a list may come in. A hub answers in zstd whoever reads differences; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
@@ -380,13 +379,6 @@ class Reflector:
                 raise frame.status
             case _:
                 raise ValueError(f"unknown event type {frame.type!r}")
-
-
-async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:
-    """The objects of a list, read for a store; ValueError when one cannot be read."""
-    if len(raws) < LONG_LIST:
-        return store.items(codec, raws)
-    return await asyncio.to_thread(store.items, codec, raws)
 
 
 def _codec(content_type: str) -> Codec:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,9 +14,9 @@ from kube.errors import REFUSALS
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store import reflector as reflector_module
-from kube.store.reflector import ListWatch, Reflector, State, read_items
-from kube.store.store import Change, Item, Key, Store
-from kube.wire.codec import Codec, codec_for
+from kube.store.reflector import ListWatch, Reflector, State
+from kube.store.store import Change, Store
+from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
@@ -377,26 +376,3 @@ async def test_relist_lists_anew_at_once() -> None:
         reflector.relist()
         await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
         assert equal(store, cloud)
-
-
-async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("kube.store.reflector.LONG_LIST", 2)
-    codec, threads = codec_for(Encoding.JSON), set()
-
-    class Watched(Store):
-        def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
-            threads.add(threading.current_thread())
-            return super().items(codec, raws)
-
-    def raw(name: str, version: object) -> bytes:
-        return b'{"metadata":{"name":"%s","resourceVersion":"%s"}}' % (name.encode(), str(version).encode())
-
-    store = Watched()
-    items = await read_items(store, codec, [raw("a", 1), raw("b", 2)])
-    assert {key: item.version for key, item in items.items()} == {("", "a"): 1, ("", "b"): 2}
-    assert threading.current_thread() not in threads
-    with pytest.raises(ValueError, match="no version"):
-        await read_items(store, codec, [raw("a", 1), raw("b", "no version")])
-    assert not store.complete
