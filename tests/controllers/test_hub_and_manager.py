@@ -1,13 +1,15 @@
-"""A hub filters by the pools that the manager keeps: from a node's label to what kube-proxy on another node sees."""
+"""Hubs with the manager: they filter by the pools that it keeps, and share one copy under leaders that it elects."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cloud.ports import free_port
 from tests.cloud.rest import RestClient
-from tests.controllers.support.scene import Scene
+from tests.controllers.support.scene import NODES, PEER, POOL_LABEL, POOLS, Scene, leaders
 from tests.hub.support.process import Hub
 
 pytestmark = [pytest.mark.real]
@@ -37,3 +39,86 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
         scene.relabel(other, None)
         scene.until(lambda: seen() == [own])
         assert seen() == [own]
+
+
+class PoolNode:
+    """A node of a pool with its hub, whose certificate for the peer port the cluster signs."""
+
+    def __init__(self, scene: Scene, pool: str, folder: Path, address: str, port: int) -> None:
+        self._scene = scene
+        self.address = address
+        self.name = scene.node(address=address)
+        # The hub itself says that it can lead.
+        scene.admin.patch(f"{NODES}/{self.name}", {"metadata": {"annotations": {PEER: None}}})
+        scene.relabel(self.name, pool)
+        self.hub = Hub(
+            *(folder / self.name, scene.cloud.url),
+            node=self.name,
+            kubeconfig=scene.cloud.node_kubeconfig(self.name),
+            flags=("--peer-port", str(port), "--peer-address", address),
+        )
+
+    def is_(self, role: str) -> bool:
+        found = self.hub.debug("pool")
+        assert isinstance(found, dict)
+        return bool(found["role"] == role)
+
+    def can_lead(self) -> bool:
+        """Whether the hub has said so."""
+        node = self._scene.admin.get(f"{NODES}/{self.name}")
+        return PEER in node["metadata"].get("annotations", {})
+
+    def slices(self) -> set[str]:
+        """The slices that kube-proxy on the node sees."""
+        with RestClient(self.hub.url, user_agent="kube-proxy/v1.36.3 (linux/amd64)") as kube_proxy:
+            found = kube_proxy.get(self._scene.slices, resourceVersion="0")["items"]
+        return {each["metadata"]["name"] for each in found}
+
+    def reads_from(self) -> list[tuple[str, int]]:
+        """The server of each source of slices, and how often it was listed."""
+        path = "/apis/discovery.k8s.io/v1/endpointslices"
+        return [(each["server"], each["lists"]) for each in self.hub.sources() if each["path"] == path]
+
+
+@pytest.fixture
+def nodes(scene: Scene, tmp_path: Path) -> Iterator[list[PoolNode]]:
+    """Three nodes of a pool that elects one leader, with their hubs."""
+    pool, port = scene.pool(interConnectivity=True), free_port()
+    made = [PoolNode(scene, pool, tmp_path, f"127.0.36.{number}", port) for number in (1, 2, 3)]
+    try:
+        for each in made:
+            each.hub.launch()
+        for each in made:
+            each.hub.wait_until_ready()
+        yield made
+    finally:
+        for each in made:
+            each.hub.stop()
+
+
+@pytest.mark.usefixtures("manager")
+def test_hubs_share_one_copy_under_the_leader_that_the_manager_elects(
+    scene: Scene, nodes: list[PoolNode]
+) -> None:
+    """From the certificates that the manager approves to a leader that it deposes, nothing is listed twice."""
+    [pool] = {scene.admin.get(f"{NODES}/{each.name}")["metadata"]["labels"][POOL_LABEL] for each in nodes}
+    elected = scene.sees(POOLS, pool, lambda obj: len(leaders(obj)) == 1)
+    [first] = [each for each in nodes if [each.name] == leaders(elected)]
+    others = [each for each in nodes if each is not first]
+    scene.until(lambda: first.is_("leader") and all(each.is_("follower") for each in others))
+    for each in others:
+        each.slices()
+    scene.until(lambda: all(each.reads_from() == [(first.name, 1)] for each in others))
+    name = scene.slice(scene.service(), first.name)
+    scene.until(lambda: all(name in each.slices() for each in others))
+
+    scene.until(lambda: all(each.can_lead() for each in others))
+    scene.set_node(first.name, ready=False, address=first.address)
+    deposed = scene.sees(POOLS, pool, lambda obj: leaders(obj) not in ([], [first.name]))
+    [second] = [each for each in others if [each.name] == leaders(deposed)]
+    [third] = [each for each in others if each is not second]
+    scene.until(lambda: second.is_("leader") and first.is_("follower"))
+    name = scene.slice(scene.service(), second.name)
+    scene.until(lambda: all(name in each.slices() for each in nodes))
+    scene.until(lambda: third.reads_from() == [(second.name, 1)])
+    assert set(second.reads_from()) == {("cloud", 1)}

@@ -150,8 +150,8 @@ async def test_a_node_that_was_never_online_begins_from_the_leaders_that_its_ope
             assert newcomer.lists(SLICES) == 1
             assert not events.ended
     finally:
-        newcomer.hub.stop()
-        newcomer.link.close()
+        await asyncio.to_thread(newcomer.hub.stop)
+        await asyncio.to_thread(newcomer.link.close)
 
 
 async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_from_the_cloud(
@@ -210,7 +210,24 @@ def depose(leader: Member, pool: Site) -> None:
     pool.lead(*(each for each in pool.members[:2] if each is not leader))
 
 
-@pytest.mark.parametrize("fault", [kill, freeze, blind, depose])
+def deny(leader: Member, pool: Site) -> None:
+    """It answers 503: it knows that it was deposed, and the follower, which has no cloud now, does not."""
+    pool.members[2].link.black_hole()
+    depose(leader, pool)
+
+
+def outrun(leader: Member, pool: Site) -> None:
+    """It dies, and the other leader is behind the follower, which knows newer versions."""
+    follower = pool.members[2]
+    other = next(each for each in pool.members[:2] if each is not leader)
+    other.link.black_hole()
+    made = pool.cloud.admin.post(slices("default"), endpoint_slice(f"pool-{next(_numbers)}", "web", "n1"))
+    newest = int(made["metadata"]["resourceVersion"])
+    eventually(lambda: follower.version(SLICES) >= newest, "the follower has what the other leader has not")
+    leader.hub.kill()
+
+
+@pytest.mark.parametrize("fault", [kill, freeze, blind, depose, deny, outrun])
 async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
     settled: Site, fault: Callable[[Member, Site], None]
 ) -> None:

@@ -63,6 +63,10 @@ class Member:
         """How often the hub's own source of a resource was listed."""
         return sum(int(each["lists"]) for each in self.hub.sources() if each["path"] == path)
 
+    def version(self, path: str) -> int:
+        """The version that the hub's own source of a resource has reached."""
+        return max((int(each["version"]) for each in self.hub.sources() if each["path"] == path), default=0)
+
     def server(self, path: str) -> str:
         """Where the hub reads a resource from."""
         return next((each["server"] for each in self.hub.sources() if each["path"] == path), "")
