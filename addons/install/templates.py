@@ -8,6 +8,10 @@ from collections.abc import Sequence
 STATE_DIR = "/var/lib/edgehub"
 """As the unit's StateDirectory says."""
 
+TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a pod's own
+TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+"""For keys, which reach TLS as files: on a read-only root Python finds no other folder. These are in memory alone."""
+
 UNIT = """\
 [Unit]
 Description=Edgehub, the hub between the components of this node and the cloud
@@ -107,7 +111,8 @@ def static_pod(
         },
         "volumeMounts": [
             {"name": name, "mountPath": path, "readOnly": read_only} for path, _, read_only, name in mounts
-        ],
+        ]
+        + [TMP_MOUNT],
     }
     pod = {
         "apiVersion": "v1",
@@ -119,7 +124,8 @@ def static_pod(
             "containers": [container],
             "volumes": [
                 {"name": name, "hostPath": {"path": path, "type": kind}} for path, kind, _, name in mounts
-            ],
+            ]
+            + [TMP_VOLUME],
         },
     }
     return json.dumps(pod, indent=2) + "\n"

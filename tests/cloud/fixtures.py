@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.build import BuildError, ensure_binaries
+from tests.cloud.build import BuildError, ensure_binaries, ensure_helm
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.small_disk import NoNamespacesError, SmallDisk
@@ -57,6 +57,7 @@ def _build(config: pytest.Config) -> None:
             stack.enter_context(capture.global_and_fixture_disabled())
         try:
             ensure_binaries()
+            ensure_helm()
         except BuildError as error:
             # Not skipped: a run that leaves tests out says so on its command line.
             raise pytest.UsageError(str(error)) from error
@@ -66,6 +67,13 @@ def _build(config: pytest.Config) -> None:
 def cloud_programs() -> dict[str, Path]:
     """The programs of the control plane and of its clients, by name."""
     return ensure_binaries()
+
+
+@pytest.fixture(scope="session")
+def helm(cloud_programs: dict[str, Path]) -> Path:
+    """Helm. Go builds it, as it does the programs of the control plane, so that `--quick` leaves its tests out."""
+    assert cloud_programs
+    return ensure_helm()
 
 
 @pytest.fixture(scope="session")

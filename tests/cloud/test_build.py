@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.build import (
+    HELM,
     LOWEST_GO,
     MODULE,
     PROGRAMS,
@@ -20,8 +21,9 @@ from tests.cloud.build import (
     cache_folder,
     ensure_binaries,
     find_go,
-    kubernetes_version,
+    helm_flags,
     parse_go_version,
+    required_version,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +78,7 @@ def test_the_module_pins_all_programs_as_tools() -> None:
 
 
 def test_the_version_is_that_of_the_module() -> None:
-    version = kubernetes_version(GO_MOD)
+    version = required_version(GO_MOD)
     assert re.fullmatch(r"v1\.\d+\.\d+", version)
     assert f"k8s.io/api => k8s.io/api {version.replace('v1.', 'v0.', 1)}" in GO_MOD
 
@@ -85,22 +87,38 @@ def test_the_version_is_that_of_the_module() -> None:
     "text", ["require k8s.io/kubernetes v1.2.3", "require (\n\tk8s.io/kubernetes v1.2.3 // indirect\n)"]
 )
 def test_kubernetes_version(text: str) -> None:
-    assert kubernetes_version(text) == "v1.2.3"
+    assert required_version(text) == "v1.2.3"
 
 
 @pytest.mark.parametrize("text", ["", "\tk8s.io/kubernetes/x v1.2.3", "// k8s.io/kubernetes v1.2.3"])
 def test_no_kubernetes_version(text: str) -> None:
     with pytest.raises(ValueError, match="does not require"):
-        kubernetes_version(text)
+        required_version(text)
 
 
 def test_the_version_is_linked_in_for_servers_and_clients() -> None:
-    assert build_flags("v1.2.3")[-1].split()[2:] == [
+    assert build_flags("require k8s.io/kubernetes v1.2.3")[-1].split()[2:] == [
         "-X",
         "k8s.io/component-base/version.gitVersion=v1.2.3",
         "-X",
         "k8s.io/client-go/pkg/version.gitVersion=v1.2.3",
     ]
+
+
+def test_helm_renders_for_the_cluster_whose_libraries_it_has() -> None:
+    flags = helm_flags(HELM.go_mod)[-1]
+    version = required_version(HELM.go_mod, HELM.versioned)
+    assert f"internal/version.version={version}" in flags
+    minor = required_version(GO_MOD).split(".")[1]
+    assert f"chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={minor} " in flags
+
+
+def test_helm_stands_on_the_modules_of_the_control_plane() -> None:
+    """So that Go compiles them once."""
+    modules = [re.search(r"^replace .*", text, re.MULTILINE | re.DOTALL) for text in (GO_MOD, HELM.go_mod)]
+    assert modules[0]
+    assert modules[1]
+    assert modules[0][0] == modules[1][0]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +133,7 @@ def test_the_version_is_linked_in_for_servers_and_clients() -> None:
 def test_the_cache_is_the_users(environ: dict[str, str], root: str) -> None:
     folder = cache_folder(environ, GO_MOD)
     assert folder.parent == Path(root, "edgehub", "testcloud")
-    assert folder.name.startswith(f"{kubernetes_version(GO_MOD)}-")
+    assert folder.name.startswith(f"{required_version(GO_MOD)}-")
 
 
 def test_another_module_has_another_folder() -> None:

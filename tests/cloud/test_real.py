@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.audit import requests
-from tests.cloud.build import MODULE, kubernetes_version
+from tests.cloud.build import MODULE, required_version
 from tests.cloud.processes import ProcessFailedError
 from tests.cloud.real import ADVERTISED, RealCloud
 from tests.cloud.rest import RestClient, RestError
@@ -31,7 +31,7 @@ def config_map(name: str) -> str:
 
 
 def test_it_is_of_the_pinned_version(real_cloud: RealCloud) -> None:
-    version = kubernetes_version((MODULE / "go.mod").read_text())
+    version = required_version((MODULE / "go.mod").read_text())
     assert real_cloud.admin.get("/version")["gitVersion"] == version
     client = real_cloud.kubectl("version", "--client", "-o=yaml").stdout
     assert f"gitVersion: {version}\n" in client

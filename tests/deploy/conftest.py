@@ -1,0 +1,25 @@
+"""A control plane that nothing is installed in yet, and Helm as its administrator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.real import RealCloud
+from tests.deploy.support.charts import Release
+
+
+@pytest.fixture(scope="module")
+def empty_cloud(
+    tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
+) -> Iterator[RealCloud]:
+    with RealCloud(tmp_path_factory.mktemp("empty"), cloud_programs) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def release(helm: Path, empty_cloud: RealCloud, tmp_path: Path) -> Callable[[str], Release]:
+    """A release of the chart in a namespace."""
+    return lambda namespace: Release(helm, empty_cloud, namespace, tmp_path)

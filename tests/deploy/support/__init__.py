@@ -1,0 +1,1 @@
+"""What the tests of deployment share: a pod without a kubelet."""

@@ -1,0 +1,70 @@
+"""The chart as Helm renders it, as objects."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cloud.real import RealCloud
+
+CHART = Path(__file__).parents[3] / "deploy" / "chart"
+
+type Values = Mapping[str, Any]
+type Rendered = dict[tuple[str, str], dict[str, Any]]
+"""Objects by kind and name."""
+
+
+def template(helm: Path, values: Values, folder: Path, namespace: str = "kube-system") -> Rendered:
+    """What `helm template` makes of values; subprocess.CalledProcessError where Helm refuses them."""
+    done = subprocess.run(
+        [helm, "template", "edgehub", CHART, "--namespace", namespace, "--values", written(values, folder)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return {
+        (each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout) if each
+    }
+
+
+def written(values: Values, folder: Path) -> Path:
+    """A file with values. JSON is YAML."""
+    file = folder / "values.json"
+    file.write_text(json.dumps(values))
+    return file
+
+
+class Release:
+    """The release `edgehub` in a namespace of a cluster. No command waits for pods: nothing runs them."""
+
+    def __init__(self, helm: Path, cloud: RealCloud, namespace: str, folder: Path) -> None:
+        self._helm = helm
+        self._cloud = cloud
+        self._namespace = namespace
+        self._folder = folder
+
+    def install(self, values: Values, chart: Path = CHART) -> None:
+        """What `helm upgrade --install` does, the first time and every other."""
+        file = written(values, self._folder)
+        self._run("upgrade", "--install", "edgehub", chart, "--create-namespace", "--values", file)
+
+    def uninstall(self) -> None:
+        self._run("uninstall", "edgehub")
+
+    def _run(self, *arguments: str | Path) -> None:
+        kubeconfig = self._cloud.folder / "admin.kubeconfig"
+        done = subprocess.run(
+            [self._helm, *arguments, "--namespace", self._namespace, "--kubeconfig", kubeconfig],
+            # Helm keeps caches in its home, and takes settings from its variables.
+            env={"HOME": str(self._folder), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

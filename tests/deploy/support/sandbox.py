@@ -1,0 +1,89 @@
+"""`python -m tests.deploy.support.sandbox SPEC`: what kubelet and the container runtime do for a container.
+
+It runs in mount and network namespaces of its own, made by `unshare`. SPEC is a file of JSON: `command`, `environment`,
+`root` (an image's, or "" for the machine's own), `user` (a number, or null), `account` (files of the service account),
+`volumes` (paths that are empty and writable) and `sockets` (a folder with `api`, which leads to the API server, and
+room for `admin`, which leads to port 10258).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.deploy.support.relay import connect_file, file_listener, relay
+
+SECRETS = "run/secrets/kubernetes.io/serviceaccount"
+"""/var/run is a link to /run."""
+CHECKOUT = Path(__file__).resolve().parents[3]
+API_PORT = 6443
+ADMIN_PORT = 10258
+LOOPBACK = "127.0.0.1"
+
+
+def main(spec: Path) -> int:
+    """Run the container until it ends; its exit status."""
+    asked = json.loads(spec.read_text())
+    _raise_loopback()
+    sockets = Path(asked["sockets"])
+    relay(socket.create_server((LOOPBACK, API_PORT)), lambda: connect_file(sockets / "api"))
+    relay(file_listener(sockets / "admin"), lambda: socket.create_connection((LOOPBACK, ADMIN_PORT)))
+    root = Path(asked["root"] or "/")
+    sees = ["/usr/bin/env", "-i", *asked["environment"], *asked["command"]]
+    if asked["root"]:
+        sees = ["chroot", "--groups=", f"--userspec={asked['user']}:{asked['user']}", str(root), *sees]
+        _mount("--bind", root, root)
+        # What a runtime gives to each container.
+        _mount("--bind", "/dev", root / "dev")
+        _mount("--bind", "/proc", root / "proc")
+    _mount_account(root, Path(asked["account"]))
+    for volume in asked["volumes"]:
+        _mount_volume(root / volume.lstrip("/"), sockets)
+    _mount("-o", "remount,bind,ro", root)
+    with subprocess.Popen(sees) as container:
+        signal.signal(signal.SIGTERM, lambda *_: container.terminate())
+        return container.wait()
+
+
+def _raise_loopback() -> None:
+    with socket.socket() as any_socket:
+        # SIOCSIFFLAGS with IFF_UP.
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 1))
+
+
+def _mount_account(root: Path, account: Path) -> None:
+    """Lay the account's files where a pod has them."""
+    _mount("-t", "tmpfs", "tmpfs", root / "run")
+    folder = root / SECRETS
+    folder.mkdir(parents=True)
+    for file in account.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+
+
+def _mount_volume(volume: Path, sockets: Path) -> None:
+    """Lay an empty folder over another; on the machine's own root the checkout and the sockets show through."""
+    new = sockets / "volume"
+    new.mkdir(exist_ok=True)
+    _mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", new)
+    for kept in (CHECKOUT, sockets):
+        if kept.is_relative_to(volume):
+            place = new / kept.relative_to(volume)
+            place.mkdir(parents=True)
+            _mount("--bind", kept, place)
+    _mount("--move", new, volume)
+
+
+def _mount(*arguments: str | Path) -> None:
+    subprocess.run(["mount", *arguments], check=True, stdin=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,168 @@
+"""The chart: what it renders, what it refuses, and the plain manifests, which are rendered from it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from addons.install.templates import static_pod
+from controllers.registry import CONTROLLERS
+from controllers.settings import parse_settings
+from scripts.render_program import MANIFESTS, render
+from tests.deploy.support.charts import CHART, template, written
+
+ROOT = Path(__file__).parents[2]
+ALL_OFF: dict[str, Any] = {
+    "manager": {
+        "duties": dict.fromkeys(
+            ["triggers", "serviceGrids", "bindings", "webhook", "hubCertificates", "kinds"], False
+        ),
+        "podDisruptionBudget": {"enabled": False},
+        "tolerations": [],
+    },
+    "hubs": {"rights": False, "readAllNodes": False},
+    "policies": dict.fromkeys(["managerConfigMaps", "nodePoolLabel", "nodePoolDeletion", "rules"], False),
+}
+ALL_ON: dict[str, Any] = {
+    "imagePullSecrets": [{"name": "pull"}],
+    "manager": {"extraArgs": ["--verbose"], "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}},
+    "rules": {"create": True, "data": {"masterservice": "edge-agent"}},
+    "hub": {"enabled": True, "extraArgs": ["--pod-address=auto"], "makesAddress": True},
+}
+
+
+@pytest.mark.parametrize("values", [{}, ALL_OFF, ALL_ON], ids=["default", "all off", "all on"])
+def test_helm_finds_nothing_to_complain_of(helm: Path, tmp_path: Path, values: dict[str, Any]) -> None:
+    done = subprocess.run(
+        [helm, "lint", "--strict", "--quiet", CHART, "--values", written(values, tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"manger": {}}, "manger"),
+        ({"manager": {"replicas": "two"}}, "replicas"),
+        ({"manager": {"duties": {"trigger": False}}}, "trigger"),
+        ({"manager": {"image": {"digest": "latest"}}}, "digest"),
+        ({"rules": {"data": {"masterservice": ["a"]}}}, "masterservice"),
+        ({"hub": {"extraArgs": ["pod-address"]}}, "extraArgs"),
+        ({"hub": {"kubeconfig": "kubelet.conf"}}, "kubeconfig"),
+    ],
+)
+def test_the_schema_refuses(helm: Path, tmp_path: Path, values: dict[str, Any], word: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        template(helm, values, tmp_path)
+    assert "don't meet the specifications of the schema" in refused.value.stderr
+    assert word in refused.value.stderr
+
+
+def test_the_schema_knows_every_value() -> None:
+    def without(schema: dict[str, Any], values: dict[str, Any]) -> list[str]:
+        """Values of which the schema says nothing."""
+        known = schema.get("properties", {})
+        found = [name for name in values if name not in known]
+        return found + [
+            f"{name}.{each}"
+            for name, value in values.items()
+            if isinstance(value, dict) and known.get(name, {}).get("properties")
+            for each in without(known[name], value)
+        ]
+
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert without(schema, yaml.safe_load((CHART / "values.yaml").read_text())) == []
+
+
+def test_the_versions_are_the_products() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    product = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (chart["version"], chart["appVersion"]) == (product, product)
+
+
+def test_the_plain_manifests_are_what_the_chart_renders(helm: Path) -> None:
+    rendered = render(helm)
+    kinds = {path.name for path in (CHART / "crds").iterdir()}
+    assert {path.name for path in MANIFESTS.glob("*.yaml")} == {*rendered, *kinds}
+    differing = [name for name, text in rendered.items() if (MANIFESTS / name).read_text() != text]
+    assert not differing, f"scripts/render --write: {differing}"
+
+
+def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_path: Path) -> None:
+    rendered = template(helm, ALL_OFF, tmp_path)
+    roles = {name for kind, name in rendered if kind in {"ClusterRole", "Role"}}
+    assert roles == {"edgehub:manager", "edgehub:pool-scope"}
+    assert not [name for kind, name in rendered if "Policy" in kind or "Webhook" in kind]
+    settings = parse_settings(arguments(rendered), list(CONTROLLERS))
+    assert settings.webhook.port == 0
+    assert settings.controllers == {
+        "nodepool",
+        "nodeattributes",
+        "hubleader",
+        "hubleaderconfig",
+        "hubleaderrbac",
+    }
+    all_on = parse_settings(arguments(template(helm, ALL_ON, tmp_path)), list(CONTROLLERS))
+    assert all_on.controllers == set(CONTROLLERS)
+    assert all_on.verbose
+
+
+def test_another_namespace_is_everywhere(helm: Path, tmp_path: Path) -> None:
+    rendered = template(helm, ALL_ON, tmp_path, "edge-system")
+    # The Role of the API server's client CA is in kube-system alone, and the webhook leaves both alone.
+    there = {name for name, each in rendered.items() if "kube-system" in json.dumps(each)}
+    assert there == {
+        ("RoleBinding", "edgehub:client-ca"),
+        ("MutatingWebhookConfiguration", "edgehub-configbinding"),
+    }
+    assert parse_settings(arguments(rendered), list(CONTROLLERS)).namespace == "edge-system"
+
+
+def test_the_manager_is_for_the_control_plane(helm: Path, tmp_path: Path) -> None:
+    pod = template(helm, {}, tmp_path)["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
+    tolerated = {(each["key"], each["effect"]) for each in pod["tolerations"]}
+    assert tolerated == {("node-role.kubernetes.io/control-plane", "NoSchedule")}
+    assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_an_image_can_be_pinned(helm: Path, tmp_path: Path) -> None:
+    digest = f"sha256:{'0' * 64}"
+    values = {"manager": {"image": {"repository": "registry.example/manager", "digest": digest}}}
+    manager = template(helm, values, tmp_path)["Deployment", "edgehub-manager"]
+    container = manager["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == f"registry.example/manager@{digest}"
+
+
+def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Path) -> None:
+    daemons = template(helm, ALL_ON, tmp_path)["DaemonSet", "edgehub"]["spec"]["template"]["spec"]
+    kubeconfig = "/etc/kubernetes/kubelet.conf"
+    admin = ("127.0.0.1", 10267)
+    static = json.loads(static_pod("edgehub:0.1.0", [], kubeconfig, admin, makes_address=True))["spec"]
+    of_chart, of_file = daemons["containers"][0], static["containers"][0]
+    for field in ("command", "securityContext", "livenessProbe", "resources", "image"):
+        assert of_chart[field] == of_file[field], field
+    places = [
+        {each["mountPath"]: each.get("readOnly", False) for each in it["volumeMounts"]}
+        for it in (of_chart, of_file)
+    ]
+    assert places[0] == places[1]
+    assert [daemons[field] for field in ("hostNetwork", "priorityClassName")] == [
+        static[field] for field in ("hostNetwork", "priorityClassName")
+    ]
+    environment = {each["name"]: each.get("value") for each in of_chart["env"]}
+    assert environment.items() >= {each["name"]: each["value"] for each in of_file["env"]}.items()
+
+
+def arguments(rendered: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
+    """The manager's command line, without its program."""
+    pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
+    return list(pod["containers"][0]["args"])

@@ -1,0 +1,112 @@
+"""Chart and plain manifests install the manager: the command line of its pods, with their environment, leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cloud.real import RealCloud
+from tests.controllers.support.process import interpreter
+from tests.deploy.support.charts import CHART, Release
+from tests.deploy.support.pod import Pod
+
+EDGE = "edge-system"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+ROOT = Path(__file__).parents[2]
+OWN_RULES = {"create": True, "name": "own-rules", "data": {"masterservice": "edge-agent"}}
+
+type StartPod = Callable[[str], Pod]
+
+
+@pytest.fixture
+def start_pod(empty_cloud: RealCloud, tmp_path: Path) -> StartPod:
+    """A pod of the Deployment in a namespace, with the environment of `scripts/manager` in place of an image."""
+
+    def start(namespace: str) -> Pod:
+        path = str(Path(interpreter()).parent)
+        return Pod(empty_cloud, deployment(empty_cloud, namespace), tmp_path, path)
+
+    return start
+
+
+def deployment(cloud: RealCloud, namespace: str) -> Mapping[str, Any]:
+    return cloud.admin.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/edgehub-manager")
+
+
+def there(cloud: RealCloud, path: str) -> bool:
+    return cloud.admin.request("GET", path).status == 200
+
+
+def leads(cloud: RealCloud, namespace: str) -> bool:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/edgehub-manager"
+    return bool(cloud.admin.get(path)["spec"]["holderIdentity"])
+
+
+def test_helm_installs_changes_and_uninstalls(
+    empty_cloud: RealCloud, release: Callable[[str], Release], start_pod: StartPod
+) -> None:
+    # A kind that is there already, OpenYurt's for one, stays as it is.
+    foreign = (
+        (CHART / "crds" / "nodepools.yaml").read_text().replace("  labels:\n", "  labels:\n    a: b\n", 1)
+    )
+    empty_cloud.apply(foreign)
+    edgehub = release(EDGE)
+    edgehub.install({"rules": OWN_RULES, "hub": {"enabled": True}})
+    empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kind = empty_cloud.admin.get(f"{CRDS}/nodepools.apps.openyurt.io")
+    assert kind["metadata"]["labels"]["a"] == "b"
+    rules = empty_cloud.admin.get(f"/api/v1/namespaces/{EDGE}/configmaps/own-rules")
+    assert rules["data"] == OWN_RULES["data"]
+    assert there(empty_cloud, f"/apis/apps/v1/namespaces/{EDGE}/daemonsets/edgehub")
+    with start_pod(EDGE) as pod:
+        pod.wait_until_ready()
+        pod.wait_for_line(" leads$")
+        assert leads(empty_cloud, EDGE)
+
+    assert there(empty_cloud, f"{CLUSTER_ROLES}/edgehub:manager-triggers")
+    edgehub.install({"manager": {"replicas": 1, "duties": {"triggers": False}}})
+    assert deployment(empty_cloud, EDGE)["spec"]["replicas"] == 1
+    for path in (
+        f"{CLUSTER_ROLES}/edgehub:manager-triggers",
+        f"/api/v1/namespaces/{EDGE}/configmaps/own-rules",
+        f"/apis/apps/v1/namespaces/{EDGE}/daemonsets/edgehub",
+        f"/apis/policy/v1/namespaces/{EDGE}/poddisruptionbudgets/edgehub-manager",
+    ):
+        assert not there(empty_cloud, path), path
+
+    edgehub.uninstall()
+    assert not there(empty_cloud, f"{CLUSTER_ROLES}/edgehub:manager")
+    assert not there(empty_cloud, f"/apis/apps/v1/namespaces/{EDGE}/deployments/edgehub-manager")
+    assert there(empty_cloud, f"{CRDS}/nodepools.apps.openyurt.io"), "a kind goes with all its objects"
+
+
+def test_a_manager_without_duties_is_ready(
+    empty_cloud: RealCloud, release: Callable[[str], Release], start_pod: StartPod
+) -> None:
+    duties = ["triggers", "serviceGrids", "bindings", "webhook", "hubCertificates", "kinds"]
+    edgehub = release(EDGE)
+    edgehub.install({"manager": {"duties": dict.fromkeys(duties, False)}})
+    with start_pod(EDGE) as pod:
+        pod.wait_until_ready()
+    edgehub.uninstall()
+
+
+@pytest.fixture
+def plain_manifests(empty_cloud: RealCloud) -> Iterator[None]:
+    folder = ROOT / "controllers" / "manifests"
+    empty_cloud.apply(folder)
+    empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield
+    empty_cloud.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(folder))
+
+
+@pytest.mark.usefixtures("plain_manifests")
+def test_the_plain_manifests_install_the_same(empty_cloud: RealCloud, start_pod: StartPod) -> None:
+    with start_pod("kube-system") as pod:
+        pod.wait_until_ready()
+        pod.wait_for_line(" leads$")
+        assert leads(empty_cloud, "kube-system")
