@@ -83,7 +83,7 @@ class Offline:
 
     def rules_edits(self) -> RulesEdits:
         """The edits of the rules, beginning with the last one of an earlier process."""
-        return RulesEdits(self._edit.last, self._edit.keep)
+        return RulesEdits(self._edit.last, self._edit.keep, self._edit.newest_copy)
 
     def waiting(self) -> int:
         """How many writes wait for the cloud."""

@@ -22,24 +22,33 @@ class RulesEdits:
     """Follows the edits of the rules in this process, and remembers the last one of an earlier process."""
 
     def __init__(
-        self, kept: RulesEdit | None = None, keep: Callable[[RulesEdit], None] | None = None
+        self,
+        kept: RulesEdit | None = None,
+        keep: Callable[[RulesEdit], None] | None = None,
+        newest_copy: int = 0,
     ) -> None:
-        """`kept` is the last edit that an earlier process noted, None for none; `keep` lets the next one know."""
+        """`kept` is the last edit that an earlier process noted, None for none; `keep` lets the next one know.
+
+        `newest_copy` is the newest version of the copies on disk: an earlier process may have given it to a client.
+        """
         self._kept = kept
         self._keep = keep
+        self._newest_copy = newest_copy
         self._digest: str | None = None
         self._version = 0
 
     def note(self, digest: str, version: int) -> None:
-        """The rules of this digest are in force. `version` is the newest that any client was given before."""
+        """The rules of this digest are in force. `version` is the newest that this process gave any client before."""
         if digest == self._digest:
             return
         is_first, self._digest = self._digest is None, digest
         if is_first and self._kept is not None and self._kept.digest == digest:
             self._version = self._kept.version
             return
-        # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it.
-        self._version = 0 if is_first and self._kept is None else version
+        # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it. Such a
+        # node has no copies either; copies without a note are from a hub whose rules nobody knows.
+        given = 0 if is_first and self._kept is None else version
+        self._version = max(given, self._newest_copy)
         self._kept = RulesEdit(digest, self._version)
         if self._keep is not None:
             self._keep(self._kept)

@@ -61,6 +61,8 @@ class Sources:
         self._chain_of = chain_of
         self._rules = rules
         self._edits = edits or RulesEdits()
+        self._dropped_version = 0
+        """The newest version that a client was given by a source which is gone."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._tasks = [
@@ -144,8 +146,8 @@ class Sources:
 
     def rules_changed(self, version: int) -> None:
         """Give each view the filters that the rules now bind to its component. `version` is that of the edit."""
-        given = (max(each.store.version, each.store.given_version) for each in self)
-        self._edits.note(self._rules().digest, max(version, *given, 0))
+        given = (each.given_version for each in self)
+        self._edits.note(self._rules().digest, max(version, self._dropped_version, *given))
         for source in self:
             source.rules_changed()
 
@@ -193,7 +195,7 @@ class Sources:
         """
         self._cloud_at = version
         for source in self:
-            if max(source.store.version, source.store.given_version) > version:
+            if source.given_version > version:
                 source.reflector.verify()
 
     def _relist(self) -> None:
@@ -211,6 +213,7 @@ class Sources:
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]
+        self._dropped_version = max(self._dropped_version, source.given_version)
         source.close()
         metrics.SOURCES.set(len(self._sources))
 

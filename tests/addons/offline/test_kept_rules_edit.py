@@ -27,17 +27,18 @@ async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
         assert kept.last == RulesEdit("b", 7)
 
 
-async def test_an_edit_is_after_all_that_the_disk_held_before(tmp_path: Path) -> None:
+async def test_the_next_process_knows_the_newest_copy(tmp_path: Path) -> None:
     """An earlier process may have given the version of any copy."""
     async with copies_in(tmp_path / "cache") as copies:
         store = Store()
         copy = copies.copy("", PODS, store)
         store.replace(CODEC, "v1", "Pod", 50, [pod("a", 3)])
         await settled(copy)
+    async with copies_in(tmp_path / "cache") as copies:
         kept = KeptRulesEdit(copies)
-        kept.keep(RulesEdit("a", 5))
-        assert kept.last == RulesEdit("a", 50)
-        await written(copies, b'{"digest":"a","version":50}')
+        assert kept.newest_copy == 0
+        await kept.open()
+        assert kept.newest_copy == 50
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"digest": "a", "version": "x"}', b"\xff"])

@@ -10,30 +10,36 @@ KEPT = RulesEdit("a", 100)
 
 
 @pytest.mark.parametrize(
-    ("kept", "edits", "resumable", "keeps"),
+    ("kept", "newest_copy", "edits", "resumable", "keeps"),
     [
         # Before the first hub of a node there were no filters.
-        (None, [], 1, []),
-        (None, [("a", 100)], 1, [RulesEdit("a", 0)]),
+        (None, 0, [], 1, []),
+        (None, 0, [("a", 100)], 1, [RulesEdit("a", 0)]),
         # Edited while no hub ran.
-        (KEPT, [("b", 120)], 121, [RulesEdit("b", 120)]),
+        (KEPT, 0, [("b", 120)], 121, [RulesEdit("b", 120)]),
         # The same rules as before the restart.
-        (KEPT, [("a", 500)], 101, []),
-        (KEPT, [("a", 500), ("a", 600)], 101, []),
+        (KEPT, 0, [("a", 500)], 101, []),
+        (KEPT, 0, [("a", 500), ("a", 600)], 101, []),
         # Edits of this process.
-        (KEPT, [("a", 500), ("b", 600)], 601, [RulesEdit("b", 600)]),
-        (None, [("a", 100), ("b", 200)], 201, [RulesEdit("a", 0), RulesEdit("b", 200)]),
-        (KEPT, [("a", 500), ("b", 600), ("a", 700)], 701, [RulesEdit("b", 600), RulesEdit("a", 700)]),
+        (KEPT, 0, [("a", 500), ("b", 600)], 601, [RulesEdit("b", 600)]),
+        (None, 0, [("a", 100), ("b", 200)], 201, [RulesEdit("a", 0), RulesEdit("b", 200)]),
+        (KEPT, 0, [("a", 500), ("b", 600), ("a", 700)], 701, [RulesEdit("b", 600), RulesEdit("a", 700)]),
+        # An earlier process gave what the copies on disk hold, under rules that this one may not know.
+        (None, 300, [("a", 100)], 301, [RulesEdit("a", 300)]),
+        (KEPT, 300, [("a", 500)], 101, []),
+        (KEPT, 300, [("b", 120)], 301, [RulesEdit("b", 300)]),
+        (KEPT, 300, [("a", 120), ("b", 200)], 301, [RulesEdit("b", 300)]),
     ],
 )
 def test_a_client_resumes_above_the_last_edit(
     kept: RulesEdit | None,
+    newest_copy: int,
     edits: list[tuple[str, int]],
     resumable: int,
     keeps: list[RulesEdit],
 ) -> None:
     kept_now: list[RulesEdit] = []
-    noted = RulesEdits(kept, kept_now.append)
+    noted = RulesEdits(kept, kept_now.append, newest_copy)
     for digest, version in edits:
         noted.note(digest, version)
     assert noted.can_resume(resumable)

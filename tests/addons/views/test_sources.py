@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views import source as source_module
 from addons.views.source import Source, ViewKey
@@ -171,6 +172,15 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
     assert source not in parts.sources
     assert value_of(metrics.SOURCES) == before - 1
     assert parts.sources.get(HUB_IDENTITY, SERVICES) is not source
+
+
+async def test_an_edit_is_after_all_that_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
+    version = (await ready(parts)).given_version
+    clock.now += 301
+    parts.sources._sweep()
+    parts.rules = parse_rules({})
+    parts.sources.rules_changed(version - 1)
+    assert parts.edit.version == version
 
 
 async def test_a_source_in_use_stays(parts: HubParts, clock: Clock) -> None:
