@@ -20,7 +20,7 @@ SHARE = 1.5
 WORST = 1.0
 """Seconds in which kubelet must be answered throughout."""
 REST = 12.0
-"""Seconds before memory is read: the hub returns free memory every ten."""
+"""Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
 
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, mode_servers
@@ -20,7 +20,11 @@ from addons.proxy.http.http_layer import layer_of
 from addons.proxy.patches import Patch
 
 LARGEST_READ = 64 * 1024
-"""Bytes that asyncio reads from a server at once (its own: 256 KiB); mitmproxy takes as many from asyncio."""
+"""Bytes that are read from a server at once (asyncio's own: 256 KiB)."""
+LEAST_READ = 16 * 1024
+"""Bytes that are read where there is room for a few: smaller reads would cost more than their memory is worth."""
+READS_OF_CLIENT = 1024 * 1024
+"""Bytes that are read at once from all servers of one client: a connection beyond sixteen gets a share of them."""
 
 
 class ByteReader(Protocol):
@@ -34,32 +38,49 @@ class PausingReader:
     """Reads only while there is room for what it reads, and lets asyncio read no further meanwhile."""
 
     def __init__(
-        self,
-        reader: ByteReader,
-        is_full: Callable[[], bool],
-        moved: asyncio.Event,
-        transport: asyncio.ReadTransport | None = None,
+        self, reader: ByteReader, room: Callable[[], int], moved: asyncio.Event, most: int = LARGEST_READ
     ) -> None:
+        """`room` gives the bytes that there is room for, `moved` is set when there may be more; `most` bound a read."""
+        self._most = most
         self._reader = reader
-        self._is_full = is_full
+        self._room = room
         self._moved = moved
-        self._transport = transport
 
     async def read(self, n: int) -> bytes:
-        if self._is_full():
-            await self._wait()
-        return await self._reader.read(n)
+        while self._room() <= 0:
+            if isinstance(self._reader, asyncio.StreamReader):
+                pause(self._reader)
+            self._moved.clear()
+            await self._moved.wait()
+        return await self._reader.read(min(n, self._most, max(self._room(), LEAST_READ)))
 
-    async def _wait(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
-        try:
-            while self._is_full():
-                self._moved.clear()
-                await self._moved.wait()
-        finally:
-            if self._transport is not None:
-                self._transport.resume_reading()
+    def let_go(self) -> None:
+        """Drop what was read ahead: the connection has ended. A cycle of references keeps the reader for a while."""
+        if isinstance(self._reader, asyncio.StreamReader):
+            self._reader._buffer.clear()  # type: ignore[attr-defined]  # of asyncio's stream readers
+
+
+def pause(reader: asyncio.StreamReader) -> None:
+    """Have asyncio read no further until the reader is read from, as when the reader is full.
+
+    A transport that somebody else pauses and resumes would be read without end: the reader takes it for paused still.
+    """
+    transport = reader._transport  # type: ignore[attr-defined]  # asyncio says so in no other way
+    if isinstance(transport, asyncio.Transport) and not reader._paused:  # type: ignore[attr-defined]  # asyncio says so in no other way
+        transport.pause_reading()
+        reader._paused = True  # type: ignore[attr-defined]  # asyncio says so in no other way
+
+
+def share_of(connections: int) -> int:
+    """Bytes that one of so many connections of a client reads at once."""
+    return min(LARGEST_READ, max(LEAST_READ, READS_OF_CLIENT // connections))
+
+
+def read_at_most(reader: asyncio.StreamReader, most: int) -> None:
+    """Have asyncio read so many bytes at once, and hold no more than two reads of less than LARGEST_READ."""
+    reader._transport.max_size = most  # type: ignore[attr-defined]  # asyncio says so in no other way
+    if most < LARGEST_READ:
+        reader._limit = most // 2  # type: ignore[attr-defined]  # asyncio says so in no other way
 
 
 class Pausing(LiveConnectionHandler):
@@ -70,10 +91,17 @@ class Pausing(LiveConnectionHandler):
     _server_moved: asyncio.Event | None = None
     """Set at each event of a server: it may have room now for what the client sends."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._readers: dict[Connection, PausingReader] = {}
+
     async def handle_connection(self, connection: Connection) -> None:
         # What this frame named would live as long as the exception that may end the connection.
         self._let_read(connection)
-        await super().handle_connection(connection)
+        try:
+            await super().handle_connection(connection)
+        finally:
+            self._readers.pop(connection).let_go()
 
     def _let_read(self, connection: Connection) -> None:
         """Put a pausing reader in the place of the connection's own."""
@@ -82,12 +110,12 @@ class Pausing(LiveConnectionHandler):
         moved = self._server_moved if connection is self.client else self._client_moved
         transport = self.transports[connection]
         assert transport.reader is not None
-        writer = transport.writer
-        socket = writer.transport if isinstance(writer, asyncio.StreamWriter) else None
-        assert socket is None or isinstance(socket, asyncio.Transport)
-        if socket is not None and connection is not self.client:
-            socket.max_size = LARGEST_READ  # type: ignore[attr-defined]  # of asyncio's selector transports
-        reader = PausingReader(transport.reader, lambda: self._is_full(connection), moved, socket)
+        most = LARGEST_READ
+        if isinstance(transport.reader, asyncio.StreamReader) and connection is not self.client:
+            most = share_of(len(self.transports))
+            read_at_most(transport.reader, most)
+        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, most)
+        self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
 
     async def server_event(self, event: events.Event) -> None:
@@ -99,9 +127,9 @@ class Pausing(LiveConnectionHandler):
         else:
             self._server_moved.set()
 
-    def _is_full(self, connection: Connection) -> bool:
+    def _room(self, connection: Connection) -> int:
         layer = layer_of(self.client.id)
-        return layer is not None and layer.is_full(connection)
+        return layer.room(connection) if layer is not None else LARGEST_READ
 
 
 class PausingHandler(Pausing, Gathering, WholeEnds, ProxyConnectionHandler):

@@ -46,6 +46,10 @@ MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
 STREAM_WINDOW = 512 * 1024
 """Bytes that a peer may send on a stream before the other side has taken any of them; Go's own server allows 1 MiB."""
+STREAM_UNREAD = 64 * 1024
+"""Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
+BEHIND = 160 * 1024
+"""Bytes that wait behind a stream that holds as much: in mitmproxy's reader, in a socket's buffer and at the origin."""
 
 
 class Backlog(deque[SendH2Data]):
@@ -55,6 +59,11 @@ class Backlog(deque[SendH2Data]):
         super().__init__()
         self.size = 0
         self._backlogs = backlogs
+
+    @property
+    def held(self) -> int:
+        """Bytes that the hub holds for the stream, with those behind it."""
+        return self.size + (BEHIND if self.size >= STREAM_UNREAD else 0)
 
     def append(self, piece: SendH2Data) -> None:
         self._count(len(piece.data))
@@ -70,16 +79,19 @@ class Backlog(deque[SendH2Data]):
         return piece
 
     def _count(self, size: int) -> None:
+        held = self.held
         self.size += size
         self._backlogs.size += size
+        self._backlogs.held += self.held - held
 
 
 class Backlogs(defaultdict[int, Backlog]):
-    """The backlog of each stream of a connection, and the size of all together in bytes."""
+    """The backlog of each stream of a connection; what all of them have, and what the hub holds for them, in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.size = 0
+        self.held = 0
 
     def __missing__(self, stream: int) -> Backlog:
         backlog = self[stream] = Backlog(self)
@@ -87,6 +99,7 @@ class Backlogs(defaultdict[int, Backlog]):
 
     def __setitem__(self, stream: int, backlog: Backlog) -> None:
         self.size += backlog.size
+        self.held += backlog.held
         super().__setitem__(stream, backlog)
 
     def pop(self, stream: int, *default: Any) -> Any:
@@ -94,11 +107,12 @@ class Backlogs(defaultdict[int, Backlog]):
         backlog = super().pop(stream, *default)
         if isinstance(backlog, Backlog):
             self.size -= backlog.size
+            self.held -= backlog.held
         return backlog
 
     def clear(self) -> None:
         super().clear()
-        self.size = 0
+        self.size = self.held = 0
 
 
 class LastingH2Connection(BufferedH2Connection):
@@ -126,6 +140,11 @@ class LastingH2Connection(BufferedH2Connection):
     def unread(self) -> int:
         """Bytes that wait until the other side has room for them."""
         return self._backlogs.size
+
+    @property
+    def held(self) -> int:
+        """Bytes that the hub holds because the other side does not take them: those, and what waits behind them."""
+        return self._backlogs.held
 
     @property
     def least_read(self) -> int | None:

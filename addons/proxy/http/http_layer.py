@@ -22,7 +22,12 @@ from mitmproxy.proxy.layers.http import (
 from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseProtocolError
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
-from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client, StreamsTaken
+from addons.proxy.http.http_connections import (
+    STREAM_UNREAD,
+    KeptHttp1Client,
+    LastingHttp2Client,
+    StreamsTaken,
+)
 from addons.proxy.patches import Patch
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
@@ -30,10 +35,7 @@ from addons.telemetry import metrics
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
 
-
-STREAM_UNREAD = 64 * 1024
-"""Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
-MAX_ALL_UNREAD = 16 * 1024 * 1024
+MAX_ALL_UNREAD = 8 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 FAIR_UNREAD = 1024 * 1024
 """Bytes that the connections from one address may hold whatever others do."""
@@ -68,9 +70,9 @@ class PeerConnections:
         return self._certain >= 0
 
     @property
-    def unread(self) -> int:
-        """Bytes that the connections hold for clients that do not read."""
-        return sum(each.unread for each in self.layers)
+    def held(self) -> int:
+        """Bytes that the hub holds for clients that do not read."""
+        return sum(each.held for each in self.layers)
 
 
 def _peer_of(client: connection.Client) -> PeerConnections:
@@ -135,24 +137,29 @@ class LastingHttpLayer(HttpLayer):
             yield from self._bound_unread()
         yield from self._open_windows(event)
 
-    def is_full(self, conn: connection.Connection) -> bool:
-        """Whether what would be read from this connection of HTTP/1.1 has no room on the other side.
+    def room(self, conn: connection.Connection) -> int:
+        """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.
 
-        A connection of HTTP/2 is never full: each of its streams has a window.
+        A connection of HTTP/2 always has room: each of its streams has a window.
         """
         if conn is self.context.client:
-            return self._client_is_ahead()
+            return 0 if self._client_is_ahead() else STREAM_UNREAD
         upstream, server = self._protocol_of(conn), self._server
-        if not isinstance(upstream, KeptHttp1Client) or server is None:
-            return False  # HTTP/1.1 waits for its socket
-        stream = upstream.stream_id
-        return stream is not None and server.h2_conn.unread_on(stream) > STREAM_UNREAD
+        if not isinstance(upstream, KeptHttp1Client) or server is None or upstream.stream_id is None:
+            return STREAM_UNREAD  # HTTP/1.1 waits for its socket
+        return STREAM_UNREAD - server.h2_conn.unread_on(upstream.stream_id)
 
     @property
     def unread(self) -> int:
         """Bytes that a client of HTTP/2 has no room for."""
         server = self._server
         return server.h2_conn.unread if server is not None else 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that the hub holds because a client of HTTP/2 does not read."""
+        server = self._server
+        return server.h2_conn.held if server is not None else 0
 
     @property
     def _server(self) -> BoundedHttp2Server | None:
@@ -205,7 +212,7 @@ class LastingHttpLayer(HttpLayer):
 
     def _bound_unread(self) -> layer.CommandGenerator[None]:
         """Reset the streams that hold most, while all clients leave too much unread, and this one's address most."""
-        while self.unread and self.peer.unread > FAIR_UNREAD and _is_unfair(self.peer):
+        while self.unread and self.peer.held > FAIR_UNREAD and _is_unfair(self.peer):
             assert self._server is not None
             stream = self._server.h2_conn.least_read
             assert stream is not None
@@ -265,9 +272,9 @@ class LastingHttpLayer(HttpLayer):
 
 def _is_unfair(peer: PeerConnections) -> bool:
     """Whether all addresses together leave too much unread, and this one more than an even share of what they may."""
-    unread = [each.unread for each in _peers.values()]
-    holding = sum(1 for each in unread if each)
-    return sum(unread) > MAX_ALL_UNREAD and peer.unread * holding > MAX_ALL_UNREAD
+    held = [each.held for each in _peers.values()]
+    holding = sum(1 for each in held if each)
+    return sum(held) > MAX_ALL_UNREAD and peer.held * holding > MAX_ALL_UNREAD
 
 
 def _count_slow_watch(stream: HttpStream) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,9 +13,16 @@ from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
 from addons.connections import PATCHES
 from addons.proxy.http import flow_control, http_layer
-from addons.proxy.http.flow_control import PausingHandler
-from addons.proxy.http.http_connections import STREAM_WINDOW, LastingH2Connection
-from addons.proxy.http.http_layer import MAX_ALL_UNREAD, STREAM_UNREAD, LastingHttpLayer
+from addons.proxy.http.flow_control import (
+    LARGEST_READ,
+    LEAST_READ,
+    PausingHandler,
+    PausingReader,
+    read_at_most,
+    share_of,
+)
+from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, LastingH2Connection
+from addons.proxy.http.http_layer import MAX_ALL_UNREAD, LastingHttpLayer
 from addons.proxy.patches import install
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
@@ -62,7 +70,7 @@ async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None
         stream = streams.get("/watch", {})
         await streams.until(lambda: streams.received[stream] > 0)
         assert await settled(server) < SOCKETS
-        assert STREAM_UNREAD < layer_of(proxy).unread < STREAM_UNREAD + 2**20
+        assert STREAM_UNREAD <= layer_of(proxy).unread < STREAM_UNREAD + LARGEST_READ
         streams.cancel(stream)
         async with asyncio.timeout(10):
             await server.ended.wait()
@@ -127,7 +135,7 @@ async def test_what_all_clients_leave_unread_is_bounded(
 
 async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """As mitmproxy's own handler does; then only the bound for all connections is left."""
-    monkeypatch.setattr(flow_control.Pausing, "_is_full", lambda *_: False)
+    monkeypatch.setattr(flow_control.Pausing, "_room", lambda *_: flow_control.LARGEST_READ)
     server = Endless()
     async with connected(server) as (_, streams):
         streams.reads = False
@@ -135,6 +143,67 @@ async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: py
         await streams.until(lambda: stream in streams.ended)
         await server.ended.wait()
     assert server.sent > MAX_ALL_UNREAD
+
+
+@asynccontextmanager
+async def filled_reader(most: int) -> AsyncIterator[tuple[Endless, asyncio.StreamReader]]:
+    """A reader that holds as much as it may of what a server sends without end."""
+    server = Endless()
+    async with server.serve():
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        read_at_most(reader, most)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await settled(server)
+        yield server, reader
+        writer.transport.abort()
+        await server.ended.wait()
+
+
+@pytest.mark.parametrize("most", [LEAST_READ, LARGEST_READ])
+async def test_a_reader_that_waited_holds_no_more_than_before(most: int) -> None:
+    """asyncio's reader has paused its transport; who resumes it behind the reader's back has it read without end."""
+    async with asyncio.timeout(20), filled_reader(most) as (server, reader):
+        rooms, moved = [0], asyncio.Event()
+        pausing = PausingReader(reader, lambda: rooms[-1], moved, most)
+        read = asyncio.create_task(pausing.read(2 * LARGEST_READ))
+        await settled(server)
+        assert not read.done()
+        rooms.append(most)
+        moved.set()
+        assert len(await read) == most
+        assert await settled(server)
+        assert len(buffer_of(reader)) <= (2 * LARGEST_READ if most < LARGEST_READ else 3 * LARGEST_READ)
+        pausing.let_go()
+        assert not buffer_of(reader)
+
+
+async def test_asyncio_reads_no_further_while_there_is_no_room() -> None:
+    server = Endless()
+    async with asyncio.timeout(20), server.serve():
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        pausing = PausingReader(reader, lambda: 0, asyncio.Event())
+        read = asyncio.create_task(pausing.read(LARGEST_READ))
+        await asyncio.sleep(0)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await settled(server)
+        assert not buffer_of(reader)
+        read.cancel()
+        writer.transport.abort()
+        await server.ended.wait()
+
+
+@pytest.mark.parametrize(
+    ("connections", "most"),
+    [(2, LARGEST_READ), (16, LARGEST_READ), (32, LARGEST_READ // 2), (101, LEAST_READ)],
+)
+def test_a_client_with_many_servers_has_less_read_of_each(connections: int, most: int) -> None:
+    assert share_of(connections) == most
+
+
+def buffer_of(reader: asyncio.StreamReader) -> bytearray:
+    buffer = reader._buffer  # type: ignore[attr-defined]  # asyncio says so in no other way
+    assert isinstance(buffer, bytearray)
+    return buffer
 
 
 async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
