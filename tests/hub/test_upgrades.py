@@ -10,10 +10,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from scripts.bench_load import resident_megabytes
 from tests.hub.support.process import Hub
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 PROTOCOL = "v5.channel.k8s.io"
+MESSAGES, SIZE = 150, 500_000
+"""What is sent through one connection, and comes back: 75 MB, as by a copy of files."""
+GROWTH = 40.0
+"""Megabytes that the hub may grow by meanwhile."""
 
 
 @pytest.fixture
@@ -87,6 +92,12 @@ async def test_spdy_passes_in_both_directions(spdy_cloud: str, tmp_path: Path) -
         for word in (b"ls\n", b"x" * 60_000 + b"\n"):
             writer.write(word)
             assert await asyncio.wait_for(reader.readuntil(b"\n"), 10) == word.upper()
+        before = resident_megabytes(hub.process.pid)
+        async with asyncio.timeout(60):
+            for _ in range(MESSAGES * SIZE // 60_000):
+                writer.write(b"x" * 60_000 + b"\n")
+                await reader.readuntil(b"\n")
+        assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
         writer.close()
         await writer.wait_closed()
     finally:
@@ -105,5 +116,11 @@ async def test_a_websocket_passes_in_both_directions(websocket_cloud: str, tmp_p
             for word in (b"\x00ls", b"\x00" + b"y" * 60_000):
                 await socket.send_bytes(word)
                 assert await asyncio.wait_for(socket.receive_bytes(), 10) == word.upper()
+            before = resident_megabytes(hub.process.pid)
+            async with asyncio.timeout(60):
+                for _ in range(MESSAGES):
+                    await socket.send_bytes(bytes(SIZE))
+                    assert len(await socket.receive_bytes()) == SIZE
+            assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
     finally:
         await asyncio.to_thread(hub.stop)
