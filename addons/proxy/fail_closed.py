@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 BEFORE_ANSWER = ("requestheaders", "request")
 """Hooks that have nothing to do once a flow has its answer."""
+MALFORMED = frozenset({400, 413, 414, 431})
+"""Codes of requests that are malformed, or larger than a bound."""
 
 
 def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
@@ -87,6 +89,8 @@ def _status(addon: object, hook: str, error: Exception) -> StatusError:
 
 
 def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
+    if error.code in MALFORMED:
+        metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
     refuse(flow, error)
     if hook == "responseheaders" and flow.response is not None:
         # mitmproxy puts the body that it goes on to collect into whatever response the flow has: upstream's body in

@@ -110,6 +110,17 @@ def tls_data(conn: connection.Connection) -> tls.TlsData:
     return tls.TlsData(conn, Context(tflow.tclient_conn(), MitmproxyOptions()))
 
 
+@pytest.mark.parametrize(("code", "counted"), [(400, 1), (413, 1), (403, 0), (503, 0)])
+async def test_malformed_requests_are_counted(code: int, counted: int) -> None:
+    metric = metrics.REQUESTS_REFUSED.labels(str(code))
+    before = value_of(metric)
+    flow = tflow.tflow()
+    Failing(StatusError(code, "", "")).requestheaders(flow)
+    assert flow.response is not None
+    assert flow.response.status_code == code
+    assert value_of(metric) == before + counted
+
+
 @pytest.mark.parametrize("hook", ["requestheaders", "request", "response"])
 async def test_an_unexpected_error_is_a_500_that_tells_nothing_and_is_counted(
     hook: str, caplog: pytest.LogCaptureFixture
