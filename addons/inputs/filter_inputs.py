@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.filters.inputs import HubAddress, ServiceFacts
-from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watch_of, pool_of
+from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watches_of, pool_of
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
@@ -62,9 +62,10 @@ class FilterInputs:
     def input(self, kind: InputKind) -> Input:
         found = self._inputs.get(kind)
         if found is None:
-            source = self._open(list_watch_of(kind, self.node_name))
+            list_watches = list_watches_of(kind, self.node_name)
             follow, forget = self._follower(kind)
-            found = self._inputs[kind] = Input(kind, source, self._changed, follow, forget)
+            found = Input(kind, self._open, list_watches, self._changed, follow, forget)
+            self._inputs[kind] = found
             found.start()
         return found
 

@@ -6,11 +6,13 @@ An `InputKey` names an input: ("services", ("default", "web")), or ("nodes", "n3
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from addons.filters.inputs import POOL_LABEL
 from addons.views.source import Source
+from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch
@@ -34,22 +36,25 @@ class InputKind(StrEnum):
     HEALTH = "local health"
 
 
-def list_watch_of(kind: InputKind, node: str) -> ListWatch:
-    """The list and watch of the cloud that a kind of input needs; `node` is this node's name."""
+def list_watches_of(kind: InputKind, node: str) -> list[ListWatch]:
+    """The list and watch of the cloud that a kind of input needs, in each version that the cloud may serve, best first.
+
+    `node` is this node's name.
+    """
     match kind:
         case InputKind.SERVICE:
-            return ListWatch(ResourceType("", "v1", "services"))
+            return [ListWatch(ResourceType("", "v1", "services"))]
         case InputKind.OWN_NODE:
-            return ListWatch(_NODES, field_selector=f"metadata.name={node}", metadata_only=True)
+            return [ListWatch(_NODES, field_selector=f"metadata.name={node}", metadata_only=True)]
         case InputKind.NODE:
-            return ListWatch(_NODES, metadata_only=True)
+            return [ListWatch(_NODES, metadata_only=True)]
         case InputKind.ADDRESS:
-            return ListWatch(_NODES)
+            return [ListWatch(_NODES)]
         case InputKind.POOL:
-            pools = ResourceType("apps.openyurt.io", "v1beta2", "nodepools")
-            return ListWatch(pools, encoding=Encoding.JSON)
+            types = (replace(NODEPOOL_TYPE, version=version) for version in NODEPOOL_VERSIONS)
+            return [ListWatch(each, encoding=Encoding.JSON) for each in types]
         case InputKind.SLICE:
-            return ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
+            return [ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))]
         case InputKind.HEALTH:
             raise ValueError("local health is not asked of the cloud")
 
@@ -70,40 +75,53 @@ def pool_of(item: Item | None) -> str:
 
 
 class Input:
-    """Follows one source: `changed` gets the keys of all inputs that a change touches."""
+    """Follows the source of a kind: `changed` gets the keys of all inputs that a change touches.
+
+    Of a kind that the cloud may serve in several versions it follows the best one. The cloud says with a 404 that it
+    does not serve a version, which the disk keeps. So a hub that starts without a cloud finds the right copy.
+    """
 
     def __init__(
         self,
         kind: InputKind,
-        source: Source,
+        open_source: Callable[[ListWatch], Source],
+        list_watches: Sequence[ListWatch],
         changed: Changed,
         keys_of: Callable[[Change], set[InputKey]],
         forget: Callable[[], None],
     ) -> None:
-        """`keys_of` gives the keys that a change touches and updates the indexes; `forget` empties the indexes."""
-        self.source = source
+        """`list_watches` are those of the versions, best first.
+
+        `keys_of` gives the keys that a change touches and updates the indexes; `forget` empties the indexes.
+        """
         self._kind = kind
+        self._open = open_source
+        self._list_watches = list_watches
         self._changed = changed
         self._keys_of = keys_of
         self._forget = forget
         self._was = (False, False)
-        source.users += 1
-        source.store.listen(self)
-        self._task = asyncio.create_task(self._follow(), name=f"input {kind}")
+        self._is_new = False
+        self._opened: list[tuple[Source, asyncio.Task[None]]] = []
+        self.source = self._open_next()
+        """Of the best version that the cloud serves; of the best one where it serves none."""
+        self.source.store.listen(self)
 
     def start(self) -> None:
         """Index what the source has already. No filter has asked yet, so nothing is reported."""
         self._was = (self.is_known, self.is_missing)
+        self._is_new = False
         self._index()
 
     def close(self) -> None:
-        self._task.cancel()
+        for _, task in self._opened:
+            task.cancel()
 
     @property
     def is_missing(self) -> bool:
-        """The cloud does not know this kind of object."""
-        refusal = self.source.reflector.refusal
-        return refusal is not None and refusal.code == 404
+        """The cloud does not know this kind of object in any version."""
+        self._choose()
+        return _is_missing(self.source)
 
     @property
     def is_known(self) -> bool:
@@ -121,16 +139,46 @@ class Input:
         self._index()
         self._changed({unknown(self._kind)})
 
-    async def _follow(self) -> None:
+    def _open_next(self) -> Source:
+        """Open the source of the next version."""
+        source = self._open(self._list_watches[len(self._opened)])
+        source.users += 1
+        first = source.reflector.changed.wait()
+        task = asyncio.create_task(self._follow(source, first), name=f"input {self._kind}")
+        self._opened.append((source, task))
+        return source
+
+    def _choose(self) -> None:
+        """Follow the source of the best version that the cloud does not call unknown, and close those of worse ones."""
+        chosen = next((each for each, _ in self._opened if not _is_missing(each)), None)
+        while chosen is None and len(self._opened) < len(self._list_watches):
+            opened = self._open_next()
+            chosen = None if _is_missing(opened) else opened
+        if chosen is None:
+            chosen = self._opened[0][0]
+        elif chosen is not self.source:
+            while self._opened[-1][0] is not chosen:
+                source, task = self._opened.pop()
+                source.users -= 1
+                task.cancel()
+        if chosen is not self.source:
+            self.source.store.forget(self)
+            self.source = chosen
+            self.source.store.listen(self)
+            self._is_new = True
+            self._index()
+
+    async def _follow(self, source: Source, next_change: asyncio.Future[None]) -> None:
         while True:
-            await self.source.reflector.changed.wait()
+            await next_change
+            next_change = source.reflector.changed.wait()
             self._check()
 
     def _check(self) -> None:
         now = (self.is_known, self.is_missing)
-        if now == self._was:
+        if now == self._was and not self._is_new:
             return
-        self._was = now
+        self._was, self._is_new = now, False
         self._index()
         self._changed({unknown(self._kind)})
 
@@ -139,3 +187,8 @@ class Input:
         self._forget()
         for item in self.source.store:
             self._keys_of(Change(item.version, item.key, None, item))
+
+
+def _is_missing(source: Source) -> bool:
+    refusal = source.reflector.refusal
+    return refusal is not None and refusal.code == 404

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestClient
 from tests.controllers.conftest import MANIFESTS, StartManager
+from tests.controllers.support.conversion import ConversionWebhook
 from tests.controllers.support.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes
+from tests.hub.support.process import Hub
 
 pytestmark = [pytest.mark.real]
 
@@ -46,7 +50,8 @@ def crd(plural: str, kind: str, versions: list[str], schema: Json) -> Json:
 
 
 FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-OLD = crd("nodepools", "NodePool", ["v1beta1", "v1alpha1"], {"properties": {"spec": FREE, "status": FREE}})
+OLD_SCHEMA = {"properties": {"spec": FREE, "status": FREE}}
+OLD = crd("nodepools", "NodePool", ["v1beta1", "v1alpha1"], OLD_SCHEMA)
 """NodePool as OpenYurt up to 1.6 has it: no v1beta2."""
 BUCKET = crd("nodebuckets", "NodeBucket", ["v1alpha1"], {"x-kubernetes-preserve-unknown-fields": True})
 
@@ -99,6 +104,68 @@ def test_pools_of_older_versions_are_read_as_they_are(
     other = scene.node(pool)
     scene.until(lambda: scene.admin.request("GET", f"{POOLS}/{pool}").status == 200)
     scene.sees(POOLS, pool, has_nodes([node, other]))
+
+
+def upgraded(webhook: ConversionWebhook, stored: str) -> Json:
+    """NodePool as OpenYurt 1.7 has it: three versions of different schemas, and a webhook between them."""
+    made = crd("nodepools", "NodePool", ["v1beta2", "v1beta1", "v1alpha1"], OLD_SCHEMA)
+    for version in made["spec"]["versions"]:
+        version["storage"] = version["name"] == stored
+    client = {"conversionReviewVersions": ["v1"], "clientConfig": webhook.client_config}
+    made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": client}
+    return made
+
+
+@pytest.mark.usefixtures("own_kind")
+def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
+    scene: Scene, managed_cloud: RealCloud, start_manager: StartManager, tmp_path: Path
+) -> None:
+    """OpenYurt 1.6 serves no v1beta2. 1.7 converts between three versions, and moves what is stored to the newest."""
+    establish(managed_cloud, OLD)
+    first = start_manager("--no-leader-elect")
+    pool, old = scene.name("pool"), POOLS.replace("v1beta2", "v1beta1")
+    kind = {"apiVersion": f"{GROUP}/v1beta1", "kind": "NodePool"}
+    scene.admin.post(old, {**kind, "metadata": {"name": pool}, "spec": {"type": "Edge"}})
+    own, other = scene.node(pool), scene.node()
+    slices = scene.slice(scene.service(POOL_TOPOLOGY), own, other)
+    identity = managed_cloud.node_kubeconfig(own)
+    with (
+        ConversionWebhook(tmp_path) as webhook,
+        Hub(tmp_path, managed_cloud.url, node=own, kubeconfig=identity) as hub,
+        RestClient(hub.url, user_agent="kube-proxy/v1.36.3 (linux/amd64)") as kube_proxy,
+    ):
+
+        def seen() -> list[str]:
+            # Version 0 is answered from the hub's own view, as a reflector's list is.
+            found = kube_proxy.get(scene.slices, resourceVersion="0")["items"]
+            [mine] = [each for each in found if each["metadata"]["name"] == slices]
+            return [each["nodeName"] for each in mine.get("endpoints") or []]
+
+        def followed() -> set[str]:
+            """The versions of NodePool that the hub watches."""
+            return {
+                each["path"].split("/")[3]
+                for each in hub.sources()
+                if each["path"].endswith("/nodepools") and each["state"] == "watching"
+            }
+
+        scene.until(lambda: seen() == [own])
+        scene.until(lambda: followed() == {"v1beta1"})
+        establish(managed_cloud, upgraded(webhook, "v1beta1"))
+        scene.relabel(other, pool)
+        scene.until(lambda: seen() == [own, other])
+        scene.until(lambda: "v1beta2" in followed())
+
+        # A manager that starts now reads v1beta2, whatever is stored.
+        first.process.stop()
+        start_manager("--no-leader-elect")
+        assert webhook.converted["v1beta2"] > 0
+        establish(managed_cloud, upgraded(webhook, "v1beta2"))
+        scene.relabel(other, None)
+        scene.until(lambda: seen() == [own])
+        for path in (old, POOLS):
+            scene.sees(path, pool, has_nodes([own]))
+        assert "leaderReplicas" in scene.admin.get(f"{POOLS}/{pool}")["spec"]
 
 
 @pytest.fixture

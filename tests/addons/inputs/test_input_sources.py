@@ -2,27 +2,128 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import cast
+
 import pytest
 
-from addons.inputs.input_sources import InputKind, list_watch_of
+from addons.filters.inputs import HubAddress
+from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.input_sources import InputKind, list_watches_of, unknown
+from addons.views.source import Source
+from kube.errors import forbidden, not_found
+from kube.store.projection import InputKey
+from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding
+from tests.addons.support.hand_source import HandSource
+from tests.addons.support.samples import fill, node_pool
 
 
 @pytest.mark.parametrize("kind", [InputKind.OWN_NODE, InputKind.NODE])
 def test_of_nodes_only_labels_cross_the_link(kind: InputKind) -> None:
-    asked = list_watch_of(kind, "n1")
+    [asked] = list_watches_of(kind, "n1")
     assert asked.metadata_only
     assert asked.query == ({"fieldSelector": "metadata.name=n1"} if kind is InputKind.OWN_NODE else {})
 
 
 def test_addresses_are_in_the_whole_node() -> None:
-    assert not list_watch_of(InputKind.ADDRESS, "n1").metadata_only
+    [asked] = list_watches_of(InputKind.ADDRESS, "n1")
+    assert not asked.metadata_only
 
 
 def test_a_custom_resource_has_no_protobuf() -> None:
-    assert list_watch_of(InputKind.POOL, "n1").encoding is Encoding.JSON
+    assert {each.encoding for each in list_watches_of(InputKind.POOL, "n1")} == {Encoding.JSON}
 
 
 def test_local_health_is_no_question_to_the_cloud() -> None:
     with pytest.raises(ValueError, match="not asked of the cloud"):
-        list_watch_of(InputKind.HEALTH, "n1")
+        list_watches_of(InputKind.HEALTH, "n1")
+
+
+class Served:
+    """A source of NodePools for each version that the inputs opened."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, HandSource] = {}
+        self.refusing = set[str]()
+        self.told: list[set[InputKey]] = []
+        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 10268))
+        self.inputs.start(self._open, self._changed)
+
+    def _open(self, list_watch: ListWatch) -> Source:
+        version = list_watch.type.version
+        opened = self.sources.setdefault(version, HandSource())
+        if version in self.refusing:
+            # As a copy on disk remembers it.
+            opened.reflector.refusal = not_found("nodepools", "")
+        return cast(Source, opened)
+
+    def _changed(self, touched: Collection[InputKey]) -> None:
+        self.told.append(set(touched))
+
+    async def missing(self, version: str) -> None:
+        self.sources[version].reflector.refuse(not_found("nodepools", ""))
+        await asyncio.sleep(0)
+
+    def members(self) -> tuple[bool, list[str] | None]:
+        """Whether the nodes of the pool are known, and which they are."""
+        asked = self.inputs.ask()
+        nodes = asked.pool_nodes("p1")
+        return not asked.pending, None if nodes is None else sorted(nodes)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    made = Served()
+    yield made
+    made.inputs.close()
+
+
+async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: Served) -> None:
+    assert served.members() == (False, None)
+    assert list(served.sources) == ["v1beta2"], "nothing further is asked before the cloud has answered"
+    await served.missing("v1beta2")
+    assert list(served.sources) == ["v1beta2", "v1beta1"]
+    assert served.members() == (False, None), "not by labels: the next version may be there"
+    fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
+    assert served.members() == (True, ["n1"])
+
+    # The cloud is upgraded: the best version takes over, and who asked before is told.
+    await asyncio.sleep(0)
+    served.told.clear()
+    fill(served.sources["v1beta2"].store, [node_pool("p1", ["n1", "n2"], 2)], 2, kind="NodePool")
+    served.sources["v1beta2"].reflector.refuse(None)
+    await asyncio.sleep(0)
+    assert {unknown(InputKind.POOL)} in served.told
+    assert served.members() == (True, ["n1", "n2"])
+    assert [each.users for each in served.sources.values()] == [1, 0], "the worse version is let go"
+    served.told.clear()
+    fill(served.sources["v1beta1"].store, [node_pool("p1", [], 3)], 3, kind="NodePool")
+    assert served.told == [], "and no longer listened to"
+
+
+async def test_a_kind_that_is_served_in_no_version_is_missing(served: Served) -> None:
+    served.members()
+    for version in ("v1beta2", "v1beta1", "v1alpha1"):
+        assert not served.inputs.input(InputKind.POOL).is_missing
+        await served.missing(version)
+    assert served.inputs.input(InputKind.POOL).is_missing
+    served.sources["v1beta1"].reflector.refuse(None)
+    await asyncio.sleep(0)
+    fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
+    assert served.members() == (True, ["n1"])
+
+
+async def test_what_the_disk_remembers_leads_to_the_right_copy(served: Served) -> None:
+    served.refusing = {"v1beta2", "v1beta1"}
+    served.members()
+    fill(served.sources["v1alpha1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
+    assert served.members() == (True, ["n1"])
+
+
+async def test_a_right_that_is_missing_says_nothing_of_the_version(served: Served) -> None:
+    served.members()
+    served.sources["v1beta2"].reflector.refuse(forbidden("nodepools"))
+    await asyncio.sleep(0)
+    assert list(served.sources) == ["v1beta2"]

@@ -9,11 +9,11 @@ from typing import cast
 
 import orjson
 
-from controllers.cluster.node_pools import NODEPOOL_TYPE
 from kube.errors import not_found
 from kube.http.client import ApiResponse, Client, WatchStream
 from kube.http.session import Session
 from kube.json_type import Json
+from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
 
 

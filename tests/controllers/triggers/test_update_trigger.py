@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 import pytest
 
 from controllers.cluster.node_buckets import NODEBUCKETS
-from controllers.cluster.node_pools import NODEPOOL_TYPE
 from controllers.cluster.services import SERVICES
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context
@@ -27,6 +26,7 @@ from controllers.triggers.backends import triggered_at
 from controllers.triggers.endpoint_slices_controller import EndpointSlicesTriggerController
 from controllers.triggers.update_trigger import BURST, RATE, RECORD_INTERVAL, is_met, trigger_value
 from kube.json_type import Json
+from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
 from tests.controllers.support.pretended import PretendedCluster
 from tests.controllers.support.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes

@@ -1,0 +1,84 @@
+"""A conversion webhook of NodePools like that of OpenYurt 1.7, whose v1beta2 has fields that older versions lack."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Self
+
+import orjson
+
+from kube.json_type import Json
+from tests.cloud.pki import Authority
+from tests.cloud.ports import LOOPBACK
+
+NEW_FIELDS = {"enableLeaderElection": False, "leaderElectionStrategy": "random", "leaderReplicas": 1}
+"""Fields of v1beta2 with the values that objects of older versions get."""
+REVIEW = "apiextensions.k8s.io/v1"
+
+
+class ConversionWebhook:
+    """Converts on a port of its own; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority()
+        self.converted: Counter[str] = Counter()
+        """Objects by the version that they were converted to."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(*authority.issue_server("conversion", [LOOPBACK]).write(folder, "conversion"))
+        webhook = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                answer = orjson.dumps(webhook.review(orjson.loads(body)["request"]))
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                """Standard error is the test's."""
+
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._server.daemon_threads = True
+        self.client_config = {
+            "url": f"https://{LOOPBACK}:{self._server.server_port}/convert",
+            "caBundle": base64.b64encode(authority.certificate).decode(),
+        }
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def review(self, request: Json) -> Json:
+        """The ConversionReview that answers a request."""
+        wanted = request["desiredAPIVersion"]
+        self.converted[wanted.rpartition("/")[2]] += len(request["objects"])
+        converted = [convert(each, wanted) for each in request["objects"]]
+        response = {"uid": request["uid"], "convertedObjects": converted, "result": {"status": "Success"}}
+        return {"apiVersion": REVIEW, "kind": "ConversionReview", "response": response}
+
+
+def convert(obj: Json, api_version: str) -> Json:
+    """A NodePool in another version: the newest one gets its own fields, the others lose them."""
+    spec = dict(obj.get("spec") or {})
+    if api_version.endswith("/v1beta2"):
+        spec = {**NEW_FIELDS, **spec}
+    else:
+        spec = {name: value for name, value in spec.items() if name not in NEW_FIELDS}
+    return {**obj, "apiVersion": api_version, "spec": spec}
