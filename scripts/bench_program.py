@@ -21,7 +21,15 @@ from statistics import median
 
 import urllib3
 
-from scripts import bench_hostile, bench_manager, bench_offline, bench_pool, bench_pool_nodes, bench_topology
+from scripts import (
+    bench_bindings,
+    bench_hostile,
+    bench_manager,
+    bench_offline,
+    bench_pool,
+    bench_pool_nodes,
+    bench_topology,
+)
 from scripts.bench_load import SLICES, Spent, cpu_seconds, fill, gets, lists, tree_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
@@ -178,6 +186,9 @@ def main() -> None:
         "--manager", action="store_true", help="Only the manager, in a cluster of 1,000 nodes."
     )
     parser.add_argument(
+        "--bindings", action="store_true", help="Only the manager, with bindings of 1,000 workloads."
+    )
+    parser.add_argument(
         "--offline", action="store_true", help="Only the disk, and the node without its cloud."
     )
     parser.add_argument(
@@ -213,6 +224,10 @@ def main() -> None:
     if asked.manager:
         size = bench_manager.Size(slices=asked.slices)
         bench_manager.report(bench_manager.measure(size), size)
+        return
+    if asked.bindings:
+        workloads = bench_bindings.Size()
+        bench_bindings.report(bench_bindings.measure(workloads), workloads)
         return
     if asked.topology:
         measure_topology(asked.slices)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import orjson
 
-from controllers.bindings.injection import Rendering
 from controllers.bindings.patches import json_patch
+from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import WORKLOAD_TYPES, Workload, read_workload
 from controllers.runtime.unstructured import mapping, text
 from kube.json_type import Json
@@ -32,9 +32,9 @@ def review_response(review: Json, render: Render) -> Json:
     kind = text(mapping(request.get("kind")).get("kind"))
     if not uid or kind not in WORKLOAD_TYPES or not obj:
         raise ValueError("no request for a Deployment or StatefulSet")
-    incoming = {**obj, "kind": kind}
+    incoming, stored = {**obj, "kind": kind}, mapping(request.get("oldObject"))
     workload = replace(read_workload(incoming), namespace=text(request.get("namespace")))
-    rendering = render(workload, incoming, mapping(request.get("oldObject")))
+    rendering = render(workload, incoming, {**stored, "kind": kind} if stored else {})
     response: Json = {"uid": uid, "allowed": True}
     if operations := json_patch(incoming, rendering.workload):
         response["patchType"] = "JSONPatch"

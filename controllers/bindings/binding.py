@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from controllers.bindings.injection import BindingItem
+from controllers.bindings.rendering.injection import BindingItem
 from controllers.bindings.workloads import OWNER_GROUP, Workload, subject_key
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
-from controllers.runtime.unstructured import mapping, metadata, number, objects, text
+from controllers.runtime.unstructured import mapping, metadata, number, objects, strings, text, texts
 from kube.json_type import Json
+from kube.requests.label_requirements import LabelRequirement, Operator
 from kube.requests.request_info import ResourceType
 
 BINDING_TYPE = ResourceType("apps.openyurt.io", "v1alpha1", "yurtappconfigbindings")
 BINDING_KIND = "YurtAppConfigBinding"
 PLAIN_KINDS = frozenset({"Deployment", "StatefulSet"})
 """Kinds of a subject that is the workload itself. The others own their workloads."""
+OPERATORS = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.ABSENT,
+}
+
+type PoolLabels = Callable[[str], Mapping[str, str] | None]
+"""The labels of the NodePool of a name, None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A binding: its subject, the subject's pools and the items for them."""
+    """A binding: its subject, the subject's pools, and the items and patches for them."""
 
     namespace: str
     name: str
@@ -30,7 +40,10 @@ class Binding:
     kind: str = ""
     subject: str = ""
     pools: frozenset[str] = frozenset()
+    selector: tuple[LabelRequirement, ...] | None = None
+    """Selects pools by the labels of their NodePools, besides `pools`. None selects none, an empty one all."""
     fields: tuple[Json, ...] = ()
+    patches: tuple[Json, ...] = ()
     deleting: bool = False
     observed: int = 0
     workloads: int = -1
@@ -44,7 +57,26 @@ class Binding:
 
     @property
     def items(self) -> list[BindingItem]:
-        return [BindingItem(self.name, each) for each in self.fields]
+        patches = ({"patch": each} for each in self.patches)
+        return [BindingItem(self.name, each) for each in (*self.fields, *patches)]
+
+    @property
+    def refused(self) -> bool:
+        """Whether the API server refuses a workload with these items and patches."""
+        return self._reason == "Refused"
+
+    @property
+    def proven(self) -> bool:
+        """Whether the API server has taken these items and patches in some workload."""
+        return (self.injected > 0 and bool(self._reason)) or self._reason == "Skipped"
+
+    @property
+    def _reason(self) -> str:
+        """Of the condition Injected, if it is about this generation."""
+        for each in self.conditions:
+            if each.get("type") == "Injected" and each.get("observedGeneration") == self.generation:
+                return text(each.get("reason"))
+        return ""
 
     def is_subject(self, workload: Workload) -> bool:
         """Whether a workload is, or belongs to, the subject, in whatever pool."""
@@ -59,20 +91,22 @@ class Binding:
             self.subject,
         )
 
-    def matches(self, workload: Workload) -> bool:
+    def matches(self, workload: Workload, labels: PoolLabels) -> bool:
         """Whether the items are for this workload."""
-        return self.is_subject(workload) and matches_pool(self.pools, workload.pool)
+        return self.is_subject(workload) and self._includes(workload.pool, labels)
+
+    def _includes(self, pool: str, labels: PoolLabels) -> bool:
+        if not pool or f"-{pool}" in self.pools:
+            return False
+        if pool in self.pools or "*" in self.pools:
+            return True
+        found = labels(pool) if self.selector is not None else None
+        return found is not None and all(each.matches(found) for each in self.selector or ())
 
 
-def matches_pool(pools: frozenset[str], pool: str) -> bool:
-    """Whether a list of pools includes one: `*` stands for all, `-name` takes one away whatever else is listed."""
-    return bool(pool) and f"-{pool}" not in pools and (pool in pools or "*" in pools)
-
-
-def items_for(workload: Workload, bindings: Iterable[Binding]) -> list[BindingItem]:
-    """The items for a workload, in the order of the names of their bindings."""
-    matching = [each for each in bindings if not each.deleting and each.matches(workload)]
-    return [item for binding in sorted(matching, key=lambda each: each.name) for item in binding.items]
+def items_of(bindings: Iterable[Binding]) -> list[BindingItem]:
+    """The items of bindings, in the order of their names."""
+    return [item for binding in sorted(bindings, key=lambda each: each.name) for item in binding.items]
 
 
 def subject_index(binding: Binding) -> list[str]:
@@ -83,7 +117,6 @@ def subject_index(binding: Binding) -> list[str]:
 def read_binding(obj: Json) -> Binding:
     meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
     subject = mapping(spec.get("subject"))
-    pools = subject.get("pools")
     return Binding(
         namespace=text(meta.get("namespace")),
         name=text(meta.get("name")),
@@ -91,16 +124,31 @@ def read_binding(obj: Json) -> Binding:
         generation=number(meta.get("generation")),
         kind=text(subject.get("kind")),
         subject=text(subject.get("name")),
-        pools=frozenset(each for each in pools if isinstance(each, str))
-        if isinstance(pools, list)
-        else frozenset(),
+        pools=frozenset(strings(subject.get("pools"))),
+        selector=read_selector(subject.get("nodepoolSelector")),
         fields=tuple(objects(spec.get("items"))),
+        patches=tuple(objects(spec.get("patches"))),
         deleting="deletionTimestamp" in meta,
         observed=number(status.get("observedGeneration")),
         workloads=number(status.get("workloads"), -1),
         injected=number(status.get("injectedWorkloads"), -1),
         conditions=tuple(objects(status.get("conditions"))),
     )
+
+
+def read_selector(value: object) -> tuple[LabelRequirement, ...] | None:
+    """The conditions of a metav1.LabelSelector, None without one. A malformed condition, which the schema refuses, is
+    met by no labels."""
+    if not isinstance(value, dict):
+        return None
+    found = [
+        LabelRequirement(key, Operator.IN, (each,)) for key, each in texts(value.get("matchLabels")).items()
+    ]
+    for each in objects(value.get("matchExpressions")):
+        operator = OPERATORS.get(text(each.get("operator")), Operator.IN)
+        values = tuple(sorted(set(strings(each.get("values")))))
+        found.append(LabelRequirement(text(each.get("key")), operator, values))
+    return tuple(found)
 
 
 BINDINGS = WatchedResource(BINDING_TYPE, read_binding, indexers={"subject": subject_index})

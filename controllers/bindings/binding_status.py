@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.bindings.binding import Binding
-from controllers.bindings.injection import Rendering
+from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import Workload
 from controllers.cluster.node_pools import with_condition
 from kube.json_type import Json

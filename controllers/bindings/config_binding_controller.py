@@ -15,9 +15,9 @@ from controllers.bindings.binding import (
     Binding,
 )
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
-from controllers.bindings.injection import Rendering
 from controllers.bindings.patches import merge_patch
 from controllers.bindings.renderer import Renderer
+from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import (
     AUTOSCALERS,
     DEPLOYMENTS,
@@ -27,6 +27,7 @@ from controllers.bindings.workloads import (
     Workload,
     subject_key,
 )
+from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.runtime import metrics
 from controllers.runtime.controller import REFUSED, Context, Controller
 from controllers.runtime.informer import Informer
@@ -80,7 +81,8 @@ class ConfigBindingController(Controller):
             "StatefulSet": self.watch(STATEFUL_SETS, self._of_workload),
         }
         autoscalers = self.watch(AUTOSCALERS, self._of_autoscaler)
-        self._renderer = Renderer(self._bindings, autoscalers)
+        pools = self.watch(NODEPOOLS, self._of_pool, optional=True)
+        self._renderer = Renderer(self._bindings, autoscalers, pools)
 
     async def reconcile(self, key: Key) -> None:
         kind, _, name = key[1].partition("/")
@@ -158,7 +160,8 @@ class ConfigBindingController(Controller):
         if binding is None or binding.deleting:
             return
         subjects = [each for each in self._candidates(binding) if binding.is_subject(each)]
-        outcomes = [self._outcome(each) for each in subjects if binding.matches(each)]
+        matching = [each for each in subjects if binding.matches(each, self._renderer.pool_labels)]
+        outcomes = [self._outcome(each) for each in matching]
         status = binding_status(binding, bool(subjects), outcomes, datetime.now(UTC))
         if status:
             written = await self._context.api.merge_patch(BINDING_TYPE, *key, {"status": status}, "status")
@@ -226,6 +229,19 @@ class ConfigBindingController(Controller):
                 key = (each.namespace, f"{each.kind}/{each.name}")
                 self._caused_by_bindings.add(key)
                 yield key
+
+    def _of_pool(self, key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
+        """The workloads in a NodePool whose labels changed, of bindings that select pools by labels."""
+        if (old and old.own_labels) == (new and new.own_labels):
+            return
+        for _, binding in self._bindings.items():
+            if binding.selector is None:
+                continue
+            for workload in self._candidates(binding):
+                if workload.pool == key[1]:
+                    self._caused_by_bindings.add(workload_key(workload))
+                    yield workload_key(workload)
+            self._report_soon(binding)
 
     def _report_soon(self, binding: Binding) -> None:
         self.queue.add_after((binding.namespace, f"{BINDING_KIND}/{binding.name}"), STATUS_DELAY)

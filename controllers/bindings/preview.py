@@ -1,7 +1,8 @@
 """`manager render`: shows what bindings would change, and changes nothing.
 
-It reads bindings, workloads and autoscalers from files or, with a kubeconfig, from the namespaces of the bindings. A
-binding of a file takes the place of the cluster's binding of the same name.
+It reads bindings, workloads and autoscalers from files or, with a kubeconfig, from the namespaces of the bindings, and
+NodePools where a binding selects them by labels. A binding of a file takes the place of the cluster's binding of the
+same name.
 """
 
 from __future__ import annotations
@@ -10,24 +11,34 @@ import argparse
 import asyncio
 import difflib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 import yaml
 
-from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_for, read_binding
-from controllers.bindings.injection import RECORD, Rendering, Target, read_record, render
-from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
+from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, read_binding
+from controllers.bindings.rendering.injection import RECORD, Rendering, Target, read_record, render
+from controllers.bindings.workloads import (
+    AUTOSCALERS,
+    WORKLOAD_TYPES,
+    Workload,
+    read_autoscaler,
+    read_workload,
+)
+from controllers.cluster.node_pools import NodePool, read_pool
 from controllers.runtime.connection import connect, find_account, open_session
+from controllers.runtime.discovery import served_type
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
+from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 from kube.requests.request_info import ResourceType
 
 AUTOSCALER_KIND = "HorizontalPodAutoscaler"
+POOL_KIND = "NodePool"
 IDENTITY = "render"
 """Names this program in the User-Agent."""
 
@@ -39,6 +50,7 @@ class World:
     bindings: dict[tuple[str, str], Binding] = field(default_factory=dict)
     workloads: list[Json] = field(default_factory=list)
     autoscalers: list[Json] = field(default_factory=list)
+    pools: dict[str, NodePool] = field(default_factory=dict)
 
     def add(self, obj: Json) -> None:
         """Take an object; one of another kind is not looked at."""
@@ -50,6 +62,21 @@ class World:
             self.workloads.append(obj)
         elif kind == AUTOSCALER_KIND:
             self.autoscalers.append(obj)
+        elif kind == POOL_KIND:
+            pool = read_pool(obj)
+            self.pools[pool.name] = pool
+
+    def pool_labels(self, name: str) -> Mapping[str, str] | None:
+        pool = self.pools.get(name)
+        return None if pool is None else pool.own_labels
+
+    def bindings_of(self, workload: Workload) -> list[Binding]:
+        """The bindings whose items are for a workload."""
+        return [
+            each
+            for each in self.bindings.values()
+            if not each.deleting and each.matches(workload, self.pool_labels)
+        ]
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -83,7 +110,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         from_files = list(load(given.files, given.namespace))
         namespaces = {text(metadata(obj).get("namespace")) for obj in from_files}
-        live = asyncio.run(fetch(given.kubeconfig, sorted(namespaces))) if given.kubeconfig else []
+        selects = any(map(_selects, from_files))
+        live = (
+            asyncio.run(fetch(given.kubeconfig, sorted(namespaces), selects=selects))
+            if given.kubeconfig
+            else []
+        )
     except (ValueError, OSError, yaml.YAMLError, StatusError, Unreachable) as error:
         print(f"manager render: {error}", file=sys.stderr)
         return 2
@@ -109,8 +141,12 @@ def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
                 yield obj
 
 
-async def fetch(kubeconfig: Path, namespaces: Iterable[str]) -> list[Json]:
-    """The bindings, workloads and autoscalers of some namespaces of a cluster."""
+async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -> list[Json]:
+    """The bindings, workloads and autoscalers of some namespaces of a cluster.
+
+    The cluster's NodePools too, where one of these bindings selects pools by labels, or `selects` says that another one
+    does: not everybody may list NodePools.
+    """
     account = find_account(kubeconfig)
     await account.load()
     kinds = {BINDING_KIND: BINDING_TYPE, **WORKLOAD_TYPES, AUTOSCALER_KIND: AUTOSCALERS.type}
@@ -120,7 +156,15 @@ async def fetch(kubeconfig: Path, namespaces: Iterable[str]) -> list[Json]:
         for namespace in namespaces:
             for kind, resource in kinds.items():
                 found += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]
+        if selects or any(_selects(obj) for obj in found):
+            pools = await served_type(client, NODEPOOL_TYPE, NODEPOOL_VERSIONS)
+            found += [{**obj, "kind": POOL_KIND} for obj in await _list(client, pools, "")] if pools else []
     return found
+
+
+def _selects(obj: Json) -> bool:
+    """Whether an object is a binding that selects pools by labels."""
+    return obj.get("kind") == BINDING_KIND and read_binding(obj).selector is not None
 
 
 async def _list(client: Client, resource: ResourceType, namespace: str) -> list[Json]:
@@ -139,7 +183,7 @@ def differences(world: World) -> Iterator[str]:
     targets = {(each.namespace, each.kind, each.name) for each in autoscalers}
     for obj in world.workloads:
         workload = read_workload(obj)
-        items = items_for(workload, world.bindings.values())
+        items = items_of(world.bindings_of(workload))
         autoscaled = (workload.namespace, workload.kind, workload.name) in targets
         rendering = render(obj, read_record(obj), items, Target(workload.pool, autoscaled))
         name = f"{workload.kind} {workload.namespace}/{workload.name}"

@@ -22,6 +22,7 @@ from controllers.bindings.binding import BINDINGS
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.webhook_certificate import AUTHORITY, CERTIFICATE, KEY, renewed
 from controllers.bindings.workloads import AUTOSCALERS
+from controllers.cluster.node_pools import NODEPOOLS
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
@@ -60,7 +61,8 @@ class WebhookController(Controller):
         self._key = ("", CONFIGURATION)
         self._configurations = self.watch(_one(CONFIGURATIONS, "", CONFIGURATION), self._of_any)
         self._secrets = self.watch(_one(SECRETS, *self._secret_key), self._of_any)
-        self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS))
+        pools = self.follow(NODEPOOLS, optional=True)
+        self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS), pools)
         self._changed = asyncio.Event()
         self._serving = False
 
@@ -137,7 +139,7 @@ class WebhookController(Controller):
             return web.Response(status=503, text="the manager has not read the bindings yet\n")
         try:
             review = mapping(orjson.loads(await request.read()))
-            answer = review_response(review, self._renderer.render)
+            answer = review_response(review, self._renderer.admit)
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         return web.Response(body=orjson.dumps(answer), content_type="application/json")

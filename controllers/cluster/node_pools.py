@@ -8,13 +8,10 @@ from datetime import UTC, datetime
 from controllers.cluster.nodes import parse_address
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
-from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
+from controllers.runtime.unstructured import mapping, metadata, number, objects, strings, text, texts
 from kube.json_type import Json
-from kube.requests.request_info import ResourceType
+from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 
-NODEPOOL_TYPE = ResourceType("apps.openyurt.io", "v1beta2", "nodepools")
-NODEPOOL_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
-"""OpenYurt up to 1.6 serves v1beta1 and v1alpha1, since 1.7 all three. A field that a version lacks has its default."""
 RELAY = "edgehub.io/relay"
 """The annotation of a NodePool that names relays."""
 MARK = "mark"
@@ -68,6 +65,8 @@ class NodePool:
     selector: dict[str, str] = field(default_factory=dict)
     replicas: int = 1
     pool_scope: tuple[PoolScopedResource, ...] = DEFAULT_POOL_SCOPE
+    own_labels: dict[str, str] = field(default_factory=dict)
+    """The labels of the NodePool, by which selectors find it. `labels` are those that its nodes get."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Json, ...] = ()
@@ -105,7 +104,6 @@ class NodePool:
 
 def read_pool(obj: Json) -> NodePool:
     meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
-    nodes = status.get("nodes")
     return NodePool(
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
@@ -118,11 +116,12 @@ def read_pool(obj: Json) -> NodePool:
         selector=texts(spec.get("leaderNodeLabelSelector")),
         replicas=max(1, number(spec.get("leaderReplicas"), 1)),
         pool_scope=_read_pool_scope(spec.get("poolScopeMetadata")),
+        own_labels=texts(meta.get("labels")),
         labels=texts(spec.get("labels")),
         annotations=texts(spec.get("annotations")),
         taints=tuple(objects(spec.get("taints"))),
         relay=texts(meta.get("annotations")).get(RELAY, ""),
-        nodes=tuple(each for each in nodes if isinstance(each, str)) if isinstance(nodes, list) else (),
+        nodes=tuple(strings(status.get("nodes"))),
         ready=number(status.get("readyNodeNum"), -1),
         unready=number(status.get("unreadyNodeNum"), -1),
         leaders=tuple(

@@ -87,11 +87,16 @@ class Controller(ABC):
         """Bring the cluster to what the object of this key asks for; write nothing if it is there already."""
 
     def watch[F](
-        self, resource: WatchedResource[F], map_func: MapFunc[F], *, enqueue_initial: bool = True
+        self,
+        resource: WatchedResource[F],
+        map_func: MapFunc[F],
+        *,
+        enqueue_initial: bool = True,
+        optional: bool = False,
     ) -> Informer[F]:
         """Reconcile the keys to which `map_func` maps each change.
 
-        With `enqueue_initial` the objects of the initial list count as changes.
+        With `enqueue_initial` the objects of the initial list count as changes. `optional` is as for `follow`.
         """
 
         def handle(key: Key, old: F | None, new: F | None, is_in_initial_list: bool) -> None:
@@ -99,7 +104,7 @@ class Controller(ABC):
                 for each in map_func(key, old, new):
                     self.queue.add_after(each, 0.0 if is_in_initial_list else self.debounce)
 
-        return self.follow(resource, handle)
+        return self.follow(resource, handle, optional=optional)
 
     def follow[F](
         self,

@@ -18,6 +18,10 @@ def objects(value: object) -> list[Json]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def strings(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
 def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 

@@ -28,20 +28,21 @@ def apply_json_patch(document: Json, operations: object) -> Any:
         raise entity_too_large(
             f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         )
-    patching = _Patching(copy.deepcopy(document))
+    patching = JsonPatching(copy.deepcopy(document))
     for operation in operations:
         patching.apply(operation)
     return patching.document
 
 
-class _Patching:
-    """A document to which operations are applied one by one."""
+class JsonPatching:
+    """Applies operations one by one to `document`, which changes."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
 
     def apply(self, operation: Json) -> None:
+        """Apply one operation. StatusError 422 if it does not apply: then the document is as before, but for `move`."""
         kind, path = operation.get("op"), _parts(operation, "path")
         match kind:
             case "add":

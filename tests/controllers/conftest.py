@@ -17,6 +17,8 @@ from tests.controllers.support.scene import Scene
 
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 
+SERVICE_RANGE = "127.96.0.0/16"
+
 type Running = list[ManagerProcess]
 """The managers that run now."""
 
@@ -36,8 +38,11 @@ def managed_cloud(
         "garbage-collector-controller",
         "deployment-controller",
         "certificatesigningrequest-signing-controller",
+        "clusterrole-aggregation-controller",
     ]
-    with RealCloud(folder, cloud_programs, controllers=controllers) as cloud:
+    # Services have addresses of loopback, where a test can stand for kube-proxy.
+    flags = [f"--service-cluster-ip-range={SERVICE_RANGE}"]
+    with RealCloud(folder, cloud_programs, controllers=controllers, apiserver_flags=flags) as cloud:
         cloud.apply(MANIFESTS)
         for kind in (
             "nodepools.apps.openyurt.io",

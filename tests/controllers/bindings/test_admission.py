@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from controllers.bindings.admission import review_response
-from controllers.bindings.injection import RECORD, Rendering, read_record, render
+from controllers.bindings.rendering.injection import RECORD, Rendering, read_record, render
 from controllers.bindings.workloads import Workload
 from kube.json_type import Json
 from tests.controllers.support.workloads import DEPLOYMENT, POOL, env, image, items

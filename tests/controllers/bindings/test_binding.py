@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.bindings.binding import Binding, items_for, matches_pool, read_binding
+from controllers.bindings.binding import Binding, items_of, read_binding
 from controllers.bindings.workloads import Workload, WorkloadOwner
 
 OURS = "apps.openyurt.io"
 
 
+LABELS = {"a": {"region": "east", "size": "1"}, "b": {"region": "west"}, "c": {}}
+"""The NodePools of the cluster."""
+
+
 @pytest.mark.parametrize(
-    ("pools", "pool", "matches"),
+    ("pools", "selector", "matching"),
     [
-        (["a"], "a", True),
-        (["a"], "b", False),
-        (["*"], "b", True),
-        (["*", "-b"], "b", False),
-        (["b", "-b"], "b", False),
-        (["-a"], "b", False),
-        (["*"], "", False),
+        (["a"], None, "a"),
+        (["*"], None, "abcd"),
+        (["*", "-b"], None, "acd"),
+        (["b", "-b"], None, ""),
+        (["-a"], None, ""),
+        ([], None, ""),
+        # Of the pools without a NodePool a selector finds none.
+        ([], {}, "abc"),
+        ([], {"matchLabels": {"region": "east"}}, "a"),
+        (["d"], {"matchLabels": {"region": "east"}}, "ad"),
+        (["-a"], {"matchExpressions": [{"key": "region", "operator": "Exists"}]}, "b"),
+        ([], {"matchExpressions": [{"key": "region", "operator": "DoesNotExist"}]}, "c"),
+        ([], {"matchExpressions": [{"key": "region", "operator": "In", "values": ["west", "x"]}]}, "b"),
+        ([], {"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["west"]}]}, "ac"),
+        ([], {"matchLabels": {"region": "east", "size": "2"}}, ""),
+        ([], {"matchExpressions": [{"key": "region", "operator": "Unknown"}]}, ""),
+        ([], {"matchLabels": [], "matchExpressions": {"a": "b"}}, "abc"),
+        ([], "no selector", ""),
     ],
 )
-def test_pools(pools: list[str], pool: str, matches: bool) -> None:
-    assert matches_pool(frozenset(pools), pool) is matches
+def test_pools(pools: list[str], selector: object, matching: str) -> None:
+    subject = {"kind": "Deployment", "name": "web", "pools": pools, "nodepoolSelector": selector}
+    binding = read_binding({"metadata": {"namespace": "ns"}, "spec": {"subject": subject}})
+    found = [
+        pool
+        for pool in ("a", "b", "c", "d", "")
+        if binding.matches(Workload("Deployment", "ns", "web", pool=pool), LABELS.get)
+    ]
+    assert "".join(found) == matching
 
 
 @pytest.mark.parametrize(
@@ -64,20 +86,37 @@ def test_subjects(kind: str, workload: Workload, is_subject: bool) -> None:
     assert Binding("ns", "b", kind=kind, subject="web").is_subject(workload) is is_subject
 
 
-def test_items_come_in_the_order_of_names_and_not_from_a_binding_that_goes() -> None:
-    workload = Workload("Deployment", "ns", "web", pool="p")
-    every = frozenset("*")
-    given = [
-        Binding("ns", "z", kind="Deployment", subject="web", pools=every, fields=({"replicas": 1},)),
-        Binding("ns", "a", kind="Deployment", subject="web", pools=every, fields=({"replicas": 2},)),
-        Binding(
-            "ns", "m", kind="Deployment", subject="web", pools=every, deleting=True, fields=({"replicas": 3},)
-        ),
+def test_items_come_in_the_order_of_names_and_patches_after_the_items_of_their_binding() -> None:
+    given = [Binding("ns", name, fields=({"replicas": 1},), patches=({"path": "p"},)) for name in ("z", "a")]
+    assert [(each.binding, *each.fields) for each in items_of(given)] == [
+        ("a", "replicas"),
+        ("a", "patch"),
+        ("z", "replicas"),
+        ("z", "patch"),
     ]
-    assert [(each.binding, each.fields["replicas"]) for each in items_for(workload, given)] == [
-        ("a", 2),
-        ("z", 1),
-    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "generation", "injected", "proven", "refused"),
+    [
+        ("", 2, 0, False, False),
+        ("AllInjected", 2, 1, True, False),
+        ("AllInjected", 1, 1, False, False),
+        ("Pending", 2, 0, False, False),
+        ("Pending", 2, 1, True, False),
+        ("Skipped", 2, 0, True, False),
+        ("Refused", 2, 0, False, True),
+        ("Refused", 2, 1, True, True),
+        ("Refused", 1, 0, False, False),
+    ],
+)
+def test_what_the_api_server_has_made_of_a_binding(
+    reason: str, generation: int, injected: int, proven: bool, refused: bool
+) -> None:
+    condition = {"type": "Injected", "reason": reason, "observedGeneration": generation}
+    status = {"injectedWorkloads": injected, "conditions": [{"type": "Conflict"}, condition]}
+    binding = read_binding({"metadata": {"generation": 2}, "status": status})
+    assert (binding.proven, binding.refused) == (proven, refused)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from controllers.bindings.binding import Binding
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
-from controllers.bindings.injection import Overridden, Rendering, Skipped
+from controllers.bindings.rendering.injection import Overridden, Rendering, Skipped
 from controllers.bindings.workloads import Workload
 from kube.json_type import Json
 

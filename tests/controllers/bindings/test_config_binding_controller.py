@@ -6,7 +6,8 @@ import pytest
 
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
-from tests.controllers.support.workloads import claim, config_map, env, image
+from tests.controllers.support.scene import POOLS
+from tests.controllers.support.workloads import DEPLOYMENT, claim, config_map, env, image, patch
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("manager")]
 
@@ -44,6 +45,86 @@ def test_a_binding_reaches_its_workload_and_gives_back_what_was_there(bindings: 
     # The old pod template comes back: no third ReplicaSet, but the first one again.
     bindings.scene.until(lambda: "GivenBack" in bindings.scene.events(name, bindings.scene.namespace))
     assert bindings.rollouts(name) == 2
+
+
+SIDECAR: Json = {
+    "name": "agent",
+    "image": "agent:1",
+    "ports": [{"containerPort": 80}],
+    "resources": {"limits": {"cpu": "0.5", "memory": 1073741824}},
+    "volumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
+}
+PATCHES = [
+    patch("add", "/volumes/-", {"name": "certificates", "hostPath": {"path": "/etc/{{nodepool}}"}}),
+    patch("add", "/containers/-", SIDECAR),
+    patch("replace", "/containers/0/image", "{{nodepool-name}}/app:3"),
+    patch("add", "/containers/1/command", ["sleep"]),
+    patch("remove", "/initContainers/0"),
+    patch("add", "/tolerations", [{"key": "edge", "operator": "Exists"}]),
+    patch("add", "/securityContext/runAsUser", 1000),
+    patch("add", "/hostNetwork", False),
+    patch("add", "/nodeSelector", {}),
+]
+
+
+def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> None:
+    name = bindings.deployment()
+    before = bindings.spec(name)
+    binding = bindings.bind(name, items=[image("app:2"), env(A="x")], patches=PATCHES)
+    after = bindings.sees(name, lambda obj: image_of(obj) == "hangzhou/app:3")
+    template = after["spec"]["template"]["spec"]
+    assert [each["name"] for each in template["containers"]] == ["app", "side", "agent"]
+    assert template["containers"][1]["command"] == ["sleep"]
+    assert template["volumes"][2]["hostPath"]["path"] == "/etc/hangzhou"
+    assert template["securityContext"]["runAsUser"] == 1000
+    assert "initContainers" not in template
+    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
+
+    # A writer who read all that was injected changes one container: it is not injected twice.
+    read = bindings.spec(name)
+    read["template"]["spec"]["containers"][1]["image"] = "side:9"
+    bindings.scene.admin.patch(f"{bindings.deployments}/{name}", {"spec": read})
+    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
+    generation = bindings.sees(name, lambda obj: True)["metadata"]["generation"]
+    bindings.change(binding, items=[image("app:4"), env(A="y")])
+    changed = bindings.sees(name, lambda obj: "app:4" in obj["metadata"]["annotations"][RECORD])
+    names = [each["name"] for each in changed["spec"]["template"]["spec"]["containers"]]
+    assert names == ["app", "side", "agent"]
+    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
+    assert bindings.sees(name, lambda obj: True)["metadata"]["generation"] == generation + 1
+
+    bindings.unbind(binding)
+    given_back = bindings.sees(name, lambda obj: RECORD not in obj["metadata"].get("annotations", {}))
+    before["template"]["spec"]["containers"][1]["image"] = "side:9"
+    assert given_back["spec"] == before
+
+
+def test_pools_are_selected_by_their_labels(bindings: BindingScene) -> None:
+    east, west = bindings.scene.pool(), bindings.scene.pool()
+    label(bindings, east, "east")
+    names = {pool: bindings.deployment(pool, owner="shop") for pool in (east, west)}
+    binding = bindings.bind(
+        "shop",
+        kind="YurtAppSet",
+        version="apps.openyurt.io/v1beta1",
+        pools=None,
+        selector={"matchExpressions": [{"key": "region", "operator": "In", "values": ["east"]}]},
+        items=[image("{{nodepool}}:2")],
+    )
+    bindings.sees(names[east], lambda obj: image_of(obj) == f"{east}:2")
+    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
+    assert bindings.get(binding)["status"]["workloads"] == 1
+    # A pool comes and goes as its labels change, and a name takes it away.
+    label(bindings, west, "east")
+    bindings.sees(names[west], lambda obj: image_of(obj) == f"{west}:2")
+    label(bindings, east, None)
+    bindings.sees(names[east], lambda obj: image_of(obj) == "app:1")
+    bindings.change(binding, subject={"pools": [f"-{west}"]})
+    bindings.sees(names[west], lambda obj: image_of(obj) == "app:1")
+
+
+def label(bindings: BindingScene, pool: str, region: str | None) -> None:
+    bindings.scene.admin.patch(f"{POOLS}/{pool}", {"metadata": {"labels": {"region": region}}})
 
 
 def test_a_stateful_set_gets_its_strategy_and_gives_it_back(bindings: BindingScene) -> None:
@@ -121,6 +202,45 @@ def test_a_workload_that_loses_its_label_is_given_back(bindings: BindingScene) -
     bindings.sees(name, lambda obj: obj["spec"] == before)
 
 
+def test_a_workload_that_changes_its_owner_is_given_back(bindings: BindingScene) -> None:
+    name = bindings.deployment(owner="shop")
+    before = bindings.spec(name)
+    bindings.bind("shop", kind="YurtAppSet", version="apps.openyurt.io/v1beta1", items=[image("app:2")])
+    bindings.sees(name, lambda obj: image_of(obj) == "app:2")
+    path = f"{bindings.deployments}/{name}"
+    [owner] = bindings.scene.admin.get(path)["metadata"]["ownerReferences"]
+    other = [{**owner, "name": "other"}]
+    bindings.scene.admin.patch(path, {"metadata": {"ownerReferences": other}})
+    bindings.sees(name, lambda obj: obj["spec"] == before)
+
+
+def test_an_owner_that_writes_its_template_again_changes_the_base(bindings: BindingScene) -> None:
+    """YurtAppSet writes its children whole, and keeps their annotations."""
+    name = bindings.deployment(owner="shop")
+    binding = bindings.bind(
+        "shop",
+        kind="YurtAppSet",
+        version="apps.openyurt.io/v1beta1",
+        items=[image("app:2")],
+        patches=[patch("add", "/hostname", "{{nodepool}}")],
+    )
+    live = bindings.sees(name, lambda obj: image_of(obj) == "app:2")
+    template = bindings.workload(DEPLOYMENT, name, "hangzhou", "shop")
+    template["metadata"]["annotations"] = live["metadata"]["annotations"]
+    template["spec"]["template"]["spec"]["containers"][1]["image"] = "side:2"
+    template["spec"]["template"]["spec"]["containers"][0]["image"] = "app:9"
+    path = f"{bindings.deployments}/{name}"
+    assert bindings.scene.admin.request("PUT", path, body=template).status == 200
+    # What the binding sets comes back over the new template, and the rest of it stays.
+    written = bindings.sees(name, lambda obj: "app:9" in obj["metadata"]["annotations"][RECORD])
+    spec = written["spec"]["template"]["spec"]
+    assert [each["image"] for each in spec["containers"]] == ["app:2", "side:2"]
+    assert spec["hostname"] == "hangzhou"
+    bindings.unbind(binding)
+    after = bindings.sees(name, lambda obj: image_of(obj) == "app:9")
+    assert "hostname" not in after["spec"]["template"]["spec"]
+
+
 def test_of_two_bindings_the_later_name_wins_and_the_other_is_told(bindings: BindingScene) -> None:
     name = bindings.deployment()
     loser = bindings.bind(name, items=[image("first"), env(A="kept")])
@@ -157,25 +277,44 @@ def test_an_autoscaler_keeps_the_replicas(bindings: BindingScene) -> None:
         (image("x", "none"), "image/none: ContainerNotFound"),
         (config_map("x", container="side"), "configmap/config: VolumeNotMounted"),
         ({"upgradeStrategy": "OnDelete"}, "strategy: StrategyNotForKind"),
+        (
+            patch("replace", "/containers/7/image", "x"),
+            "patch replace /spec/template/spec/containers/7/image: PathNotFound",
+        ),
+        (
+            patch("add", "/containers/-", {"name": "side"}),
+            "patch add /spec/template/spec/containers/-: AlreadyThere",
+        ),
     ],
 )
 def test_what_has_no_place_is_told(bindings: BindingScene, item: Json, words: str) -> None:
     name = bindings.deployment()
-    binding = bindings.bind(name, items=[item])
+    is_patch = "patch" in item
+    binding = bindings.bind(name, items=[] if is_patch else [item], patches=[item] if is_patch else [])
     message = bindings.sees_condition(binding, "Injected", "False", "Skipped")
     assert message == f"Deployment {name}: {words}"
     assert bindings.get(binding)["status"]["injectedWorkloads"] == 0
 
 
-def test_what_the_api_server_refuses_is_told_and_not_repeated(bindings: BindingScene) -> None:
+@pytest.mark.parametrize(
+    ("items", "patches"),
+    [
+        ([env(**{"not=valid": "x"})], []),
+        ([], [patch("add", "/containers/0/ports", [{"containerPort": 99999}])]),
+        ([], [patch("replace", "/containers/0/image", {"of": "another type"})]),
+    ],
+)
+def test_what_the_api_server_refuses_is_told_and_not_repeated(
+    bindings: BindingScene, items: list[Json], patches: list[Json]
+) -> None:
     name = bindings.deployment()
-    binding = bindings.bind(name, items=[env(**{"not=valid": "x"})])
+    binding = bindings.bind(name, items=items, patches=patches)
     message = bindings.sees_condition(binding, "Injected", "False", "Refused")
     assert name in message
     assert bindings.scene.events(binding, bindings.scene.namespace) == ["Refused"]
     mark = bindings.scene.cloud.audit_mark()
     # A right change is taken at once.
-    bindings.change(binding, items=[env(VALID="x")])
+    bindings.change(binding, items=[env(VALID="x")], patches=None)
     bindings.sees_condition(binding, "Injected", "True", "AllInjected")
     writes = [
         each for each in bindings.scene.writes(mark) if each.uri.startswith(f"{bindings.deployments}/{name}")

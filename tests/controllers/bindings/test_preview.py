@@ -13,7 +13,8 @@ from controllers.bindings.preview import main
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import BindingScene, image_of
 from tests.controllers.support.process import program
-from tests.controllers.support.workloads import DEPLOYMENT, env, image
+from tests.controllers.support.scene import POOLS
+from tests.controllers.support.workloads import DEPLOYMENT, env, image, patch
 
 ROOT = Path(__file__).parents[3]
 WORKLOAD: Json = {**DEPLOYMENT, "metadata": {"name": "web", "labels": DEPLOYMENT["metadata"]["labels"]}}
@@ -59,6 +60,26 @@ def test_a_binding_for_other_pools_changes_nothing(
     assert capsys.readouterr().out == "no workload would change\n"
 
 
+def test_patches_and_pools_by_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    selector = {"matchLabels": {"region": "east"}}
+    document = binding([image("app:2")], pools=[], nodepoolSelector=selector)
+    document["spec"]["patches"] = [
+        patch("add", "/volumes/-", {"name": "{{nodepool}}"})["patch"],
+        patch("remove", "/volumes/7")["patch"],
+    ]
+    pool: Json = {"kind": "NodePool", "metadata": {"name": "hangzhou", "labels": {"region": "west"}}}
+    assert main(write(tmp_path, document, WORKLOAD, pool)) == 0
+    assert capsys.readouterr().out == "no workload would change\n"
+    pool["metadata"]["labels"] = selector["matchLabels"]
+    assert main(write(tmp_path, document, WORKLOAD, pool)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "+      - name: hangzhou" in lines
+    assert "+        image: app:2" in lines
+    assert (
+        lines[-1] == "# Deployment default/web: b: patch remove /spec/template/spec/volumes/7: PathNotFound"
+    )
+
+
 def test_lists_and_rivals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rivals = [binding([image("x")], "a"), binding([image("y")], "b")]
     assert main(write(tmp_path, {"kind": "List", "items": [*rivals, WORKLOAD]})) == 0
@@ -80,8 +101,11 @@ def test_a_missing_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.real
 def test_of_a_cluster_it_reads_only(bindings: BindingScene, tmp_path: Path) -> None:
-    name = bindings.deployment()
-    document = binding([image("app:2")], name=name)
+    pool = bindings.scene.pool()
+    bindings.scene.admin.patch(f"{POOLS}/{pool}", {"metadata": {"labels": {"preview": "yes"}}})
+    name = bindings.deployment(pool)
+    selector = {"matchLabels": {"preview": "yes"}}
+    document = binding([image("app:2")], name=name, pools=[], nodepoolSelector=selector)
     document["spec"]["subject"]["name"] = name
     # A new kind answers a list with 429 for a moment.
     bindings.scene.until(lambda: bindings.scene.admin.request("GET", bindings.path).status == 200)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from controllers.bindings.binding import Binding, subject_index
-from controllers.bindings.injection import RECORD
 from controllers.bindings.renderer import Renderer
+from controllers.bindings.rendering.injection import RECORD
 from controllers.bindings.workloads import Autoscaler, read_workload, subject_key
+from controllers.cluster.node_pools import NodePool
 from controllers.runtime.informer import Informer
-from tests.controllers.support.workloads import DEPLOYMENT, container, image
+from kube.json_type import Json
+from kube.requests.label_requirements import LabelRequirement, Operator
+from tests.controllers.support.workloads import DEPLOYMENT, container, image, patch
 
 EVERY = frozenset("*")
 SECOND = Binding("ns", "b", kind="Deployment", subject="web", pools=EVERY, fields=(image("second"),))
@@ -31,9 +36,13 @@ class Known:
     def __init__(self, index: dict[str, list[Any]]) -> None:
         self._index = index
         self.has_synced = True
+        self.missing = False
 
     def by_index(self, _: str, value: str) -> list[tuple[tuple[str, str], Any]]:
         return [(("", ""), each) for each in self._index.get(value, [])]
+
+    def get(self, key: tuple[str, str]) -> Any:
+        return next(iter(self._index.get(key[1], [])), None)
 
 
 def renderer(*bindings: Binding, autoscalers: list[Autoscaler] | None = None) -> Renderer:
@@ -43,7 +52,12 @@ def renderer(*bindings: Binding, autoscalers: list[Autoscaler] | None = None) ->
     targets: dict[str, list[Any]] = {
         subject_key(each.namespace, each.kind, each.name): [each] for each in autoscalers or []
     }
-    return Renderer(cast(Informer[Binding], Known(index)), cast(Informer[Autoscaler], Known(targets)))
+    pools: dict[str, list[Any]] = {"hangzhou": [NodePool("hangzhou", own_labels={"region": "east"})]}
+    return Renderer(
+        cast(Informer[Binding], Known(index)),
+        cast(Informer[Autoscaler], Known(targets)),
+        cast(Informer[NodePool], Known(pools)),
+    )
 
 
 def test_the_bindings_of_a_workload_in_the_order_of_their_names() -> None:
@@ -58,6 +72,14 @@ def test_the_bindings_of_a_workload_in_the_order_of_their_names() -> None:
 def test_matching_bindings() -> None:
     found = renderer(SECOND, OTHER, ELSEWHERE).matching(read_workload(DEPLOYMENT))
     assert [each.name for each in found] == ["b"]
+    assert renderer(replace(SECOND, deleting=True)).matching(read_workload(DEPLOYMENT)) == []
+
+
+@pytest.mark.parametrize(("region", "matches"), [("east", True), ("west", False)])
+def test_a_binding_selects_its_pools_by_the_labels_of_node_pools(region: str, matches: bool) -> None:
+    selector = (LabelRequirement("region", Operator.IN, (region,)),)
+    known = renderer(replace(SECOND, pools=frozenset(), selector=selector))
+    assert bool(known.matching(read_workload(DEPLOYMENT))) is matches
 
 
 def test_an_autoscaler_is_found_by_its_target() -> None:
@@ -71,3 +93,47 @@ def test_the_record_is_of_the_stored_object(note: str | None) -> None:
     stored = {"metadata": {"annotations": {RECORD: note}}} if note else {}
     rendering = renderer().render(read_workload(DEPLOYMENT), DEPLOYMENT, stored)
     assert container(rendering.workload)["image"] == ("base" if note else "app:1")
+
+
+def condition(reason: str) -> Json:
+    return {"type": "Injected", "reason": reason, "observedGeneration": 0}
+
+
+PATCHED = replace(
+    OTHER,
+    subject="web",
+    fields=(image("other"),),
+    patches=(patch("add", "/containers/0/command", ["sleep"])["patch"],),
+)
+PROVEN = replace(PATCHED, injected=1, conditions=(condition("AllInjected"),))
+REFUSED = replace(PATCHED, conditions=(condition("Refused"),))
+
+
+def carried(binding: Binding) -> Json:
+    """The workload with what a binding injects."""
+    return renderer(binding).render(read_workload(DEPLOYMENT), DEPLOYMENT, {}).workload
+
+
+@pytest.mark.parametrize(
+    ("binding", "stored", "image", "command"),
+    [
+        # A patch that no workload has yet waits for the controller, items do not.
+        (PATCHED, {}, "other", None),
+        (PATCHED, DEPLOYMENT, "other", None),
+        (PROVEN, {}, "other", ["sleep"]),
+        # What the API server refused once may be refused again, if the workload has not got it.
+        (REFUSED, {}, "app:1", None),
+        (REFUSED, DEPLOYMENT, "app:1", None),
+        (REFUSED, carried(REFUSED), "other", ["sleep"]),
+        (PATCHED, carried(PATCHED), "other", ["sleep"]),
+    ],
+)
+def test_the_webhook_injects_what_cannot_fail(
+    binding: Binding, stored: Json, image: str, command: list[str] | None
+) -> None:
+    incoming = copy.deepcopy(stored or DEPLOYMENT)
+    incoming["spec"]["replicas"] = 7
+    made = renderer(binding).admit(read_workload(incoming), incoming, stored).workload
+    assert container(made)["image"] == image
+    assert container(made).get("command") == command
+    assert made["spec"]["replicas"] == 7

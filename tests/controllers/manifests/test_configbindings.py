@@ -10,7 +10,7 @@ import pytest
 from kube.json_type import Json
 from tests.cloud.rest import RestError
 from tests.controllers.support.binding_scene import BindingScene
-from tests.controllers.support.workloads import claim, config_map, env, image
+from tests.controllers.support.workloads import claim, config_map, env, image, patch
 
 pytestmark = [pytest.mark.real]
 
@@ -31,6 +31,42 @@ pytestmark = [pytest.mark.real]
 def test_every_kind_of_item_is_kept_as_it_is(bindings: BindingScene, items: list[Json]) -> None:
     name = bindings.bind("web", items=items)
     assert bindings.get(name)["spec"]["items"] == items
+
+
+SELECTOR: Json = {
+    "matchLabels": {"region": "east", "empty": ""},
+    "matchExpressions": [
+        {"key": "edge.example/size", "operator": "In", "values": ["large", "small"]},
+        {"key": "edge.example/old", "operator": "DoesNotExist"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "value", ["text", 0, False, {}, [], {"a": [1, {"b": None, "c": "x"}]}, ["a", 1, {"k": "v"}]]
+)
+def test_patches_are_kept_as_they_are(bindings: BindingScene, value: object) -> None:
+    patches = [
+        patch("add", "/volumes/-", value),
+        patch("replace", "/containers/0/image", value),
+        patch("remove", "/nodeSelector/kubernetes.io~1os"),
+    ]
+    name = bindings.bind("web", patches=patches)
+    assert bindings.get(name)["spec"]["patches"] == [each["patch"] for each in patches]
+
+
+@pytest.mark.parametrize("selector", [{}, {"matchLabels": {"a": "b"}}, SELECTOR])
+def test_a_selector_is_kept_and_may_be_instead_of_pools(bindings: BindingScene, selector: Json) -> None:
+    name = bindings.bind("web", items=[{"replicas": 1}], pools=None, selector=selector)
+    subject = bindings.get(name)["spec"]["subject"]
+    assert subject["nodepoolSelector"] == selector
+    assert "pools" not in subject
+    bindings.change(name, subject={"nodepoolSelector": None, "pools": ["a"]})
+    assert bindings.get(name)["spec"]["subject"]["pools"] == ["a"]
+
+
+def expression(operator: str, **values: object) -> Json:
+    return {"selector": {"matchExpressions": [{"key": "a", "operator": operator, **values}]}}
 
 
 BOTH_NAMES = config_map("x")
@@ -60,6 +96,19 @@ del NO_NAME["configMap"]["configMapSource"], NO_NAME["configMap"]["configMapClai
         ({"pools": ["a", "a"]}, "Duplicate value"),
         ({"pools": ["A"]}, "should match"),
         ({"pools": ["**"]}, "should match"),
+        ({"pools": None}, "give pools or nodepoolSelector"),
+        (expression("In"), "In and NotIn have values"),
+        (expression("Exists", values=["x"]), "In and NotIn have values"),
+        (expression("In", values=[]), "should have at least 1 items"),
+        (expression("Like", values=["x"]), "Unsupported value"),
+        ({"selector": {"matchLabels": {"a": "not valid"}}}, "should match"),
+        ({"patches": [{"patch": {"operation": "add", "path": "/metadata/labels/a", "value": "b"}}]}, "below"),
+        ({"patches": [{"patch": {"operation": "add", "path": "/spec/template/spec", "value": {}}}]}, "below"),
+        ({"patches": [patch("add", "/volumes/~2", 1)]}, "should match"),
+        ({"patches": [patch("add", "//volumes", 1)]}, "should match"),
+        ({"patches": [patch("move", "/volumes/0", 1)]}, "Unsupported value"),
+        ({"patches": [patch("add", "/volumes/-")]}, "exactly one|value"),
+        ({"patches": [patch("remove", "/volumes/0", 1)]}, "exactly one|value"),
         ({"kind": "DaemonSet"}, "Unsupported value"),
         ({"kind": "Deployment", "version": "apps/v1beta1"}, "do not belong together"),
         ({"kind": "YurtAppSet", "version": "apps/v1"}, "do not belong together"),
@@ -77,10 +126,16 @@ def test_a_subject_of_openyurt_has_any_version(bindings: BindingScene, kind: str
     bindings.bind("web", kind=kind, version=f"apps.openyurt.io/{version}", items=[{"replicas": 1}])
 
 
-def test_the_subject_stays_and_its_pools_may_change(bindings: BindingScene) -> None:
-    name = bindings.bind("web", items=[{"replicas": 1}])
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "other"}, {"kind": "YurtAppDaemon"}, {"apiVersion": "apps.openyurt.io/v1alpha1"}],
+)
+def test_the_subject_stays_and_its_pools_may_change(bindings: BindingScene, change: Json) -> None:
+    name = bindings.bind(
+        "web", kind="YurtAppSet", version="apps.openyurt.io/v1beta1", items=[{"replicas": 1}]
+    )
     with pytest.raises(RestError, match="the subject cannot be changed"):
-        bindings.change(name, subject={"name": "other"})
+        bindings.change(name, subject=change)
     bindings.change(name, subject={"pools": ["*", "-beijing"]})
     assert bindings.get(name)["spec"]["subject"]["pools"] == ["*", "-beijing"]
 
@@ -94,3 +149,36 @@ def test_columns_and_short_name(bindings: BindingScene) -> None:
     shown = bindings.scene.cloud.kubectl("get", "yacb", "-n", namespace, name).stdout.splitlines()
     assert shown[0].split() == ["NAME", "KIND", "SUBJECT", "WORKLOADS", "INJECTED", "AGE"]
     assert shown[1].split()[:5] == [name, "Deployment", "web", "3", "2"]
+    assert name in bindings.scene.cloud.kubectl("get", "yurt", "-n", namespace).stdout
+
+
+@pytest.mark.parametrize(("role", "may"), [("view", "get"), ("edit", "get create update delete")])
+def test_who_may_edit_workloads_may_edit_bindings(bindings: BindingScene, role: str, may: str) -> None:
+    scene = bindings.scene
+    user = scene.name("user")
+    scene.admin.post(
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}/rolebindings",
+        {
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        },
+    )
+
+    def allowed() -> str:
+        verbs = ("get", "create", "update", "delete")
+        return " ".join(verb for verb in verbs if can(verb))
+
+    def can(verb: str) -> bool:
+        attributes = {
+            "verb": verb,
+            "group": "apps.openyurt.io",
+            "resource": "yurtappconfigbindings",
+            "namespace": scene.namespace,
+        }
+        review = {"spec": {"user": user, "resourceAttributes": attributes}}
+        answer = scene.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
+    # The controller of aggregated roles and the authorizer follow in a moment.
+    scene.until(lambda: allowed() == may)

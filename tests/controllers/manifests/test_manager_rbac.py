@@ -61,6 +61,8 @@ def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> Non
     [
         ("triggers.yaml", "patch", "endpointslices.discovery.k8s.io"),
         ("triggers.yaml", "patch", "endpoints"),
+        ("configbindings-rbac.yaml", "patch", "deployments.apps"),
+        ("configbindings-rbac.yaml", "patch", "statefulsets.apps"),
         ("crd-creation.yaml", "create", "customresourcedefinitions.apiextensions.k8s.io"),
     ],
 )

@@ -28,17 +28,23 @@ class BindingScene:
         self,
         subject: str,
         *,
-        items: Sequence[Json],
-        pools: Sequence[str] = ("*",),
+        items: Sequence[Json] = (),
+        patches: Sequence[Json] = (),
+        pools: Sequence[str] | None = ("*",),
+        selector: Json | None = None,
         kind: str = "Deployment",
         version: str = "apps/v1",
         name: str = "",
     ) -> str:
+        """Make a binding and return its name. `patches` are as `workloads.patch` makes them."""
         name = name or self.scene.name("binding")
-        spec = {
-            "subject": {"apiVersion": version, "kind": kind, "name": subject, "pools": list(pools)},
-            "items": list(items),
-        }
+        whole: Json = {"apiVersion": version, "kind": kind, "name": subject}
+        # A list that is None is left out.
+        whole |= {"pools": list(pools)} if pools is not None else {}
+        whole |= {"nodepoolSelector": selector} if selector is not None else {}
+        spec: Json = {"subject": whole}
+        spec |= {"items": list(items)} if items or not patches else {}
+        spec |= {"patches": [each["patch"] for each in patches]} if patches else {}
         self.scene.admin.post(
             self.path,
             {

@@ -5,7 +5,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from controllers.bindings.injection import BindingItem, Record, Rendering, Target, read_record, render
+from controllers.bindings.rendering.injection import (
+    BindingItem,
+    Record,
+    Rendering,
+    Target,
+    read_record,
+    render,
+)
 from kube.json_type import Json
 
 POOL = Target("hangzhou")
@@ -80,6 +87,12 @@ def config_map(
 def claim(target: str, volume: str = "data", container: str = "app") -> Json:
     fields = {"containerName": container, "pvcSource": volume, "pvcTarget": target}
     return {"persistentVolumeClaim": fields}
+
+
+def patch(operation: str, path: str, value: Any = None) -> Json:
+    """A patch as `render` takes it. `path` is below the pod template's spec; None stands for no value."""
+    fields = {"operation": operation, "path": f"/spec/template/spec{path}"}
+    return {"patch": fields if value is None else {**fields, "value": value}}
 
 
 def rendered(

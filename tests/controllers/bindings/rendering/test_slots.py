@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from controllers.bindings.slots import NoPlace, Slot, fits, parse_slot, read_slot, write_slot
+from controllers.bindings.rendering.slots import NoPlace, Slot, fits, parse_slot, read_slot, write_slot
 from tests.controllers.support.workloads import DEPLOYMENT, container
 
 
@@ -20,6 +20,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, container
         Slot("env", "app", "with/slash"),
         Slot("configmap", "config"),
         Slot("pvc", "data"),
+        Slot("field", "containers/name=app/image"),
     ],
 )
 def test_a_slot_is_found_by_its_name(slot: Slot) -> None:
@@ -27,7 +28,8 @@ def test_a_slot_is_found_by_its_name(slot: Slot) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "image", "image/", "env/app", "env/app/", "replicas/x", "image/a/b", "x/y"]
+    "name",
+    ["", "image", "image/", "env/app", "env/app/", "replicas/x", "image/a/b", "x/y", "field", "field//"],
 )
 def test_other_names_are_no_slots(name: str) -> None:
     with pytest.raises(ValueError, match="is no slot"):

@@ -8,7 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
-from controllers.bindings.injection import LARGEST_RECORD, RECORD, Overridden, Skipped, Target, read_record
+from controllers.bindings.rendering.injection import (
+    LARGEST_RECORD,
+    RECORD,
+    Overridden,
+    Skipped,
+    Target,
+    read_record,
+)
 from kube.json_type import Json
 from tests.controllers.support.workloads import (
     DEPLOYMENT,
@@ -18,6 +25,7 @@ from tests.controllers.support.workloads import (
     env,
     image,
     items,
+    patch,
     rendered,
     stateful_set,
 )
@@ -146,6 +154,56 @@ def test_a_writers_own_value_is_the_new_base() -> None:
     assert container(rendered(live, []).workload)["image"] == "app:2"
 
 
+def test_patches_come_after_all_items_and_win() -> None:
+    given = [
+        *items(patch("replace", "/containers/0/image", "patched"), image("own"), binding="a"),
+        *items(image("later"), patch("add", "/volumes/-", {"name": "x"}), binding="b"),
+    ]
+    made = rendered(DEPLOYMENT, given)
+    assert container(made.workload)["image"] == "patched"
+    assert made.overridden == (Overridden("a", "image/app", "b"), Overridden("b", "image/app", "a"))
+    # A binding whose own patch wins over its own item is in no conflict.
+    own = rendered(DEPLOYMENT, items(image("own"), patch("replace", "/containers/0/image", "patched")))
+    assert own.overridden == ()
+    assert rendered(own.workload, []).workload == DEPLOYMENT
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "lost"),
+    [
+        (patch("replace", "/hostNetwork", True), patch("replace", "/hostNetwork", False), True),
+        (patch("add", "/hostNetwork", True), patch("remove", "/hostNetwork"), True),
+        (patch("replace", "/hostNetwork", True), patch("replace", "/hostNetwork", True), False),
+        (patch("add", "/volumes/-", {"name": "x"}), patch("add", "/volumes/-", {"name": "y"}), False),
+        (patch("add", "/volumes/0", {"name": "x"}), patch("add", "/volumes/0", {"name": "y"}), False),
+        (patch("replace", "/volumes/0", {"name": "x"}), patch("replace", "/volumes/0", {"name": "y"}), True),
+    ],
+)
+def test_two_bindings_that_patch_the_same(first: Json, second: Json, *, lost: bool) -> None:
+    made = rendered(DEPLOYMENT, [*items(first, binding="a"), *items(second, binding="b")])
+    path = first["patch"]["path"]
+    assert made.overridden == ((Overridden("a", path, "b"),) if lost else ())
+
+
+def test_patches_are_recorded_field_by_field() -> None:
+    given = items(patch("add", "/containers/0/env/1", {"name": "NEW", "value": "{{nodepool}}"}))
+    made = rendered(DEPLOYMENT, given).workload
+    new = {"name": "NEW", "value": "hangzhou"}
+    record = orjson.loads(made["metadata"]["annotations"][RECORD])
+    assert record == {"field/containers/name=app/env/name=NEW": {"was": None, "set": new, "at": 1}}
+    assert read_record(made) == rendered(DEPLOYMENT, given).record
+
+
+def test_patches_that_make_the_record_too_large_inject_nothing() -> None:
+    given = items(image("y"), patch("add", "/hostname", "x" * LARGEST_RECORD))
+    made = rendered(DEPLOYMENT, given)
+    assert made.workload == DEPLOYMENT
+    assert [(each.slot, each.reason) for each in made.skipped] == [
+        ("image/app", "RecordTooLarge"),
+        ("patch add /spec/template/spec/hostname", "RecordTooLarge"),
+    ]
+
+
 def test_the_record_is_on_the_workload_only() -> None:
     made = rendered(DEPLOYMENT, items(image("x"), env(NEW="y"))).workload
     assert orjson.loads(made["metadata"]["annotations"][RECORD]) == {
@@ -187,6 +245,7 @@ def test_a_record_that_would_be_too_large_injects_nothing() -> None:
         '{"env/app/A": {"was": {"name": "OTHER"}, "set": {"name": "A", "value": "a"}}}',
         '{"unknown/app": {"was": "x", "set": "app:1"}}',
         '{"image/": {"was": "x", "set": "app:1"}}',
+        '{"field/": {"was": "x", "set": "app:1"}}',
     ],
 )
 def test_a_malformed_record_is_no_record(note: str) -> None:

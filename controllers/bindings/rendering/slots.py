@@ -1,7 +1,8 @@
 """The fields of a workload that a binding may set. Each is a slot: it has a name, can be read and can be written. Pure.
 
 A slot's name is its key in the record on the workload: `replicas`, `strategy`, `image/<container>`,
-`env/<container>/<variable>`, `configmap/<volume>`, `pvc/<volume>`.
+`env/<container>/<variable>`, `configmap/<volume>`, `pvc/<volume>`. What patches change is in the record as
+`field/<path>` (`template_fields`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Slot:
         return "/".join(filter(None, (self.kind, self.part, self.variable)))
 
 
+FIELD = "field"
+"""The kind of slots that are fields of the pod spec. `part` is the path."""
 REPLICAS = Slot("replicas")
 STRATEGY = Slot("strategy")
 
@@ -48,6 +51,8 @@ def parse_slot(name: str) -> Slot:
             return Slot(kind, part)
         case ["env", part, variable] if part and variable:
             return Slot("env", part, variable)
+        case ["field", *path] if any(path):
+            return Slot(FIELD, "/".join(path))
     raise ValueError(f"{name!r} is no slot")
 
 
@@ -72,6 +77,11 @@ def write_slot(workload: Json, slot: Slot, value: Value) -> None:
         parent[key] = value
 
 
+def pod_spec(workload: Json) -> Json:
+    """The spec of a workload's pod template; an empty object if it has none."""
+    return mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
+
+
 def fits(slot: Slot, value: object) -> bool:
     """Whether a value from a record has the type of the slot: whoever may edit the workload may have written it."""
     if value is None:
@@ -82,7 +92,7 @@ def fits(slot: Slot, value: object) -> bool:
         return isinstance(value, dict)
     if slot.kind == "env":
         return isinstance(value, dict) and value.get("name") == slot.variable
-    return isinstance(value, str)
+    return slot.kind == FIELD or isinstance(value, str)
 
 
 def normal(value: Json) -> Json:
@@ -98,7 +108,7 @@ def mounts(container: Json, volume: str) -> bool:
 
 def find_container(workload: Json, name: str) -> Json:
     """The container or, if there is none, the init container of this name; NoPlace without one."""
-    spec = _pod_spec(workload)
+    spec = pod_spec(workload)
     for container in [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]:
         if container.get("name") == name:
             return container
@@ -146,16 +156,12 @@ _PLACES: dict[str, Callable[[Json, Slot], tuple[Json, str]]] = {
 
 
 def _volume_source(workload: Json, name: str, source: str) -> Json:
-    for volume in objects(_pod_spec(workload).get("volumes")):
+    for volume in objects(pod_spec(workload).get("volumes")):
         if volume.get("name") == name:
             found = volume.get(source)
             if isinstance(found, dict):
                 return found
     raise NoPlace("VolumeOfOtherType")
-
-
-def _pod_spec(workload: Json) -> Json:
-    return mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
 
 
 def _env_index(container: Json, variable: str) -> int | None:

@@ -7,18 +7,24 @@ what was injected. `render` restores the base by the record, injects the items, 
 - A slot that still holds what was injected has the recorded base. Another value is a writer's own and the new base.
 - So `render` is idempotent, and without items it returns the base.
 - A writer who sends exactly the injected value is not noticed.
+
+Patches come last, on what the other items made of the base. What they changed in the pod spec is recorded as fields,
+which `render` restores first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
 
-from controllers.bindings.slots import (
+from controllers.bindings.rendering.slots import (
     DEPLOYMENT,
+    FIELD,
     REPLICAS,
     STATEFUL_SET,
     STRATEGY,
@@ -30,10 +36,20 @@ from controllers.bindings.slots import (
     mounts,
     normal,
     parse_slot,
+    pod_spec,
     read_slot,
     write_slot,
 )
-from controllers.runtime.unstructured import mapping, metadata, text, texts
+from controllers.bindings.rendering.template_fields import (
+    FieldChange,
+    differences,
+    format_path,
+    parse_path,
+    restore,
+    write_field,
+)
+from controllers.bindings.rendering.template_patches import apply_patch
+from controllers.runtime.unstructured import mapping, metadata, number, text, texts
 from kube.json_type import Json
 
 RECORD = "apps.openyurt.io/config-bindings"
@@ -54,10 +70,11 @@ STRATEGIES: dict[tuple[str, str], Json] = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the record says of a slot: its base and what was injected."""
+    """What the record says of a slot: its base and what was injected. `at` is the index of a list's element."""
 
     base: Value
     injected: Value
+    at: int = 0
 
 
 type Record = Mapping[Slot, Entry]
@@ -65,7 +82,7 @@ type Record = Mapping[Slot, Entry]
 
 @dataclass(frozen=True, slots=True)
 class BindingItem:
-    """One item of a binding, and the name of the binding."""
+    """One item of a binding, or one patch as {"patch": …}, and the name of the binding."""
 
     binding: str
     fields: Json
@@ -113,16 +130,18 @@ class Rendering:
 def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
     """The workload with the items injected, in their order: a later one wins. `incoming` stays as it is."""
     workload = copy.deepcopy(incoming)
-    _restore(workload, record)
+    held = _restore(workload, record)
     wishes = _Wishes()
     for item in items:
         _wish(workload, item, target, wishes)
     injected, skipped = _inject(workload, wishes)
+    injected |= _patch(workload, wishes, target, held)
     note = format_record(injected)
     if len(note) > LARGEST_RECORD:
         workload = copy.deepcopy(incoming)
         _restore(workload, record)
         skipped = [Skipped(wish.binding, str(slot), "RecordTooLarge") for slot, wish in wishes.slots.items()]
+        skipped += [Skipped(each.binding, _shown(each.fields), "RecordTooLarge") for each in wishes.patches]
         injected, note = {}, ""
     _annotate(workload, note)
     return Rendering(workload, injected, (*wishes.skipped, *skipped), tuple(wishes.overridden))
@@ -142,13 +161,16 @@ def read_record(workload: Json) -> Record:
         except ValueError:
             continue
         if {"was", "set"} <= set(entry) and fits(slot, entry["was"]) and fits(slot, entry["set"]):
-            record[slot] = Entry(entry["was"], entry["set"])
+            record[slot] = Entry(entry["was"], entry["set"], max(0, number(entry.get("at"))))
     return record
 
 
 def format_record(record: Record) -> str:
     """The annotation's value, "" for an empty record."""
-    entries = {str(slot): {"was": each.base, "set": each.injected} for slot, each in record.items()}
+    entries = {
+        str(slot): {"was": each.base, "set": each.injected, **({"at": each.at} if each.at else {})}
+        for slot, each in record.items()
+    }
     return orjson.dumps(entries, option=orjson.OPT_SORT_KEYS).decode() if entries else ""
 
 
@@ -163,6 +185,7 @@ class _Wishes:
     """What the items want, by slot; a later wish replaces an earlier one."""
 
     slots: dict[Slot, _Wish] = field(default_factory=dict)
+    patches: list[BindingItem] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     overridden: list[Overridden] = field(default_factory=list)
 
@@ -172,17 +195,46 @@ class _Wishes:
             self.overridden.append(Overridden(earlier.binding, str(slot), binding))
         self.slots[slot] = _Wish(binding, value)
 
-    def skip(self, binding: str, slot: Slot, reason: str) -> None:
+    def add_patch(self, patch: BindingItem) -> None:
+        path = text(patch.fields.get("path"))
+        # An element that is added to a list takes nobody's place.
+        inserts = patch.fields.get("operation") == "add" and path.rpartition("/")[2].lstrip("-").isdigit()
+        if not inserts and not path.endswith("/-"):
+            for each in self.patches:
+                same = each.fields.get("path") == path and each.binding != patch.binding
+                if same and each.fields != patch.fields:
+                    self.overridden.append(Overridden(each.binding, path, patch.binding))
+        self.patches.append(patch)
+
+    def skip(self, binding: str, slot: Slot | str, reason: str) -> None:
         self.skipped.append(Skipped(binding, str(slot), reason))
 
 
-def _restore(workload: Json, record: Record) -> None:
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A field that a patch had set, and its live value, which the API server may have completed by defaults."""
+
+    injected: Value
+    live: Value
+
+
+def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
+    """Put the base back; returns the fields that still held what patches had set."""
+    fields = {
+        parse_path(slot.part): FieldChange(entry.base, entry.injected, entry.at)
+        for slot, entry in record.items()
+        if slot.kind == FIELD
+    }
+    held = restore(pod_spec(workload), fields)
     for slot, entry in record.items():
+        if slot.kind == FIELD:
+            continue
         try:
             if _holds(slot, read_slot(workload, slot), entry.injected):
                 write_slot(workload, slot, entry.base)
         except NoPlace:
             continue  # a writer removed the container or volume, and with it what was injected
+    return {Slot(FIELD, format_path(path)): _Held(fields[path].after, live) for path, live in held.items()}
 
 
 def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, Entry], list[Skipped]]:
@@ -198,6 +250,42 @@ def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, Entry], list[Sk
         except NoPlace as reason:
             skipped.append(Skipped(wish.binding, str(slot), str(reason)))
     return injected, skipped
+
+
+def _patch(workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, _Held]) -> dict[Slot, Entry]:
+    """Apply the patches; returns the fields that they changed. `held` is what `_restore` returned."""
+    spec = pod_spec(workload)
+    before = copy.deepcopy(spec)
+    for binding, patches in itertools.groupby(wishes.patches, key=lambda each: each.binding):
+        unpatched = _values(workload, wishes)
+        for patch in patches:
+            if reason := apply_patch(spec, patch.fields, lambda value: _filled(value, target.pool)):
+                wishes.skip(binding, _shown(patch.fields), reason)
+        for slot, value in _values(workload, wishes).items():
+            loser = wishes.slots[slot].binding
+            if value != unpatched.get(slot) and loser != binding:
+                wishes.overridden.append(Overridden(loser, str(slot), binding))
+    changed: dict[Slot, Entry] = {}
+    for path, change in differences(before, spec).items():
+        slot = Slot(FIELD, format_path(path))
+        changed[slot] = Entry(change.before, copy.deepcopy(change.after), change.at)
+        if slot in held and held[slot].injected == change.after:
+            write_field(spec, path, held[slot].live, change.at)
+    return changed
+
+
+def _values(workload: Json, wishes: _Wishes) -> dict[Slot, Value]:
+    """What the slots hold that items set; a slot is absent where the workload has no place for it."""
+    found: dict[Slot, Value] = {}
+    for slot in wishes.slots:
+        with contextlib.suppress(NoPlace):
+            found[slot] = copy.deepcopy(read_slot(workload, slot))
+    return found
+
+
+def _shown(patch: Json) -> str:
+    """A patch as conditions and warnings name it."""
+    return f"patch {text(patch.get('operation'))} {text(patch.get('path'))}"
 
 
 def _annotate(workload: Json, note: str) -> None:
@@ -240,6 +328,8 @@ def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Wishes) ->
             wishes.skip(item.binding, STRATEGY, "StrategyNotForKind")
         else:
             wishes.add(item.binding, STRATEGY, copy.deepcopy(strategy))
+    elif kind == "patch" and isinstance(value, dict):
+        wishes.add_patch(BindingItem(item.binding, value))
     elif isinstance(value, dict):
         _wish_of_container(workload, item.binding, kind, value, target.pool, wishes)
 

@@ -1,0 +1,200 @@
+"""The load of `scripts/bench --bindings`: a thousand workloads of node pools, and what bindings make of them."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import urllib3
+
+from kube.json_type import Json
+from scripts.bench_load import resident_megabytes
+from scripts.bench_manager import MANIFESTS, PATIENCE, THREADS, kubeconfig, steady
+from tests.cloud.build import ensure_binaries
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.real import RealCloud
+from tests.controllers.support.process import ManagerProcess
+from tests.controllers.support.workloads import DEPLOYMENT, env, image, patch
+
+NAMESPACE = "default"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+BINDINGS = f"/apis/apps.openyurt.io/v1alpha1/namespaces/{NAMESPACE}/yurtappconfigbindings"
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/edgehub-configbinding"
+KIND = "yurtappconfigbindings.apps.openyurt.io"
+ITEMS = [image("registry.example/{{nodepool}}/app:2"), env(SITE="{{nodepool}}")]
+PATCHES = [patch("add", "/volumes/-", {"name": "site", "hostPath": {"path": "/etc/{{nodepool}}"}})]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Each set has a workload in each pool. `reviews` are sent one after the other, and by `THREADS` at a time."""
+
+    pools: int = 20
+    sets: int = 50
+    rollouts: int = 8
+    reviews: int = 2000
+
+
+@dataclass(slots=True)
+class Figures:
+    """Seconds and megabytes."""
+
+    resident: float = 0.0
+    bound: float = 0.0
+    peak: float = 0.0
+    rollouts: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+    together: list[float] = field(default_factory=list)
+    writes: list[float] = field(default_factory=list)
+
+
+def measure(size: Size) -> Figures:
+    """All of it, one after the other, on a control plane of its own."""
+    found = Figures()
+    port = free_port()
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        fill(cloud, size, port)
+        flags = ("--webhook-port", str(port))
+        with ManagerProcess(Path(place), kubeconfig(cloud), *flags, name="manager") as manager:
+            steady(manager)
+            found.resident = manager.resident
+            found.rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
+            steady(manager)
+            began = time.perf_counter()
+            for number in range(size.rollouts, size.sets):
+                bind(cloud, number)
+            found.bound = steady(manager) - began
+            found.alone = admissions(cloud, port, size, 1)
+            found.together = admissions(cloud, port, size, THREADS)
+            found.writes = writes(cloud, size)
+            found.peak = resident_megabytes(manager.process.pid, "VmHWM")
+    return found
+
+
+def fill(cloud: RealCloud, size: Size, port: int) -> None:
+    """The workloads of all sets, and a webhook that the API server calls by URL, for no kube-proxy runs here."""
+    cloud.apply(MANIFESTS)
+    cloud.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
+    cloud.kubectl("get", "--raw", BINDINGS)  # until the kind is served; kubectl tries again
+    webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
+    webhooks[0]["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}/mutate-workload"}
+    cloud.admin.patch(CONFIGURATION, {"webhooks": webhooks})
+    with ThreadPoolExecutor(THREADS) as threads:
+        paths = [DEPLOYMENTS] * (size.sets * size.pools)
+        list(threads.map(cloud.admin.post, paths, deployments(size)))
+
+
+def deployments(size: Size) -> Iterator[Json]:
+    for number in range(size.sets):
+        for pool in range(size.pools):
+            yield deployment(number, f"pool-{pool}")
+
+
+def deployment(number: int, pool: str) -> Json:
+    """A workload of a YurtAppSet, as OpenYurt makes it."""
+    owner = {
+        "apiVersion": "apps.openyurt.io/v1beta1",
+        "kind": "YurtAppSet",
+        "name": f"app-{number}",
+        "uid": f"0b6f7f0e-0000-4000-8000-{number:012}",
+        "controller": True,
+    }
+    labels = {"apps.openyurt.io/pool-name": pool, "set": f"app-{number}"}
+    metadata = {"name": f"app-{number}-{pool}", "labels": labels, "ownerReferences": [owner]}
+    return {**DEPLOYMENT, "metadata": metadata}
+
+
+def bind(cloud: RealCloud, number: int) -> None:
+    subject = {
+        "apiVersion": "apps.openyurt.io/v1beta1",
+        "kind": "YurtAppSet",
+        "name": f"app-{number}",
+        "pools": ["*"],
+    }
+    spec = {"subject": subject, "items": ITEMS, "patches": [each["patch"] for each in PATCHES]}
+    kind = {"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppConfigBinding"}
+    cloud.admin.post(BINDINGS, {**kind, "metadata": {"name": f"app-{number}"}, "spec": spec})
+
+
+def follow(cloud: RealCloud, size: Size, number: int) -> float:
+    """Seconds from a binding until the workloads of all pools have it."""
+    time.sleep(1.0)  # so that the rate at which the manager may write does not count what went before
+    began = time.perf_counter()
+    bind(cloud, number)
+    deadline = began + PATIENCE
+    while True:
+        found = cloud.admin.get(DEPLOYMENTS, labelSelector=f"set=app-{number}")["items"]
+        if sum("site" in str(each["spec"]["template"]["spec"]["volumes"]) for each in found) == size.pools:
+            return time.perf_counter() - began
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"the workloads of app-{number} do not follow")
+        time.sleep(0.02)
+
+
+def admissions(cloud: RealCloud, port: int, size: Size, clients: int) -> list[float]:
+    """Seconds of each review, which asks about a change of a workload that has been injected, on open connections."""
+    stored = cloud.admin.get(f"{DEPLOYMENTS}/app-0-pool-0")
+    changed = {**stored, "spec": {**stored["spec"], "replicas": 7}}
+    request = {
+        "uid": "u",
+        "kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+        "namespace": NAMESPACE,
+        "object": changed,
+        "oldObject": stored,
+    }
+    body = orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    # The Secret has the CA; a bench need not check it.
+    http = urllib3.PoolManager(maxsize=clients, cert_reqs="CERT_NONE")
+    urllib3.disable_warnings()
+    url = f"https://{LOOPBACK}:{port}/mutate-workload"
+
+    def ask(_: int) -> float:
+        began = time.perf_counter()
+        answer = http.request("POST", url, body=body, headers={"Content-Type": "application/json"})
+        seconds = time.perf_counter() - began
+        if not answer.json()["response"]["allowed"]:
+            raise ValueError("the webhook refuses a workload")
+        return seconds
+
+    with ThreadPoolExecutor(clients) as threads:
+        list(threads.map(ask, range(clients * 5)))  # connections are open after these
+        return list(threads.map(ask, range(size.reviews)))
+
+
+def writes(cloud: RealCloud, size: Size) -> list[float]:
+    """Seconds of a write of a workload, admission included."""
+    seconds = []
+    for number in range(size.reviews // 10):
+        began = time.perf_counter()
+        cloud.admin.patch(f"{DEPLOYMENTS}/app-1-pool-1", {"spec": {"replicas": number % 7}})
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def report(found: Figures, size: Size) -> None:
+    print(f"{size.sets * size.pools} Deployments in {size.pools} pools, {size.sets} bindings")
+    for name, value in (
+        ("resident with the workloads, MB", found.resident),
+        (f"binding to {size.pools} workloads, p50 s", statistics.median(found.rollouts)),
+        (f"binding to {size.pools} workloads, at most s", max(found.rollouts)),
+        ("all other bindings at once, s", found.bound),
+        ("an admission, p50 ms", statistics.median(found.alone) * 1e3),
+        ("an admission, p99 ms", percentile(found.alone) * 1e3),
+        (f"an admission, {THREADS} at a time, p50 ms", statistics.median(found.together) * 1e3),
+        (f"an admission, {THREADS} at a time, p99 ms", percentile(found.together) * 1e3),
+        ("a write with its admission, p50 ms", statistics.median(found.writes) * 1e3),
+        ("a write with its admission, p99 ms", percentile(found.writes) * 1e3),
+        ("resident at most, MB", found.peak),
+    ):
+        print(f"{name:52}{value:10.2f}")
+
+
+def percentile(values: list[float]) -> float:
+    """The 99th."""
+    return statistics.quantiles(values, n=100)[98]

@@ -1,0 +1,163 @@
+"""How two pod specs differ by fields, and that each difference can be undone."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controllers.bindings.rendering.template_fields import (
+    FieldChange,
+    NoField,
+    covers,
+    differences,
+    format_path,
+    parse_path,
+    read_field,
+    restore,
+    write_field,
+)
+from kube.json_type import Json
+
+APP = {"name": "app", "image": "app:1", "env": [{"name": "A", "value": "a"}]}
+SIDE = {"name": "side", "image": "side:1"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1}, {"a": 2}, {"a": FieldChange(1, 2)}),
+        ({}, {"a": {"b": 1}}, {"a": FieldChange(None, {"b": 1})}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a/c": FieldChange(2, 3)}),
+        # What becomes empty is dropped by the API server, and what was empty is not there.
+        ({"a": {"b": 1}}, {"a": {}}, {"a": FieldChange({"b": 1}, {})}),
+        ({"a": [1]}, {"a": []}, {"a": FieldChange([1], [])}),
+        ({"a/b": {"c~d": 1}}, {"a/b": {"c~d": 2}}, {"a~1b/c~0d": FieldChange(1, 2)}),
+        # Elements with a merge key.
+        (
+            {"containers": [APP]},
+            {"containers": [SIDE, APP]},
+            {"containers/name=side": FieldChange(None, SIDE)},
+        ),
+        (
+            {"containers": [APP, SIDE]},
+            {"containers": [APP]},
+            {"containers/name=side": FieldChange(SIDE, None, 1)},
+        ),
+        (
+            {"containers": [APP]},
+            {"containers": [{**APP, "env": [{"name": "A", "value": "b"}]}]},
+            {"containers/name=app/env/name=A/value": FieldChange("a", "b")},
+        ),
+        # Elements without.
+        (
+            {"tolerations": [{"key": "a"}]},
+            {"tolerations": [{"key": "a"}, {"key": "b"}]},
+            {'tolerations/{"key":"b"}': FieldChange(None, {"key": "b"}, 1)},
+        ),
+        (
+            {"args": ["a"]},
+            {"args": ["b"]},
+            {'args/"a"': FieldChange("a", None), 'args/"b"': FieldChange(None, "b")},
+        ),
+        # The same value twice, and another order: the whole list.
+        ({"args": ["a", "a"]}, {"args": ["a"]}, {"args": FieldChange(["a", "a"], ["a"])}),
+        (
+            {"containers": [APP, SIDE]},
+            {"containers": [SIDE, APP]},
+            {"containers": FieldChange([APP, SIDE], [SIDE, APP])},
+        ),
+        # Two ports of one number: they are named by their values.
+        (
+            {"ports": [{"containerPort": 1, "protocol": "TCP"}]},
+            {"ports": [{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 1, "protocol": "UDP"}]},
+            {
+                'ports/{"containerPort":1,"protocol":"UDP"}': FieldChange(
+                    None, {"containerPort": 1, "protocol": "UDP"}, 1
+                )
+            },
+        ),
+    ],
+)
+def test_differences(before: Json, after: Json, found: dict[str, FieldChange]) -> None:
+    assert {format_path(path): each for path, each in differences(before, after).items()} == found
+
+
+VALUES = st.recursive(
+    st.integers(1, 3) | st.sampled_from(["x", "y", "1", "a=b"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["name", "key", "image", "a/b"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+SPECS = st.dictionaries(st.sampled_from(["containers", "volumes", "args", "other"]), VALUES, max_size=3)
+
+
+@given(SPECS, SPECS)
+def test_every_difference_is_undone(before: Json, after: Json) -> None:
+    changes = differences(before, after)
+    assert {parse_path(format_path(path)) for path in changes} == set(changes)
+    spec = copy.deepcopy(after)
+    restore(spec, changes)
+    assert without_empty(spec) == without_empty(before)
+
+
+def without_empty(spec: Json) -> Json:
+    """A list that became empty as its elements went is not there any more: the API server keeps none."""
+    return {name: value for name, value in spec.items() if value not in ([], {})}
+
+
+def test_a_writer_keeps_what_it_changed() -> None:
+    before: Json = {"containers": [APP]}
+    after: Json = {"containers": [{**APP, "image": "patched"}, SIDE], "hostNetwork": True}
+    changes = differences(before, after)
+    live = copy.deepcopy(after)
+    live["containers"][0]["image"] = "writer's"
+    live["containers"].append({"name": "third"})
+    live["containers"][1]["imagePullPolicy"] = "Always"  # a default of the API server
+    held = restore(live, changes)
+    assert live == {"containers": [{**APP, "image": "writer's"}, {"name": "third"}]}
+    assert {format_path(path) for path in held} == {"containers/name=side", "hostNetwork"}
+    assert held[parse_path("containers/name=side")] == {**SIDE, "imagePullPolicy": "Always"}
+
+
+def test_what_holds_a_field_may_be_gone() -> None:
+    changes = differences({"containers": [APP]}, {"containers": [{**APP, "image": "x"}]})
+    spec: Json = {"containers": [SIDE]}
+    assert restore(spec, changes) == {}
+    assert spec == {"containers": [SIDE]}
+    for path in (("containers", "name=app", "image"), ("a", "b"), ("containers", "name=side", "image", "x")):
+        with pytest.raises(NoField):
+            read_field(spec, path)
+        with pytest.raises(NoField):
+            write_field(spec, path, 1)
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "path", "does"),
+    [
+        ("x", "x", (), True),
+        ("x", "y", (), False),
+        (1, True, (), False),
+        # Defaults come on top; what is empty, false or 0 is left out.
+        ({"a": 1, "b": 2}, {"a": 1}, (), True),
+        ({"a": 1}, {"a": 1, "b": 2}, (), False),
+        ({"a": 1}, {"a": 1, "b": False, "c": 0, "d": "", "e": {}, "f": []}, (), True),
+        ({"a": 1}, {}, (), False),
+        ({}, {}, (), True),
+        (None, {}, (), True),
+        ({}, None, (), True),
+        ("x", None, (), False),
+        (None, "x", (), False),
+        ([{"a": 1, "b": 2}], [{"a": 1}], (), True),
+        ([1, 2], [1], (), False),
+        ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": "0.5"}}, ("resources",), True),
+    ],
+)
+def test_a_live_value_is_what_was_wanted(live: Any, wanted: Any, path: tuple[str, ...], does: bool) -> None:
+    assert covers(live, wanted, path) is does

@@ -1,0 +1,214 @@
+"""The webhook through its Service on the real API server: replicas that go, certificates that change, nobody at all."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+import urllib3
+
+from kube.json_type import Json
+from tests.cloud.ports import LOOPBACK
+from tests.controllers.conftest import StartManager
+from tests.controllers.support.binding_scene import POOL_NAME, BindingScene, image_of
+from tests.controllers.support.process import ManagerProcess
+from tests.controllers.support.webhook_service import (
+    CONFIGURATION,
+    ONLY,
+    SECRET,
+    SECRETS,
+    WebhookService,
+    client,
+    create,
+    dry_run,
+)
+from tests.controllers.support.workloads import DEPLOYMENT, image
+
+pytestmark = [pytest.mark.real]
+
+TIMEOUT = 3.0
+"""Seconds that the API server waits for a webhook that is there and silent."""
+
+
+def test_without_a_manager_everything_passes_and_the_next_one_repairs(
+    bindings: BindingScene, start_manager: StartManager, webhook: ManagerProcess
+) -> None:
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    webhook.process.kill()
+    began = time.monotonic()
+    assert image_of(create(bindings, name)) == "app:1"
+    assert time.monotonic() - began < TIMEOUT, "nobody waits for a webhook that is not there"
+    started = start_manager("--webhook-port", "0", "--controllers=configbinding")
+    bindings.sees(name, lambda obj: image_of(obj) == "app:2")
+    # This one sees what the webhook misses.
+    other = bindings.scene.name("web")
+    bindings.bind(other, items=[image("app:3")], name=bindings.scene.name("binding"))
+    bindings.scene.until(lambda: "SubjectFound" in str(bindings.scene.admin.get(bindings.path)))
+    create(bindings, other)
+    bindings.sees(other, lambda obj: image_of(obj) == "app:3")
+    bindings.scene.until(lambda: started.metric("edgehub_manager_webhook_missed_total") >= 1)
+    bindings.scene.until(lambda: "Injected" in bindings.scene.events(other, bindings.scene.namespace))
+
+
+@pytest.mark.usefixtures("service")
+def test_a_cluster_without_a_manager_takes_everything(bindings: BindingScene) -> None:
+    """The webhook is registered, and nothing is behind its Service."""
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    manager = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"
+    labelled = {"metadata": {"labels": {POOL_NAME: "hangzhou"}}}
+    writes: list[Callable[[], Json]] = [
+        lambda: create(bindings, name),
+        lambda: bindings.scene.admin.patch(manager, labelled),
+        lambda: bindings.scene.admin.patch(manager, {"metadata": {"labels": {POOL_NAME: None}}}),
+    ]
+    for write in writes:
+        began = time.monotonic()
+        assert write()["kind"] == "Deployment"
+        assert time.monotonic() - began < TIMEOUT, "nobody waits for a webhook that is not there"
+
+
+def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhook: ManagerProcess) -> None:
+    """The webhook would take what the controller gives back for a writer's own wish."""
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    create(bindings, name)
+    cloud = bindings.scene.cloud
+    manager = cloud.client(token=cloud.token("kube-system", "edgehub-manager"))
+    containers = {"template": {"spec": {"containers": [{"name": "app", "image": "app:7"}]}}}
+    for writer, stored in ((bindings.scene.admin, "app:2"), (manager, "app:7")):
+        answer = writer.request(
+            "PATCH",
+            f"{bindings.deployments}/{name}",
+            query={"dryRun": "All"},
+            body={"spec": containers},
+            headers={"Content-Type": "application/strategic-merge-patch+json"},
+        )
+        assert image_of(answer.json()) == stored
+
+
+def test_both_replicas_serve_and_one_may_go(
+    bindings: BindingScene, webhook: ManagerProcess, service: WebhookService, start_manager: StartManager
+) -> None:
+    webhook.wait_until_leading()
+    standby = start_manager(*service.other_pod, ONLY)
+    assert not standby.leads()
+    url = f"https://{LOOPBACK}:{service.pods[1]}/mutate-workload"
+    answer = client(bindings.scene).request("POST", url, body=b"{}")
+    assert (answer.status, answer.data) == (400, b"no request for a Deployment or StatefulSet\n")
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    images: list[str] = []
+    stopped = Event()
+
+    def create_until_stopped() -> None:
+        while not stopped.is_set():
+            images.append(dry_run(bindings, name))
+
+    with ThreadPoolExecutor(1) as threads:
+        creating = threads.submit(create_until_stopped)
+        try:
+            bindings.scene.until(lambda: len(images) > 10)
+            webhook.process.stop()
+            # The API server's connection ended with its Pod; what it asks from now on goes to the other one.
+            gone = len(images) + 1
+            bindings.scene.until(lambda: "app:2" in images[gone:])
+        finally:
+            stopped.set()
+        creating.result(timeout=30)
+    assert service.address.connections[service.pods[1]] > 0
+
+
+def test_a_manager_outside_the_cluster_is_called_by_url(
+    bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
+) -> None:
+    admin = bindings.scene.admin
+    before = admin.get(CONFIGURATION)["webhooks"]
+    by_url = copy.deepcopy(before)
+    url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
+    by_url[0]["clientConfig"] = {"url": url, "caBundle": before[0]["clientConfig"]["caBundle"]}
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    admin.patch(CONFIGURATION, {"webhooks": by_url})
+    shown = admin.get(SECRET)["data"]["tls.crt"]
+    try:
+        # The leader makes a certificate for this name.
+        bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    finally:
+        admin.patch(CONFIGURATION, {"webhooks": before})
+    assert admin.get(SECRET)["data"]["tls.crt"] != shown
+
+
+def test_a_manager_that_ends_answers_what_it_was_asked(
+    bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
+) -> None:
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    request = {
+        "uid": "u",
+        "kind": {"kind": "Deployment"},
+        "namespace": bindings.scene.namespace,
+        "object": bindings.workload(DEPLOYMENT, name, "hangzhou", ""),
+    }
+    body = json.dumps({"request": request}).encode()
+    caller = client(bindings.scene)
+    answers: list[int] = []
+
+    def ask_until_nobody_listens() -> None:
+        while True:
+            # Each on a connection of its own: one that is idle may end at any time.
+            headers = {"Connection": "close"}
+            try:
+                url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
+                answer = caller.request("POST", url, body=body, headers=headers)
+            except urllib3.exceptions.NewConnectionError:
+                return
+            answers.append(answer.status if b"JSONPatch" in answer.data else 0)
+
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(ask_until_nobody_listens)
+        bindings.scene.until(lambda: len(answers) > 20)
+        webhook.process.stop()
+        asking.result(timeout=30)
+    assert set(answers) == {200}
+
+
+def test_a_certificate_that_is_lost_is_made_anew(bindings: BindingScene, webhook: ManagerProcess) -> None:
+    before = bindings.scene.admin.get(SECRET)
+    assert before["type"] == "kubernetes.io/tls"
+    bindings.scene.admin.delete(SECRET)
+    bindings.scene.sees(
+        SECRETS, "edgehub-manager-webhook", lambda obj: obj["data"]["ca.crt"] != before["data"]["ca.crt"]
+    )
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+
+
+def test_a_new_certificate_leaves_open_connections_as_they_are(
+    bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
+) -> None:
+    url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
+    before = client(bindings.scene)
+
+    def answers(caller: urllib3.PoolManager) -> bool:
+        try:
+            return caller.request("POST", url, body=b"{}").status == 400
+        except urllib3.exceptions.SSLError:
+            return False
+
+    assert answers(before)
+    bindings.scene.admin.delete(SECRET)
+    bindings.scene.until(lambda: bindings.scene.there(SECRETS, "edgehub-manager-webhook"))
+    bindings.scene.until(lambda: answers(client(bindings.scene)))
+    assert answers(before)
+    assert before.connection_from_url(url).num_connections == 1, "it is the connection of before"
