@@ -40,8 +40,10 @@ LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes: the API server takes objects of 3 MiB, and a review has two."""
 CHECK_INTERVAL = 3600.0
 """Seconds between two looks at the certificate's age."""
+LAST_CALL = 0.5
+"""Seconds, when the process ends, in which who has connected may still ask. New connections are refused by then."""
 SHUTDOWN = 2.0
-"""Seconds that reviews may still take when the process ends; the API server waits 3 s."""
+"""Seconds that reviews may still take after that; the API server waits 3 s."""
 CONFIGURATIONS = ResourceType("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 SECRETS = ResourceType("", "v1", "secrets")
 
@@ -100,15 +102,17 @@ class WebhookController(Controller):
         app.add_routes([web.post(PATH, self._review)])
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN)
         await runner.setup()
+        site = web.TCPSite(runner, self._address.host or None, self._address.port, ssl_context=context)
         try:
-            await web.TCPSite(
-                runner, self._address.host or None, self._address.port, ssl_context=context
-            ).start()
+            await site.start()
             self._serving = True
             while True:
                 await self._load(context)
         finally:
-            self._serving = False
+            if self._serving:
+                self._serving = False
+                await site.stop()
+                await asyncio.sleep(LAST_CALL)
             await runner.cleanup()
 
     def readiness_error(self) -> str:

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import ssl
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
 
-from controllers.bindings.webhook_controller import hosts_of, secret_data, trust_patch
+from controllers.bindings.webhook_certificate import AUTHORITY, renewed
+from controllers.bindings.webhook_controller import (
+    CONFIGURATION,
+    CONFIGURATIONS,
+    SECRET,
+    SECRETS,
+    WebhookController,
+    hosts_of,
+    secret,
+    secret_data,
+    trust_patch,
+)
+from controllers.runtime.controller import Context
+from controllers.runtime.events import EventRecorder
+from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import WriteClient
+from controllers.settings import Address, Settings
 from kube.json_type import Json
+from tests.cloud.ports import LOOPBACK, free_port
 from tests.controllers.conftest import MANIFESTS
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
+from tests.controllers.support.pretended import PretendedCluster
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.webhook_service import create, dry_run, dry_run_template, wait_until_called
 from tests.controllers.support.workloads import DEPLOYMENT, env, image, patch
@@ -138,3 +160,42 @@ def test_trust_is_written_once() -> None:
 @pytest.mark.parametrize("obj", [None, {}, {"data": {"tls.crt": "%%"}}, {"data": {"tls.crt": 1}}])
 def test_garbage_in_a_secret_is_absent(obj: Json | None) -> None:
     assert secret_data(obj).get("tls.crt", b"") == b""
+
+
+async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
+    """A certificate, or nobody can call it; the bindings, or it would answer that there are none."""
+    cluster, port = PretendedCluster(), free_port()
+    url = f"https://{LOOPBACK}:{port}/mutate-workload"
+    configuration: Json = {"metadata": {"name": CONFIGURATION}, "webhooks": [{"clientConfig": {"url": url}}]}
+    cluster.put(CONFIGURATIONS, configuration)
+    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
+    settings = Settings(webhook=Address(LOOPBACK, port))
+    controller = WebhookController(Context(api, informers, EventRecorder(api, "test"), settings))
+    own = [each for each in informers if each.type in {CONFIGURATIONS, SECRETS}]
+    tasks = [asyncio.ensure_future(each.run()) for each in own]
+    tasks.append(asyncio.ensure_future(controller.serve()))
+    for each in own:
+        await each.wait_for_sync()
+    assert controller.readiness_error() == "the webhook has no certificate yet"
+    made = await asyncio.to_thread(renewed, {}, hosts_of(configuration), datetime.now(UTC))
+    cluster.put(SECRETS, secret(settings.namespace, SECRET, made), settings.namespace)
+    for _ in range(3000):  # half a minute: nothing tells when a port is open
+        if not controller.readiness_error():
+            break
+        await asyncio.sleep(0.01)
+    context = ssl.create_default_context(cadata=made[AUTHORITY].decode())
+    request = {"uid": "u", "kind": {"kind": "Deployment"}, "object": DEPLOYMENT}
+    async with aiohttp.ClientSession() as session:
+
+        async def answers() -> int:
+            async with session.post(url, json={"request": request}, ssl=context) as answer:
+                return answer.status
+
+        assert await answers() == 503
+        tasks += [asyncio.ensure_future(each.run()) for each in informers if each not in own]
+        await controller.wait_for_sync()
+        assert await answers() == 200
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    controller.queue.close()

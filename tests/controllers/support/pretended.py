@@ -30,10 +30,10 @@ class PretendedCluster(Client):
         self._watches: dict[str, list[asyncio.Queue[bytes]]] = {}
         self._collections: dict[str, str] = {}
 
-    def put(self, resource: ResourceType, obj: Json) -> None:
-        """Make or replace an object."""
+    def put(self, resource: ResourceType, obj: Json, watched: str = "") -> None:
+        """Make or replace an object. `watched` is the namespace whose objects are listed and watched, "" for all."""
         meta = obj["metadata"]
-        collection, path = resource.path(), resource.path(meta.get("namespace", ""), meta["name"])
+        collection, path = resource.path(watched), resource.path(meta.get("namespace", ""), meta["name"])
         known = path in self._objects.setdefault(collection, {})
         self._collections[path] = collection
         full = {"apiVersion": resource.api_version, "kind": "Thing", **obj}
