@@ -9,10 +9,9 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
 from addons.certificates.own_certificate import Certificate
+from kube.peers import NODE_PREFIX, NODES_GROUP
 
 ALPN = (b"h2", b"http/1.1")
-NODE_PREFIX = "system:node:"
-NODES_GROUP = "system:nodes"
 
 
 def server_side(certificate: Certificate, authorities: Iterable[x509.Certificate]) -> SSL.Connection:

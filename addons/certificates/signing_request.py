@@ -17,16 +17,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from addons.certificates.client_certificates import NODE_PREFIX, NODES_GROUP
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
+from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER
 from kube.requests.request_info import ResourceType
 
 REQUESTS = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
 NODES = ResourceType("", "v1", "nodes")
-ANNOTATION = "edgehub.io/peer"
-"""With the value `true` on a request: the manager answers those requests, and no other ones of the signer."""
-SIGNER = "kubernetes.io/kubelet-serving"
 PATIENCE = 900.0
 """Seconds for which the hub waits for one request's answer. The cluster deletes a pending request after a day."""
 POLLS = (1.0, 15.0)
@@ -105,10 +102,10 @@ def _request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey)
     return {
         "apiVersion": REQUESTS.api_version,
         "kind": "CertificateSigningRequest",
-        "metadata": {"generateName": f"edgehub-peer-{node[:200]}-", "annotations": {ANNOTATION: "true"}},
+        "metadata": {"generateName": f"edgehub-peer-{node[:200]}-", "annotations": {PEER_ANNOTATION: "true"}},
         "spec": {
             "request": base64.b64encode(pem).decode(),
-            "signerName": SIGNER,
+            "signerName": SERVING_SIGNER,
             "usages": ["digital signature", "server auth"],
         },
     }

@@ -11,15 +11,12 @@ from email.utils import parsedate_to_datetime
 from addons.install.cloud import TIMEOUT, cloud, get, may
 from addons.install.findings import Finding, failed, ok, warning
 from addons.rules.table import parse_rules
+from addons.views.source_log import RBAC, RBAC_OF_NODES
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.http.kubeconfig import Credentials
 from kube.json_type import Json
 
-RBAC_MANIFEST = "controllers/manifests/hub-rbac.yaml"
-"""What gives hubs their rights; the manifests of a release hold it, too."""
-NODES_MANIFEST = "controllers/manifests/hub-nodes.yaml"
-"""What lets hubs read the labels of all nodes, which filters by zone or by nodes' labels ask for."""
 TESTED_MINOR = 36
 """The minor version of Kubernetes 1 that the tests run against."""
 OLDEST_MINOR = 28
@@ -95,12 +92,12 @@ async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> As
     reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READS]
     reads.append({"resource": "configmaps", "namespace": namespace, "name": name})
     if missing := await _refused(client, reads):
-        cure = f"apply it in the cloud: `kubectl apply -f {RBAC_MANIFEST}`"
+        cure = f"apply it in the cloud: `kubectl apply -f {RBAC}`"
         yield failed("rights", f"may not {', '.join(missing)}; {cure}")
     else:
-        yield ok("rights", f"all that {RBAC_MANIFEST} gives")
+        yield ok("rights", f"all that {RBAC} gives")
     if await _refused(client, [{"resource": "nodes"}]):
-        cure = f"filters by nodes' labels need `kubectl apply -f {NODES_MANIFEST}`"
+        cure = f"filters by nodes' labels need `kubectl apply -f {RBAC_OF_NODES}`"
         yield warning("rights", f"may not read other nodes; {cure}")
     own: list[Json] = [
         {"resource": "nodes", "subresource": "status", "name": node, "verb": "patch"},

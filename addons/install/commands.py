@@ -28,6 +28,7 @@ from addons.install.wish import (
 from addons.settings import parse_pod_address
 from addons.startup import pod_interface
 from kube.http.kubeconfig import load_kubeconfig
+from kube.peers import NODE_PREFIX
 
 COMMANDS = ("doctor", "install", "uninstall", "upgrade")
 HINTS = {
@@ -36,8 +37,6 @@ HINTS = {
     "uninstall": "take all that back, byte for byte",
     "upgrade": "start the installed hub anew with this program; copies and watches go on",
 }
-NODE_USER = "system:node:"
-"""What the common name of a node's certificate begins with."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -207,7 +206,7 @@ def _node(asked: argparse.Namespace, kubeconfig: Path) -> str:
     except (OSError, ValueError):
         return os.uname().nodename.lower()
     names = [str(each.value) for each in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    nodes = [each.removeprefix(NODE_USER) for each in names if each.startswith(NODE_USER)]
+    nodes = [each.removeprefix(NODE_PREFIX) for each in names if each.startswith(NODE_PREFIX)]
     return nodes[0] if nodes else os.uname().nodename.lower()
 
 

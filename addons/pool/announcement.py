@@ -10,10 +10,9 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
+from kube.peers import PEER_ANNOTATION
 from kube.requests.request_info import ResourceType
 
-ANNOTATION = "edgehub.io/peer"
-"""Of a Node: the port at which its hub serves the pool. The manager elects no node without it."""
 NODES = ResourceType("", "v1", "nodes")
 
 logger = logging.getLogger(__name__)
@@ -57,11 +56,11 @@ class Announcement:
                 written = wanted
                 backoff.forget()
             except (StatusError, Unreachable) as error:
-                logger.info("the node's annotation %s is not written yet: %s", ANNOTATION, error)
+                logger.info("the node's annotation %s is not written yet: %s", PEER_ANNOTATION, error)
                 await asyncio.wait((changed,), timeout=backoff.next())
 
     async def _write(self, value: str | None) -> None:
-        patch = {"metadata": {"annotations": {ANNOTATION: value}}}
+        patch = {"metadata": {"annotations": {PEER_ANNOTATION: value}}}
         await self._client.request(
             "PATCH", self._path, body=json.dumps(patch).encode(), content_type="application/merge-patch+json"
         )

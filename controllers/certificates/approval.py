@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from controllers.certificates.serving_request import ServingRequest, Wanted, parse_wanted
 from controllers.cluster.nodes import Node
+from kube.peers import NODE_PREFIX, NODES_GROUP
 
-NODE_PREFIX = "system:node:"
-NODES_GROUP = "system:nodes"
 SERVING = "server auth"
 USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
 """What the signer allows; `server auth` is required."""

@@ -13,13 +13,10 @@ from cryptography.x509.oid import NameOID
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.json_type import Json
+from kube.peers import PEER_ANNOTATION, SERVING_SIGNER
 from kube.requests.request_info import ResourceType
 
 REQUEST_TYPE = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
-SIGNER = "kubernetes.io/kubelet-serving"
-"""The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
-MARK = "edgehub.io/peer"
-"""The annotation, "true", of the requests of hubs. All other requests are left to those who handle kubelets'."""
 MAX_REQUEST = 16 * 1024
 """Bytes of the PEM form of a request that the manager parses; one with a hundred names has 5 KB."""
 
@@ -67,7 +64,7 @@ def read_request(obj: Json) -> ServingRequest:
         groups=_texts(spec.get("groups")),
         usages=_texts(spec.get("usages")),
         pem=pem,
-        is_of_hub=texts(meta.get("annotations")).get(MARK) == "true",
+        is_of_hub=texts(meta.get("annotations")).get(PEER_ANNOTATION) == "true",
         is_open=not objects(status.get("conditions")) and not status.get("certificate"),
     )
 
@@ -114,5 +111,7 @@ def _texts(value: object) -> frozenset[str]:
     return frozenset(filter(None, map(text, value))) if isinstance(value, list) else frozenset()
 
 
-SERVING_REQUESTS = WatchedResource(REQUEST_TYPE, read_request, field_selector=f"spec.signerName={SIGNER}")
+SERVING_REQUESTS = WatchedResource(
+    REQUEST_TYPE, read_request, field_selector=f"spec.signerName={SERVING_SIGNER}"
+)
 """The requests to this signer, of kubelets too: annotations cannot be selected."""

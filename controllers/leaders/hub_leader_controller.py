@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 
 from controllers.cluster.node_pools import NODEPOOLS
 from controllers.cluster.nodes import NODES, Node
-from controllers.leaders.leader_choice import PEER, elect, leader_status
+from controllers.leaders.leader_choice import elect, leader_status
 from controllers.runtime.controller import Context, Controller, own_key
+from kube.peers import PEER_ANNOTATION
 from kube.store.store import Key
 
 
@@ -47,7 +48,14 @@ class HubLeaderController(Controller):
 def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
     """The old and new pool of a node whose eligibility to lead may have changed."""
     seen = [
-        (node.pool, node.ready, node.address, node.deleting, node.labels, node.annotations.get(PEER))
+        (
+            node.pool,
+            node.ready,
+            node.address,
+            node.deleting,
+            node.labels,
+            node.annotations.get(PEER_ANNOTATION),
+        )
         if node is not None
         else None
         for node in (old, new)

@@ -8,12 +8,11 @@ from datetime import datetime
 from controllers.cluster.node_pools import MARK, Leader, NodePool, timestamp, with_condition
 from controllers.cluster.nodes import Node
 from kube.json_type import Json
+from kube.peers import PEER_ANNOTATION
 
 LEADER_READY = "LeaderReady"
 """OpenYurt's condition."""
 
-PEER = "edgehub.io/peer"
-"""The annotation of a Node whose hub can lead: the port on which it serves its pool. The hub keeps it."""
 EDGE_WORKER = "openyurt.io/is-edge-worker"
 """The label, "true", of a node that joined by OpenYurt's tools: a YurtHub runs there, which announces nothing."""
 
@@ -68,7 +67,7 @@ def leader_status(pool: NodePool, leaders: tuple[Leader, ...], now: datetime) ->
 
 
 def _announces(node: Node) -> bool:
-    return bool(node.annotations.get(PEER))
+    return bool(node.annotations.get(PEER_ANNOTATION))
 
 
 def _marked(pool: NodePool, node: Node) -> bool:
@@ -85,7 +84,8 @@ def _condition(pool: NodePool, leaders: tuple[Leader, ...]) -> Json | None:
     else:
         marked = ", matches leaderNodeLabelSelector" if pool.strategy == MARK else ""
         status, reason = "False", "NoCandidate"
-        message = f"no node of the pool is Ready, has an internal IP{marked} and a hub that can lead ({PEER})"
+        able = f"a hub that can lead ({PEER_ANNOTATION})"
+        message = f"no node of the pool is Ready, has an internal IP{marked} and {able}"
     return {
         "status": status,
         "observedGeneration": pool.generation,

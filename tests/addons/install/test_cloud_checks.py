@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from addons.install.cloud_checks import NODES_MANIFEST, RBAC_MANIFEST, check_cloud
+from addons.install.cloud_checks import check_cloud
+from addons.views.source_log import RBAC, RBAC_OF_NODES
 from kube.http.tls import tls_context
 from tests.addons.support.small_api import anonymous, small_api
 from tests.repository.support.tree import ROOT
@@ -81,8 +82,8 @@ async def test_clocks(ahead: float, line: str) -> None:
 @pytest.mark.parametrize(
     ("resource", "line", "manifest"),
     [
-        ("services", "failed   rights       may not list services, watch services", RBAC_MANIFEST),
-        ("nodes", "warning  rights       may not read other nodes", NODES_MANIFEST),
+        ("services", "failed   rights       may not list services, watch services", RBAC),
+        ("nodes", "warning  rights       may not read other nodes", RBAC_OF_NODES),
         ("leases", "failed   identity     may not write status and lease of n1", "this node's own"),
     ],
 )
@@ -96,6 +97,6 @@ async def test_a_cloud_that_is_away_ends_the_checks() -> None:
     assert only.startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
 
 
-@pytest.mark.parametrize("manifest", [RBAC_MANIFEST, NODES_MANIFEST])
+@pytest.mark.parametrize("manifest", [RBAC, RBAC_OF_NODES])
 def test_the_manifests_exist(manifest: str) -> None:
     assert (ROOT / manifest).is_file()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from addons.pool.announcement import ANNOTATION, Announcement, NoAnnouncement
+from addons.pool.announcement import Announcement, NoAnnouncement
 from kube.http.client import Unreachable
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
@@ -29,7 +29,7 @@ class Node:
         if not self.is_up:
             self.is_up = True
             raise Unreachable("gone")
-        self.writes.put_nowait(json.loads(asked.body)["metadata"]["annotations"][ANNOTATION])
+        self.writes.put_nowait(json.loads(asked.body)["metadata"]["annotations"]["edgehub.io/peer"])
         return {}
 
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from controllers.cluster.node_pools import Leader, NodePool
 from controllers.cluster.nodes import Node
-from controllers.leaders.leader_choice import EDGE_WORKER, PEER, elect, leader_candidates, leader_status
+from controllers.leaders.leader_choice import EDGE_WORKER, elect, leader_candidates, leader_status
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 POOL = NodePool("p", interconnected=True, generation=3)
 
 
 def node(name: str, **fields: object) -> Node:
-    made = Node(name, pool="p", ready=True, address=f"ip-{name}", annotations={PEER: "10269"})
+    made = Node(name, pool="p", ready=True, address=f"ip-{name}", annotations={"edgehub.io/peer": "10269"})
     return replace(made, **fields)  # type: ignore[arg-type]  # checked by the dataclass
 
 

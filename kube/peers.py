@@ -1,0 +1,10 @@
+"""What hub and manager agree on about the hubs of a pool: how a node's identity is written, and who signs for nodes."""
+
+NODE_PREFIX = "system:node:"
+"""How the user name of a node begins; the node's own name follows."""
+NODES_GROUP = "system:nodes"
+"""The group of all nodes' users."""
+PEER_ANNOTATION = "edgehub.io/peer"
+"""Of a Node: the port at which its hub serves the pool. Of a CertificateSigningRequest, "true": a hub has sent it."""
+SERVING_SIGNER = "kubernetes.io/kubelet-serving"
+"""The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
