@@ -14,11 +14,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
-from addons.certificates.serving_certificate import own_certificate
+from addons.certificates.serving_certificate import Pair, own_certificate
 
 CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's end, which is RENEW_DAYS away when it is renewed."""
@@ -42,19 +40,16 @@ class OwnCertificate:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._addresses: frozenset[str] = frozenset()
-        self._pair: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
-        """Certificate and key, replaced at once: a handshake between two files could get a key of another one."""
+        self._pair: Pair | None = None
         self._moved = asyncio.Event()
 
     def use_in(self, context: SSL.Context) -> None:
         """Show it in handshakes of a context."""
         assert self._pair is not None
-        certificate, key = self._pair
-        context.use_certificate(certificate)
-        context.use_privatekey(key)
+        self._pair.use_in(context)
 
     def expiry(self) -> datetime.datetime | None:
-        return self._pair[0].not_valid_after_utc if self._pair is not None else None
+        return self._pair.expiry() if self._pair is not None else None
 
     def sign(self, addresses: Iterable[str]) -> None:
         """Make or renew the certificate for these addresses where need be. Blocks for some milliseconds.

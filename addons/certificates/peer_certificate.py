@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from OpenSSL import SSL
 
 from addons.certificates.own_certificate import Certificate
-from addons.certificates.serving_certificate import ServingCertificate, now, write_file, write_key
+from addons.certificates.serving_certificate import Pair, ServingCertificate, now, write_file, write_key
 from addons.certificates.signing_request import NotSigned, names_of, node_names, signed_certificate
 from kube.concurrency.backoff import Backoff
 from kube.errors import StatusError
@@ -48,31 +45,6 @@ class GivenCertificate:
     async def run(self, _changed: Callable[[], None]) -> None:
         """Nothing is renewed here."""
         await asyncio.Event().wait()
-
-
-class Pair:
-    """A certificate and its key in memory."""
-
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        self.certificate, self.key = certificate, key
-
-    def use_in(self, context: SSL.Context) -> None:
-        """Show the certificate in handshakes of a context."""
-        context.use_certificate(self.certificate)
-        context.use_privatekey(self.key)
-
-    def expiry(self) -> datetime.datetime | None:
-        return self.certificate.not_valid_after_utc
-
-    @property
-    def is_valid(self) -> bool:
-        return self.certificate.not_valid_before_utc <= now() < self.certificate.not_valid_after_utc
-
-    @property
-    def renewal(self) -> datetime.datetime:
-        """Two thirds of the certificate's life."""
-        begins, ends = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
-        return begins + (ends - begins) * 2 / 3
 
 
 class AskedCertificate:
@@ -140,11 +112,8 @@ class AskedCertificate:
 
     def _load(self) -> Pair | None:
         with contextlib.suppress(OSError, ValueError):
-            found = x509.load_pem_x509_certificate(self._certificate.read_bytes())
-            key = serialization.load_pem_private_key(self._key.read_bytes(), None)
-            if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == found.public_key():
-                pair = Pair(found, key)
-                return pair if pair.is_valid else None
+            pair = ServingCertificate(self._certificate, self._key).load()
+            return pair if pair.is_valid else None
         return None
 
     def _keep(self, pem: bytes, key: ec.EllipticCurvePrivateKey) -> None:

@@ -32,6 +32,31 @@ SERVICE_NAMES = (
 """How pods call the API server. They must not notice that the hub answers."""
 
 
+class Pair:
+    """A certificate and its key in memory: a handshake between two files could get a key of another certificate."""
+
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self.certificate, self.key = certificate, key
+
+    def use_in(self, context: SSL.Context) -> None:
+        """Show the certificate in handshakes of a context."""
+        context.use_certificate(self.certificate)
+        context.use_privatekey(self.key)
+
+    def expiry(self) -> datetime.datetime | None:
+        return self.certificate.not_valid_after_utc
+
+    @property
+    def is_valid(self) -> bool:
+        return self.certificate.not_valid_before_utc <= now() < self.certificate.not_valid_after_utc
+
+    @property
+    def renewal(self) -> datetime.datetime:
+        """Two thirds of the certificate's life."""
+        begins, ends = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
+        return begins + (ends - begins) * 2 / 3
+
+
 class ServingCertificate:
     """A certificate and key in files. Each handshake reads the files, so the operator may rotate them."""
 
@@ -50,10 +75,12 @@ class ServingCertificate:
         except (OSError, ValueError):
             return None
 
-    def load(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-        """The certificate and its key, as `own_certificate` makes them. ValueError when they do not belong together."""
+    def load(self) -> Pair:
+        """The certificate and its key. OSError, or ValueError when the hub has not made them or they are no pair."""
         found = x509.load_pem_x509_certificate(self._certificate.read_bytes())
-        return found, _check_pair(found, serialization.load_pem_private_key(self._key.read_bytes(), None))
+        return Pair(
+            found, _check_pair(found, serialization.load_pem_private_key(self._key.read_bytes(), None))
+        )
 
 
 def own_certificate(folder: Path, addresses: Iterable[str]) -> ServingCertificate:

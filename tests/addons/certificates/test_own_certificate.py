@@ -52,10 +52,10 @@ async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
         patch.setattr(serving_certificate, "SERVING_DAYS", RENEW_DAYS - 1)
         made.sign(ADDRESSES)
     assert made._pair is not None
-    first, authority = made._pair[0], (tmp_path / "ca.crt").read_bytes()
+    first, authority = made._pair.certificate, (tmp_path / "ca.crt").read_bytes()
     async with running(made):
-        await until(lambda: made._pair is not None and made._pair[0] != first)
-    assert made._pair[0].not_valid_after_utc > first.not_valid_after_utc
+        await until(lambda: made._pair is not None and made._pair.certificate != first)
+    assert made._pair.certificate.not_valid_after_utc > first.not_valid_after_utc
     assert serves(tmp_path, made, "10.0.0.5")
     assert (tmp_path / "ca.crt").read_bytes() == authority, "pods need no new CA"
 
@@ -76,12 +76,12 @@ async def test_a_certificate_of_a_time_to_come_is_signed_anew(
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
     assert made._pair is not None
-    first = made._pair[0]
+    first = made._pair.certificate
 
     earlier = first.not_valid_before_utc - datetime.timedelta(days=1)
     monkeypatch.setattr(serving_certificate, "now", lambda: earlier)
     made.sign(ADDRESSES)
-    assert made._pair[0].not_valid_before_utc < first.not_valid_before_utc
+    assert made._pair.certificate.not_valid_before_utc < first.not_valid_before_utc
 
 
 def broken(*_: object) -> None:

@@ -17,8 +17,8 @@ import pytest
 from OpenSSL import SSL
 
 from addons.certificates import peer_certificate, signing_request
-from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate, Pair
-from addons.certificates.serving_certificate import ServingCertificate, own_certificate
+from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate
+from addons.certificates.serving_certificate import Pair, ServingCertificate, own_certificate
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.pki import Authority
 
