@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from ipaddress import ip_address
 from typing import ClassVar
 from weakref import WeakSet
 
@@ -12,8 +13,11 @@ from mitmproxy import command, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 
+from addons.certificates.asked_certificate import serving_certificate_of
+from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
 from addons.certificates.own_certificate import Certificate, OwnCertificate
 from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
@@ -84,6 +88,9 @@ class Assembly:
         self._pool: Pool | None = None
         self._folder: StateFolder | None = None
         self._certificate: OwnCertificate | None = None
+        self._local: Certificate | None = None
+        """What the TLS port shows where the cluster has signed nothing for it."""
+        self._node_certificate: NodeCertificate | None = None
         self._internal = ""
 
     def load(self, loader: Loader) -> None:
@@ -121,7 +128,7 @@ class Assembly:
 
     async def _start(self, settings: Settings) -> None:
         self._log.attach()
-        credentials = load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
+        credentials = self._credentials(settings)
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
@@ -140,18 +147,26 @@ class Assembly:
             self._offline = Offline(settings.state_dir / "cache")
             await self._offline.open()
         if settings.tls_port:
-            certificate = await self._serving_certificate(settings)
-            self._identity.serve_with(credentials, certificate)
-            metrics.watch_expiry("serving", certificate.expiry)
+            self._local = await self._serving_certificate(settings)
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud), modules)
+            if self._node_certificate is not None:
+                # Nobody is served by a hub that the cloud does not know yet.
+                await self._node_certificate.known.wait()
             await open_listeners(list(modes))
             if self._pool is not None:
                 # The peer port opens beside the others, so they come first.
                 self._run("pool", self._pool.run())
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
+
+    def _credentials(self, settings: Settings) -> Credentials:
+        if settings.bootstrap_kubeconfig is not None:
+            bootstrap, node = settings.bootstrap_kubeconfig, settings.node
+            self._node_certificate = NodeCertificate(bootstrap, node, settings.state_dir)
+            return self._node_certificate.credentials
+        return load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
 
     async def _serving_certificate(self, settings: Settings) -> Certificate:
         if settings.tls_cert is not None and settings.tls_key is not None:
@@ -161,13 +176,44 @@ class Assembly:
         self._run("certificate of the TLS port", certificate.run())
         return certificate
 
+    def _clients(self, session: Http2Session) -> Clients:
+        if self._node_certificate is None:
+            return Clients(session, self._internal, self._resolve.secret)
+        identified = IdentifiedSession(session, self._node_certificate.known)
+        return Clients(identified, self._internal, self._resolve.secret)
+
+    def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
+        """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows."""
+        changed = self._egress.changed
+        if self._node_certificate is not None:
+            self._run("certificate of this node", self._node_certificate.run(clients, changed))
+        if self._local is None:
+            return
+        asked = None
+        if settings.tls_signer == "cluster" and settings.tls_cert is None:
+            file = settings.state_dir / "pki" / "cluster.pem"
+            asked = serving_certificate_of(
+                "TLS",
+                settings.node,
+                clients.hub,
+                file,
+                changed,
+                lambda: _made_for_pods(self._options.settings),
+            )
+            asked.want(True)
+            self._run("the cluster's certificate of the TLS port", asked.run(lambda: None))
+        shown = TlsPortCertificate(self._local, asked)
+        self._identity.serve_with(credentials, shown)
+        metrics.watch_expiry("serving", shown.expiry)
+
     async def _make_pod_addresses(self, addresses: Sequence[str]) -> None:
         name = await asyncio.to_thread(pod_interface.ensure, addresses)
         logger.info("pods reach the hub at %s on %s", ", ".join(addresses), name)
         self._run("addresses for pods", pod_interface.keep(addresses))
 
     def _claim_folder(self, settings: Settings) -> None:
-        if settings.mode != "edge" and (settings.tls_cert is not None or not settings.tls_port):
+        has_pki = settings.bootstrap_kubeconfig or (settings.tls_cert is None and settings.tls_port)
+        if settings.mode != "edge" and not has_pki:
             return  # nothing is kept
         try:
             self._folder = StateFolder(settings.state_dir)
@@ -229,7 +275,7 @@ class Assembly:
     ) -> None:
         # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
         self._session = Http2Session()
-        clients = Clients(self._session, self._internal, self._resolve.secret)
+        clients = self._clients(self._session)
         parts = self._parts = make_parts(
             *(settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline),
             modules.filters,
@@ -239,6 +285,7 @@ class Assembly:
         cached_relay = self._offline.cached_relay if self._offline is not None else None
         self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, cached_relay)
         self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
+        self._ask_for_certificates(settings, credentials, clients)
         if peer_spec(settings):
             self._join_pool(settings, credentials, cloud, clients, parts)
         self._run("origin", parts.origin.start())
@@ -311,6 +358,11 @@ def start_line(settings: Settings, servers: Sequence[Server]) -> str:
         f"ports on {settings.listen}: {opened or 'none'}, cloud {', '.join(map(str, servers))}, "
         f"state {settings.state_dir if settings.mode == 'edge' else '(none: mode cloud)'}"
     )
+
+
+def _made_for_pods(settings: Settings) -> list[str]:
+    """The addresses for pods that others than this node's own processes can reach."""
+    return [each for each in settings.pod_addresses if not ip_address(each).is_loopback]
 
 
 def _served_addresses(settings: Settings) -> set[str]:

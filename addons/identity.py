@@ -10,7 +10,7 @@ from mitmproxy import connection, http, tls
 from OpenSSL import SSL
 
 from addons.certificates.client_certificates import is_verified, node_of, server_side
-from addons.certificates.own_certificate import Certificate
+from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.options import Options
 from addons.pool.admission import Admission
 from addons.proxy.fail_closed import guarded, guarded_connection
@@ -31,14 +31,14 @@ class Identity:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._credentials: Credentials | None = None
-        self._certificate: Certificate | None = None
+        self._certificate: TlsPortCertificate | None = None
         self._verified: set[str] = set()
         self._peer_spec = ""
         self._admission: Admission | None = None
         self._users: dict[str, int | None] = {}
         """The user at the other end of a connection of the plain port, by the connection's id."""
 
-    def serve_with(self, credentials: Credentials, certificate: Certificate) -> None:
+    def serve_with(self, credentials: Credentials, certificate: TlsPortCertificate) -> None:
         """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
         self._credentials, self._certificate = credentials, certificate
 
@@ -106,7 +106,8 @@ class Identity:
             return self._admission.server_side()
         if self._certificate is None or self._credentials is None:
             raise RuntimeError("the hub has not started")
-        return server_side(self._certificate, self._credentials.authorities)
+        called = client.sni or client.sockname[0].partition("%")[0]
+        return server_side(self._certificate.shown_to(called), self._credentials.authorities)
 
     def _is_peer(self, client: connection.Client) -> bool:
         return self._admission is not None and client.proxy_mode.full_spec == self._peer_spec

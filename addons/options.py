@@ -24,6 +24,13 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "",
         "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with.",
     ),
+    (
+        "bootstrap_kubeconfig",
+        str,
+        "",
+        "Kubeconfig with a bootstrap token, in place of hub_kubeconfig: the hub asks the cluster for a client "
+        "certificate of this node, keeps it in the state dir, and renews it.",
+    ),
     ("node", str, os.uname().nodename, "Name of this node."),
     ("pool", str, "", "Node pool of this node. Default: the node's label apps.openyurt.io/nodepool."),
     (
@@ -112,6 +119,13 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         "Certificate of the TLS port. Default: made at first start by a CA in the state dir.",
     ),
     ("tls_key", str, "", "Key of hub_tls_cert."),
+    (
+        "tls_signer",
+        str,
+        "local",
+        "Who signs the TLS port's certificate without hub_tls_cert: local, the hub's own CA, or cluster, so that pods "
+        "trust the port at the node's addresses and hub_pod_address by the ca.crt that they have.",
+    ),
     ("namespace", str, "kube-system", "Namespace of the rules ConfigMap."),
     ("configmap", str, "yurt-hub-cfg", "Name of the rules ConfigMap."),
     ("server_order", str, "round-robin", "round-robin, or priority: the first server that is up, as listed."),

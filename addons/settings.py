@@ -31,6 +31,8 @@ class Settings:
 
     servers: tuple[Server, ...]
     kubeconfig: Path | None
+    bootstrap_kubeconfig: Path | None
+    """With a token, by which the hub asks for an identity of its own."""
     node: str
     pool: str
     state_dir: Path
@@ -59,6 +61,8 @@ class Settings:
     """User ids; all of this node where it is empty."""
     tls_cert: Path | None
     tls_key: Path | None
+    tls_signer: Literal["local", "cluster"]
+    """Who signs the TLS port's certificate where the operator gives none."""
     namespace: str
     configmap: str
     server_order: ServerOrder
@@ -88,8 +92,8 @@ def version() -> str:
 def parse_settings(values: Mapping[str, Any]) -> Settings:
     """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
     servers = tuple(parse_server(text) for text in str(values["server"]).split(",") if text.strip())
-    kubeconfig = _path(values["kubeconfig"])
-    if not servers and kubeconfig is None:
+    identity = _identity(values)
+    if not servers and not any(identity.values()):
         raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
     if not values["node"]:
         raise ValueError("say which node this is: hub_node")
@@ -115,7 +119,6 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         raise ValueError("hub_local_health_interval is seconds above 0")
     return Settings(
         servers=servers,
-        kubeconfig=kubeconfig,
         node=values["node"],
         pool=values["pool"],
         state_dir=Path(values["state_dir"]).expanduser(),
@@ -126,6 +129,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         makes_pod_addresses=makes,
         allowed_hosts=frozenset(_words(values["allowed_hosts"].lower())),
         plain_users=_users(values["plain_users"]),
+        tls_signer=_choice(values, "tls_signer", "local", "cluster"),
         namespace=values["namespace"],
         configmap=values["configmap"],
         server_order=_choice(values, "server_order", "round-robin", "priority"),
@@ -141,6 +145,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         keep_days=values["keep_days"],
         show_secrets=values["show_secrets"],
         **ports,
+        **identity,
         **_pair(values, "tls"),
         **_pair(values, "peer"),
         **_relaying(values),
@@ -182,6 +187,14 @@ def peer_spec(settings: Settings) -> str:
 
 def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
+
+
+def _identity(values: Mapping[str, Any]) -> dict[str, Path | None]:
+    """The kubeconfig that has the hub's identity, or the one by which the hub asks for it."""
+    kubeconfig, bootstrap = _path(values["kubeconfig"]), _path(values["bootstrap_kubeconfig"])
+    if kubeconfig is not None and bootstrap is not None:
+        raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
+    return {"kubeconfig": kubeconfig, "bootstrap_kubeconfig": bootstrap}
 
 
 def _relaying(values: Mapping[str, Any]) -> dict[str, Any]:

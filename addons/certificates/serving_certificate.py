@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ipaddress
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
@@ -32,15 +34,20 @@ SERVICE_NAMES = (
 """How pods call the API server. They must not notice that the hub answers."""
 
 
+@dataclass(frozen=True)
 class Pair:
     """A certificate and its key in memory: a handshake between two files could get a key of another certificate."""
 
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
-        self.certificate, self.key = certificate, key
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+    chain: tuple[x509.Certificate, ...] = ()
+    """Between the certificate and the authority that clients know."""
 
     def use_in(self, context: SSL.Context) -> None:
         """Show the certificate in handshakes of a context."""
         context.use_certificate(self.certificate)
+        for each in self.chain:
+            context.add_extra_chain_cert(each)
         context.use_privatekey(self.key)
 
     def expiry(self) -> datetime.datetime | None:
@@ -51,10 +58,12 @@ class Pair:
         return self.certificate.not_valid_before_utc <= now() < self.certificate.not_valid_after_utc
 
     @property
-    def renewal(self) -> datetime.datetime:
-        """Two thirds of the certificate's life."""
-        begins, ends = self.certificate.not_valid_before_utc, self.certificate.not_valid_after_utc
-        return begins + (ends - begins) * 2 / 3
+    def pem(self) -> bytes:
+        """All of it in one file, as kubelet keeps its own."""
+        certificates = (
+            each.public_bytes(serialization.Encoding.PEM) for each in (self.certificate, *self.chain)
+        )
+        return b"".join(certificates) + key_pem(self.key)
 
 
 class ServingCertificate:
@@ -77,10 +86,34 @@ class ServingCertificate:
 
     def load(self) -> Pair:
         """The certificate and its key. OSError, or ValueError when the hub has not made them or they are no pair."""
-        found = x509.load_pem_x509_certificate(self._certificate.read_bytes())
-        return Pair(
-            found, _check_pair(found, serialization.load_pem_private_key(self._key.read_bytes(), None))
-        )
+        return read_pair(self._certificate.read_bytes() + self._key.read_bytes())
+
+
+class GivenCertificate:
+    """The operator's files for the peer port, which each handshake reads anew."""
+
+    def __init__(self, files: ServingCertificate) -> None:
+        self._files = files
+
+    @property
+    def current(self) -> ServingCertificate:
+        return self._files
+
+    def expiry(self) -> datetime.datetime | None:
+        return self._files.expiry()
+
+    def want(self, wanted: bool) -> None:
+        """The files are there whether anybody needs them or not."""
+
+    async def run(self, _changed: Callable[[], None]) -> None:
+        """Nothing is renewed here."""
+        await asyncio.Event().wait()
+
+
+def read_pair(pem: bytes) -> Pair:
+    """The certificates and the key in a PEM text; ValueError where the key is not that of the first certificate."""
+    leaf, *chain = x509.load_pem_x509_certificates(pem)
+    return Pair(leaf, _check_pair(leaf, serialization.load_pem_private_key(pem, None)), tuple(chain))
 
 
 def own_certificate(folder: Path, addresses: Iterable[str]) -> ServingCertificate:
@@ -133,7 +166,7 @@ def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> N
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
         )
     )
-    write_key(key, serving_key)
+    write_file(key, key_pem(serving_key))
     write_file(
         certificate, builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     )
@@ -167,7 +200,7 @@ def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateK
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(new_key.public_key()), critical=False)
     )
     made = builder.sign(new_key, hashes.SHA256())
-    write_key(key, new_key)
+    write_file(key, key_pem(new_key))
     write_file(certificate, made.public_bytes(serialization.Encoding.PEM))
     return made, new_key
 
@@ -195,11 +228,10 @@ def _builder(
     )
 
 
-def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    pem = key.private_bytes(
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    write_file(path, pem)
 
 
 def write_file(path: Path, data: bytes) -> None:

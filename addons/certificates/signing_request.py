@@ -1,7 +1,7 @@
-"""Asks the cluster to sign a serving certificate for a node: a CertificateSigningRequest, and the wait for its answer.
+"""Asks the cluster to sign a certificate for a node: a CertificateSigningRequest, and the wait for its answer.
 
-The signer is `kubernetes.io/kubelet-serving`, whose rules kube-apiserver and kube-controller-manager check: subject,
-names and usages are those of a kubelet's serving certificate.
+The signers are kubelet's, whose rules kube-apiserver and kube-controller-manager check: subject, names and usages are
+those of a kubelet's client certificate and of its serving certificate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import base64
 import ipaddress
 import json
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,11 +18,14 @@ from cryptography.x509.oid import NameOID
 
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
+from kube.json_type import Json
 from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER
 from kube.requests.request_info import ResourceType
 
 REQUESTS = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
 NODES = ResourceType("", "v1", "nodes")
+CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+"""kube-controller-manager approves and signs its requests: of bootstrap tokens, and of nodes for themselves."""
 PATIENCE = 900.0
 """Seconds for which the hub waits for one request's answer. The cluster deletes a pending request after a day."""
 POLLS = (1.0, 15.0)
@@ -54,13 +56,9 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(sorted({*addresses, *names.get_values_for_type(x509.DNSName)}))
 
 
-async def signed_certificate(
-    client: Client, node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey
-) -> bytes:
-    """A certificate (PEM) for a node's names and this key. NotSigned, StatusError or Unreachable otherwise."""
-    answer = await client.request(
-        "POST", REQUESTS.path(), body=json.dumps(_request(node, names, key)).encode()
-    )
+async def signed_certificate(client: Client, request: Json) -> bytes:
+    """The certificate (PEM) that the cluster signs for a request. NotSigned, StatusError or Unreachable otherwise."""
+    answer = await client.request("POST", REQUESTS.path(), body=json.dumps(request).encode())
     name = str(json.loads(answer.body)["metadata"]["name"])
     backoff = Backoff(*POLLS, jitter=lambda: 0.0)
     try:
@@ -75,7 +73,7 @@ async def signed_certificate(
         raise NotSigned(f"certificate request {name} is not answered: who approves it?") from None
 
 
-def _certificate_in(name: str, request: dict[str, Any]) -> bytes:
+def _certificate_in(name: str, request: Json) -> bytes:
     status = request.get("status") or {}
     for condition in status.get("conditions") or []:
         if condition.get("type") in ("Denied", "Failed"):
@@ -84,29 +82,37 @@ def _certificate_in(name: str, request: dict[str, Any]) -> bytes:
     return base64.b64decode(status.get("certificate") or "")
 
 
-def _request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
-            x509.NameAttribute(NameOID.COMMON_NAME, NODE_PREFIX + node),
-        ]
-    )
+def serving_request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> Json:
+    """The request for a certificate by which a node's hub serves under these names."""
     shown = x509.SubjectAlternativeName([_general_name(each) for each in names])
-    request = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(subject)
-        .add_extension(shown, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = request.public_bytes(serialization.Encoding.PEM)
+    asked = _builder(node).add_extension(shown, critical=False).sign(key, hashes.SHA256())
+    request = _request("peer", node, asked, SERVING_SIGNER, "server auth")
+    request["metadata"]["annotations"] = {PEER_ANNOTATION: "true"}
+    return request
+
+
+def client_request(node: str, key: ec.EllipticCurvePrivateKey) -> Json:
+    """The request for a certificate by which the cloud knows a node."""
+    return _request("client", node, _builder(node).sign(key, hashes.SHA256()), CLIENT_SIGNER, "client auth")
+
+
+def _builder(node: str) -> x509.CertificateSigningRequestBuilder:
+    subject = [
+        x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP),
+        x509.NameAttribute(NameOID.COMMON_NAME, NODE_PREFIX + node),
+    ]
+    return x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
+
+
+def _request(use: str, node: str, asked: x509.CertificateSigningRequest, signer: str, usage: str) -> Json:
     return {
         "apiVersion": REQUESTS.api_version,
         "kind": "CertificateSigningRequest",
-        "metadata": {"generateName": f"edgehub-peer-{node[:200]}-", "annotations": {PEER_ANNOTATION: "true"}},
+        "metadata": {"generateName": f"edgehub-{use}-{node[:200]}-"},
         "spec": {
-            "request": base64.b64encode(pem).decode(),
-            "signerName": SERVING_SIGNER,
-            "usages": ["digital signature", "server auth"],
+            "request": base64.b64encode(asked.public_bytes(serialization.Encoding.PEM)).decode(),
+            "signerName": signer,
+            "usages": ["digital signature", usage],
         },
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate
-from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.asked_certificate import serving_certificate_of
+from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.following import Following
@@ -16,6 +16,7 @@ from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.settings import Settings
+from addons.telemetry import metrics
 from addons.upstream.servers import Server
 from addons.views.serving import Serving
 from addons.views.sources import Sources
@@ -48,13 +49,15 @@ def join_pool(
         settings.node, settings.peer_port, client, sources, cloud[0], cut, relays=settings.relays
     )
     sources.upstream_of = following.reader_of
+    certificate = _certificate(settings, client, cloud[1])
+    metrics.watch_expiry("peer", certificate.expiry)
     pool = Pool(
         settings.node,
         credentials,
         facts,
         sources,
         following,
-        _certificate(settings, client),
+        certificate,
         announcement,
         open_port,
         cloud,
@@ -63,7 +66,8 @@ def join_pool(
     return pool
 
 
-def _certificate(settings: Settings, client: Client) -> PeerCertificate:
+def _certificate(settings: Settings, client: Client, cloud_changed: Pulse) -> PeerCertificate:
     if settings.peer_cert is not None and settings.peer_key is not None:
         return GivenCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))
-    return AskedCertificate(settings.node, client, settings.state_dir / "pki")
+    file = settings.state_dir / "pki" / "peer.pem"
+    return serving_certificate_of("peer", settings.node, client, file, cloud_changed)

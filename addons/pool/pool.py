@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
@@ -41,11 +42,14 @@ logger = logging.getLogger(__name__)
 
 
 class PeerCertificate(Protocol):
-    """The serving certificate of the peer port: `addons.certificates.peer_certificate`."""
+    """The serving certificate of the peer port: `addons.certificates.asked_certificate`."""
 
     @property
     def current(self) -> Certificate | None:
         """None while there is none."""
+
+    def expiry(self) -> datetime.datetime | None:
+        """When it ends; None where there is none."""
 
     def want(self, wanted: bool) -> None:
         """Say whether the hub needs a certificate; only then does it ask the cluster for one."""

@@ -98,6 +98,6 @@ async def send_event(client: Client, event: dict[str, object], namespace: str) -
         await client.request("POST", EVENTS.path(namespace), body=json.dumps(event).encode())
     except StatusError as error:
         if error.code != 409:
-            logger.info("the Event about a bad rule was refused: %s", error)
+            logger.info("an Event was refused: %s", error)
     except Unreachable as error:
-        logger.info("the Event about a bad rule was not sent: %s", error)
+        logger.info("an Event was not sent: %s", error)

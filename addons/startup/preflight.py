@@ -43,7 +43,9 @@ def _check_server(settings: Settings, server: Server) -> None:
     for option, port in own_ports(settings).items():
         if port and port == server.port and _is_served(settings.listen, server.host):
             where = (
-                "hub_server" if settings.servers else f"the server of hub_kubeconfig {settings.kubeconfig}"
+                "hub_server"
+                if settings.servers
+                else f"the server of hub_kubeconfig {settings.kubeconfig or settings.bootstrap_kubeconfig}"
             )
             raise ValueError(
                 f"{where} is {server}, which is this hub itself ({option}): "

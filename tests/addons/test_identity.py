@@ -17,6 +17,7 @@ from mitmproxy.test import tflow
 from OpenSSL import SSL
 
 from addons.certificates.serving_certificate import own_certificate
+from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.identity import Identity
 from addons.options import Options
 from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
@@ -52,7 +53,7 @@ def authority() -> Authority:
 def identity(authority: Authority, tmp_path: Path) -> Identity:
     made = Identity(cast(Options, Settings()))
     credentials = Credentials("", "", False, Piece(authority.certificate), Piece(), Piece(), Piece())
-    made.serve_with(credentials, own_certificate(tmp_path, ["127.0.0.1"]))
+    made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
     return made
 
 
@@ -213,7 +214,7 @@ def test_without_a_cluster_ca_nobody_is_this_node(
 ) -> None:
     made = Identity(cast(Options, Settings()))
     credentials = Credentials("", "", False, Piece(certificate), Piece(), Piece(), Piece())
-    made.serve_with(credentials, own_certificate(tmp_path, ["127.0.0.1"]))
+    made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
     connection = Connection(made, tmp_path)
     connection.shake(authority.issue_node(NODE))
     assert connection.caller().lending is Lending.NONE

@@ -52,12 +52,14 @@ class RealCloud:
         *,
         controllers: Sequence[str] = (),
         apiserver_flags: Sequence[str] = (),
+        manager_flags: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.authority = Authority()
         self._programs = programs
         self._controllers = controllers
         self._apiserver_flags = apiserver_flags
+        self._manager_flags_given = manager_flags
         self._port = ReservedPort()
         self._etcd_port = ReservedPort()
         self._processes: dict[str, Process] = {}
@@ -289,4 +291,5 @@ class RealCloud:
             "--leader-elect=false",
             # No port of its own: nobody asks it anything.
             "--secure-port=0",
+            *self._manager_flags_given,
         ]

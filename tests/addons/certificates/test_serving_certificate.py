@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import ipaddress
 import stat
@@ -18,6 +19,7 @@ from addons.certificates import serving_certificate
 from addons.certificates.serving_certificate import (
     RENEW_DAYS,
     SERVICE_NAMES,
+    GivenCertificate,
     ServingCertificate,
     own_certificate,
 )
@@ -192,3 +194,16 @@ def test_a_planted_draft_gets_no_key(tmp_path: Path) -> None:
     for name in ("ca.key", "serving.key"):
         assert not (folder / name).is_symlink()
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+
+
+async def test_the_operators_files_are_there_at_once(tmp_path: Path) -> None:
+    own_certificate(tmp_path, ["10.0.0.1"])
+    given = GivenCertificate(ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key"))
+    given.want(True)
+    context = SSL.Context(SSL.TLS_SERVER_METHOD)
+    assert given.current is not None
+    given.current.use_in(context)
+    context.check_privatekey()
+    running_on = asyncio.create_task(given.run(lambda: None))
+    await asyncio.sleep(0)
+    running_on.cancel()

@@ -13,7 +13,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates import signing_request
 from addons.certificates.client_certificates import node_of
-from addons.certificates.signing_request import NotSigned, names_of, node_names, signed_certificate
+from addons.certificates.signing_request import (
+    NotSigned,
+    client_request,
+    names_of,
+    node_names,
+    serving_request,
+    signed_certificate,
+)
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.pki import Authority
 
@@ -47,7 +54,7 @@ class Signer:
 
 async def test_the_request_is_a_kubelets() -> None:
     signer = Signer(certificate=base64.b64encode(b"signed").decode())
-    assert await signed_certificate(ScriptedClient(signer), "n1", NAMES, KEY) == b"signed"
+    assert await signed_certificate(ScriptedClient(signer), serving_request("n1", NAMES, KEY)) == b"signed"
     assert signer.created["metadata"]["annotations"] == {"edgehub.io/peer": "true"}
     spec = signer.created["spec"]
     assert spec["signerName"] == "kubernetes.io/kubelet-serving"
@@ -57,6 +64,16 @@ async def test_the_request_is_a_kubelets() -> None:
     assert node_of(certificate) == "n1"
     assert names_of(certificate) == NAMES
     assert certificate.public_key() == KEY.public_key()
+
+
+async def test_the_request_for_the_nodes_identity_is_a_kubelets() -> None:
+    request = client_request("n1", KEY)
+    assert "annotations" not in request["metadata"], "it is nothing for the manager"
+    assert request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet"
+    assert request["spec"]["usages"] == ["digital signature", "client auth"]
+    asked = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
+    assert asked.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
+    assert not list(asked.extensions)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +86,15 @@ async def test_the_request_is_a_kubelets() -> None:
 )
 async def test_a_refusal_is_told_with_its_reason(condition: dict[str, str], text: str) -> None:
     with pytest.raises(NotSigned, match=text):
-        await signed_certificate(ScriptedClient(Signer(conditions=[condition])), "n1", NAMES, KEY)
+        await signed_certificate(ScriptedClient(Signer(conditions=[condition])), client_request("n1", KEY))
 
 
 async def test_a_request_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "PATIENCE", 0.05)
     with pytest.raises(NotSigned, match="who approves it"):
-        await signed_certificate(ScriptedClient(Signer(conditions=[{"type": "Approved"}])), "n1", NAMES, KEY)
+        await signed_certificate(
+            ScriptedClient(Signer(conditions=[{"type": "Approved"}])), client_request("n1", KEY)
+        )
 
 
 async def test_the_names_are_those_of_the_node() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate
+from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.serving_certificate import GivenCertificate
 from addons.pool.joining import join_pool
 from addons.settings import parse_settings
 from kube.concurrency.pulse import Pulse

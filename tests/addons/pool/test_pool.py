@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
@@ -68,6 +69,9 @@ class Given:
         self.current: Certificate | None = None
         self.wanted = False
         self.changed: Callable[[], None] = lambda: None
+
+    def expiry(self) -> datetime.datetime | None:
+        return self.current.expiry() if self.current is not None else None
 
     def want(self, wanted: bool) -> None:
         self.wanted = wanted

@@ -33,8 +33,9 @@ def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
         pem_of(USER, ["fd00:0::1"]),
         pem_of(USER, ["n1"]),
         pem_of(USER, ["10.0.0.1", "fd00::1", "n1.example", "n1"]),
+        pem_of(USER, ["10.0.0.1", "169.254.2.1"]),
     ],
-    ids=["address and name", "address", "IPv6", "the node's name", "all"],
+    ids=["address and name", "address", "IPv6", "the node's name", "all", "the hub's address for pods"],
 )
 def test_a_hub_gets_what_its_node_is_called(pem: bytes) -> None:
     decision = decide(asked(pem), NODE, [NODE, OTHER])
@@ -61,6 +62,7 @@ DENIED = {
     "a further attribute": (asked(pem_of(USER, ["10.0.0.1"], unit="x")), "nothing else"),
     "a client's usage": (asked(usages=frozenset({"server auth", "client auth"})), "usages"),
     "no usage of a server": (asked(usages=frozenset({"digital signature"})), "usages"),
+    "a service of clouds": (asked(pem_of(USER, ["10.0.0.1", "169.254.169.254"])), "'169.254.169.254'"),
     "another's address": (asked(pem_of(USER, ["10.0.0.1", "10.0.0.9"])), "'10.0.0.9'"),
     "another's name": (asked(pem_of(USER, ["n2"])), "'n2'"),
     "a wildcard": (asked(pem_of(USER, ["*.example"])), "'*.example'"),

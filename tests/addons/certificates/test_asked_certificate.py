@@ -1,4 +1,4 @@
-"""The certificate of the peer port: asked for when it is wanted, kept, and renewed in time."""
+"""A certificate that the cluster signs: asked for when it is wanted, kept, and renewed in time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ import stat
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
-from addons.certificates import peer_certificate, signing_request
-from addons.certificates.peer_certificate import AskedCertificate, GivenCertificate
-from addons.certificates.serving_certificate import Pair, ServingCertificate, own_certificate
+from addons.certificates import asked_certificate, serving_certificate, signing_request
+from addons.certificates.asked_certificate import renewal_of, serving_certificate_of
+from addons.certificates.serving_certificate import Pair
+from addons.certificates.signing_request import client_request
+from kube.concurrency.pulse import Pulse
+from kube.http.client import Unreachable
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.pki import Authority
 
 AUTHORITY = Authority()
+KEY = ec.generate_private_key(ec.SECP256R1())
 PATIENCE = 20.0
 """Seconds that a test waits for what takes some milliseconds."""
 
@@ -30,8 +36,8 @@ PATIENCE = 20.0
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
-    monkeypatch.setattr(peer_certificate, "RETRIES", (0.01, 0.01))
-    monkeypatch.setattr(peer_certificate, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(asked_certificate, "RETRIES", (0.01, 0.01))
+    monkeypatch.setattr(asked_certificate, "CHECK_INTERVAL", 0.05)
 
 
 class Cluster:
@@ -39,6 +45,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.address = "10.0.0.1"
+        self.also: tuple[str, ...] = ()
+        self.is_there = True
+        self.events: list[str] = []
         self.life = timedelta(hours=1)
         self.denial = ""
         self.requests = 0
@@ -46,8 +55,13 @@ class Cluster:
         self.client = ScriptedClient(self._answer)
 
     def _answer(self, asked: Asked) -> dict[str, Any]:
+        if not self.is_there:
+            raise Unreachable("the cloud is away")
         if asked.path == "/api/v1/nodes/n1":
             return {"status": {"addresses": [{"type": "InternalIP", "address": self.address}]}}
+        if asked.path.endswith("/events"):
+            self.events.append(json.loads(asked.body)["message"])
+            return {}
         if asked.method == "POST":
             self.requests += 1
             self._pem = base64.b64decode(json.loads(asked.body)["spec"]["request"])
@@ -62,7 +76,10 @@ class Running:
     """A certificate that is seen to."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.certificate = AskedCertificate("n1", cluster.client, folder)
+        self.back = Pulse()
+        self.certificate = serving_certificate_of(
+            "peer", "n1", cluster.client, folder / "peer.pem", self.back, lambda: cluster.also
+        )
         self.news: asyncio.Queue[str] = asyncio.Queue()
 
     def changed(self) -> None:
@@ -72,7 +89,7 @@ class Running:
     def serial(self) -> str:
         """Which certificate there is now; "" for none."""
         found = self.certificate.current
-        return str(cast(Pair, found).certificate.serial_number) if found is not None else ""
+        return str(found.certificate.serial_number) if found is not None else ""
 
     async def next(self) -> str:
         async with asyncio.timeout(PATIENCE):
@@ -112,9 +129,8 @@ async def test_it_is_asked_for_when_it_is_wanted_and_kept(tmp_path: Path) -> Non
         assert made.certificate.current is not None
         made.certificate.current.use_in(context)
         context.check_privatekey()
-        await until((tmp_path / "pki" / "peer.crt").exists)
-    for name in ("peer.crt", "peer.key"):
-        assert stat.S_IMODE((tmp_path / "pki" / name).stat().st_mode) == 0o600
+        await until((tmp_path / "pki" / "peer.pem").exists)
+    assert stat.S_IMODE((tmp_path / "pki" / "peer.pem").stat().st_mode) == 0o600
     async with running(cluster, tmp_path / "pki") as made:
         assert await made.next() == first
         made.certificate.want(True)
@@ -122,7 +138,7 @@ async def test_it_is_asked_for_when_it_is_wanted_and_kept(tmp_path: Path) -> Non
         assert cluster.requests == 1
 
 
-async def test_it_is_renewed_at_two_thirds_of_its_life(tmp_path: Path) -> None:
+async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.life = timedelta(seconds=3)
     async with running(cluster, tmp_path) as made:
@@ -160,23 +176,67 @@ async def test_a_denial_is_logged_and_asked_again_later(
         cluster.denial = ""
         assert await made.next()
     assert "is denied: not this node" in caplog.text
+    assert "is denied: not this node" in cluster.events[0]
 
 
 async def test_files_that_are_no_pair_are_asked_for_anew(tmp_path: Path) -> None:
-    (tmp_path / "peer.crt").write_bytes(AUTHORITY.issue_server("n1", ["10.0.0.1"]).certificate)
-    (tmp_path / "peer.key").write_bytes(AUTHORITY.issue_server("n1", ["10.0.0.1"]).key)
+    first, other = (AUTHORITY.issue_server("n1", ["10.0.0.1"]) for _ in range(2))
+    (tmp_path / "peer.pem").write_bytes(first.certificate + other.key)
     async with running(Cluster(), tmp_path) as made:
         assert await made.next() == ""
 
 
-async def test_the_operators_files_are_there_at_once(tmp_path: Path) -> None:
-    own_certificate(tmp_path, ["10.0.0.1"])
-    given = GivenCertificate(ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key"))
-    given.want(True)
-    context = SSL.Context(SSL.TLS_SERVER_METHOD)
-    assert given.current is not None
-    given.current.use_in(context)
-    context.check_privatekey()
-    running_on = asyncio.create_task(given.run(lambda: None))
-    await asyncio.sleep(0)
-    running_on.cancel()
+async def test_a_life_that_began_before_it_came_is_not_renewed_at_once() -> None:
+    """kube-controller-manager lets a certificate begin 5 minutes before it signs, however short its life."""
+    ends = datetime.now(UTC) + timedelta(seconds=90)
+    request = base64.b64decode(client_request("n1", KEY)["spec"]["request"])
+    pem = AUTHORITY.sign_request(request, timedelta(minutes=5, seconds=90), timedelta(minutes=5))
+    certificate = x509.load_pem_x509_certificate(pem)
+    now = datetime.now(UTC)
+    assert renewal_of(certificate, now, 0.7) > now + timedelta(seconds=55)
+    assert renewal_of(certificate, now, 0.9) < ends + timedelta(seconds=30)
+
+
+async def test_a_new_certificate_that_is_not_in_date_blames_the_clock(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = datetime.now(UTC) + timedelta(days=400)
+    cluster = Cluster()
+    async with running(cluster, tmp_path) as made:
+        await made.next()
+        with monkeypatch.context() as patch:
+            patch.setattr(asked_certificate, "now", lambda: late)
+            patch.setattr(serving_certificate, "now", lambda: late)
+            made.certificate.want(True)
+            assert await made.next() == "", "nobody would believe it now"
+            assert made.certificate.latest is not None
+            await until(lambda: "set the clock (NTP)" in caplog.text)
+
+
+async def test_it_is_asked_for_as_soon_as_the_cloud_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked_certificate, "RETRIES", (3600.0, 3600.0))
+    cluster = Cluster()
+    cluster.is_there = False
+    async with running(cluster, tmp_path) as made:
+        assert await made.next() == ""
+        made.certificate.want(True)
+        await until(lambda: bool(cluster.client.asked))
+        cluster.is_there = True
+        while made.news.empty():
+            made.back.notify()
+            await asyncio.sleep(0.01)
+        assert await made.next()
+
+
+async def test_it_is_for_what_else_the_port_is_called_by(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.also = ("169.254.2.1",)
+    async with running(cluster, tmp_path) as made:
+        made.certificate.want(True)
+        await made.next()
+        await made.next()
+        found = made.certificate.current
+        assert found is not None
+        assert signing_request.names_of(found.certificate) == ("10.0.0.1", "169.254.2.1")

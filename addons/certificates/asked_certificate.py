@@ -1,0 +1,201 @@
+"""A certificate that the cluster signs for this node: asked for when it is wanted, kept on disk, renewed in time.
+
+Each handshake takes the certificate as it is then, so a renewal cuts no stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from addons.certificates.certificate_events import Tell, teller
+from addons.certificates.serving_certificate import Pair, key_pem, now, read_pair, write_file
+from addons.certificates.signing_request import (
+    NotSigned,
+    names_of,
+    node_names,
+    serving_request,
+    signed_certificate,
+)
+from kube.concurrency.backoff import Backoff
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+
+CHECK_INTERVAL = 3600.0
+"""Seconds between looks at the certificate's age, and whether it is for the names that the node has now."""
+RETRIES = (2.0, 1800.0)
+"""Seconds to the first new request after one that failed, and between requests at most."""
+RENEWAL = (0.7, 0.9)
+"""The shares of its life between which a certificate is renewed: as kubelet does, so that not all nodes ask at once."""
+
+type Names = Callable[[], Awaitable[tuple[str, ...]]]
+"""The addresses and names, sorted, that the certificate must be for."""
+type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey], Awaitable[bytes]]
+"""Has the cluster sign for these names and this key; certificates (PEM), the key's own first."""
+
+logger = logging.getLogger(__name__)
+
+
+class AskedCertificate:
+    """One certificate and its key, in one file."""
+
+    def __init__(
+        self, what: str, file: Path, names: Names, sign: Sign, cloud_changed: Pulse, tell: Tell
+    ) -> None:
+        """`what` names the certificate in the log. `cloud_changed` is notified when a server is back."""
+        self._what = what
+        self._file = file
+        self._names, self._sign, self._tell = names, sign, tell
+        self._cloud_changed = cloud_changed
+        self._share = random.random
+        self._pair: Pair | None = None
+        self._renewal: datetime.datetime | None = None
+        self._wanted = asyncio.Event()
+
+    @property
+    def current(self) -> Pair | None:
+        """The certificate by which others may know this node now, if there is one."""
+        return self._pair if self._pair is not None and self._pair.is_valid else None
+
+    @property
+    def latest(self) -> Pair | None:
+        """The newest certificate, also one that has ended: who checks it has a clock of its own."""
+        return self._pair
+
+    def want(self, wanted: bool) -> None:
+        """Say whether the hub needs a certificate; only then does it ask for one."""
+        if wanted:
+            self._wanted.set()
+        else:
+            self._wanted.clear()
+
+    def expiry(self) -> datetime.datetime | None:
+        """When the newest certificate ends; None where there is none."""
+        return self._pair.expiry() if self._pair is not None else None
+
+    async def run(self, changed: Callable[[], None]) -> None:
+        """Get a certificate, and renew it in time, until cancelled. `changed` is called when there is a new one."""
+        await asyncio.to_thread(self._load)
+        changed()
+        backoff = Backoff(*RETRIES)
+        while True:
+            await self._wanted.wait()
+            back = self._cloud_changed.wait()
+            try:
+                names = await self._names()
+                if self._is_due(names):
+                    await self._renew(names)
+                    changed()
+                    self._check_clock()
+                backoff.forget()
+                await self._until_due()
+            except (NotSigned, StatusError, Unreachable, ValueError) as error:
+                delay = backoff.next()
+                logger.warning(
+                    "no new certificate %s yet: %s; next request in %.0f s", self._what, error, delay
+                )
+                await self._tell(str(error))
+                await self._pause(delay, None if isinstance(error, NotSigned) else back)
+            finally:
+                back.cancel()
+
+    def _is_due(self, names: tuple[str, ...]) -> bool:
+        pair = self._pair
+        if pair is None or self._renewal is None or now() < pair.certificate.not_valid_before_utc:
+            return True
+        return now() >= self._renewal or names_of(pair.certificate) != names
+
+    async def _until_due(self) -> None:
+        assert self._renewal is not None
+        left = (self._renewal - now()).total_seconds()
+        await asyncio.sleep(max(0.0, min(CHECK_INTERVAL, left)))
+
+    async def _pause(self, delay: float, back: asyncio.Future[None] | None) -> None:
+        """Wait for so long, or until a server of the cloud is back: a certificate may have ended in an outage."""
+        if back is None:
+            await asyncio.sleep(delay)
+        else:
+            await asyncio.wait((back,), timeout=delay)
+
+    async def _renew(self, names: tuple[str, ...]) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        logger.info(
+            "asking the cluster for a certificate %s, for %s", self._what, ", ".join(names) or "itself"
+        )
+        pem = await self._sign(names, key)
+        made = read_pair(pem + key_pem(key))
+        self._take(made, now())
+        logger.info("there is a certificate %s until %s", self._what, made.certificate.not_valid_after_utc)
+        await asyncio.to_thread(self._keep, made)
+
+    def _check_clock(self) -> None:
+        """NotSigned where a certificate that was just signed is not in date: the next one would not be either."""
+        assert self._pair is not None
+        if not self._pair.is_valid:
+            found = self._pair.certificate
+            raise NotSigned(
+                f"the cluster has just signed one from {found.not_valid_before_utc} to {found.not_valid_after_utc}, "
+                f"and this node's clock says {now():%Y-%m-%d %H:%M:%S+00:00}: set the clock (NTP)"
+            )
+
+    def _take(self, pair: Pair, since: datetime.datetime) -> None:
+        self._pair = pair
+        least, most = RENEWAL
+        share = least + (most - least) * self._share()
+        self._renewal = renewal_of(pair.certificate, since, share)
+
+    def _load(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            pair = read_pair(self._file.read_bytes())
+            written = datetime.datetime.fromtimestamp(self._file.stat().st_mtime, datetime.UTC)
+            self._take(pair, min(written, now()))
+
+    def _keep(self, pair: Pair) -> None:
+        try:
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_file(self._file, pair.pem)
+        except OSError as error:
+            logger.error(
+                "the certificate %s is not kept (%s): after a restart the hub asks anew", self._what, error
+            )
+
+
+def renewal_of(certificate: x509.Certificate, since: datetime.datetime, share: float) -> datetime.datetime:
+    """When a certificate that came at `since` has lived this share of its life.
+
+    A signer may let it begin earlier (kube-controller-manager: 5 minutes). A short life would be over at once then.
+    """
+    begins, ends = max(certificate.not_valid_before_utc, since), certificate.not_valid_after_utc
+    return begins + (ends - begins) * share
+
+
+def serving_certificate_of(
+    port: str,
+    node: str,
+    client: Client,
+    file: Path,
+    cloud_changed: Pulse,
+    also: Callable[[], Iterable[str]] = tuple,
+) -> AskedCertificate:
+    """The certificate by which a port serves: for the addresses that the Node has, and those of `also`.
+
+    `client` sends with the node's own identity.
+    """
+
+    async def names() -> tuple[str, ...]:
+        return tuple(sorted({*await node_names(client, node), *also()}))
+
+    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> bytes:
+        return await signed_certificate(client, serving_request(node, names, key))
+
+    what = f"of the {port} port"
+    return AskedCertificate(what, file, names, sign, cloud_changed, teller(client, node, what))

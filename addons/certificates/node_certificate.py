@@ -1,0 +1,132 @@
+"""The node's identity where nobody else keeps one: asked for with a bootstrap token, kept, and renewed with itself.
+
+A node of kubeadm has kubelet's certificate, which kubelet renews; the hub needs nothing of this module there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.certificate_events import teller
+from addons.certificates.serving_certificate import read_pair
+from addons.certificates.signing_request import NotSigned, client_request, signed_certificate
+from addons.requests.caller import Lending
+from addons.requests.clients import Clients
+from addons.requests.headers import LENDING_HEADER
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
+from kube.http.session import Response, Session
+
+FILE = "pki/node.pem"
+"""In the state folder: certificate and key, readable by the hub's user alone."""
+WHAT = "of this node"
+
+
+class NodeCertificate:
+    """The hub's identity. `run` gets and renews the certificate; `known` is set as soon as there is one."""
+
+    def __init__(self, bootstrap: Path, node: str, state: Path) -> None:
+        """`bootstrap` is a kubeconfig with a token; ValueError where it cannot be used."""
+        self._bootstrap, self._node, self._file = bootstrap, node, state / FILE
+        found = load_kubeconfig(bootstrap)
+        if not found.bearer:
+            raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
+        self._piece = Piece()
+        self.credentials = replace(found, certificate=self._piece, key=self._piece, token=Piece())
+        """Of the hub: anonymous until there is a certificate."""
+        self.known = asyncio.Event()
+        self._clients: Clients | None = None
+        self._asked: AskedCertificate | None = None
+
+    async def run(self, clients: Clients, cloud_changed: Pulse) -> None:
+        """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `AskedCertificate`."""
+        self._clients = clients
+        send = teller(clients.hub, self._node, WHAT)
+
+        async def tell(why: str) -> None:
+            if self.known.is_set():  # an Event needs an identity; the log says why there is none
+                await send(why)
+
+        asked = self._asked = AskedCertificate(WHAT, self._file, _no_names, self._sign, cloud_changed, tell)
+        asked.want(True)
+        await asked.run(self._changed)
+
+    def _changed(self) -> None:
+        assert self._asked is not None
+        if (pair := self._asked.latest) is not None:
+            self._piece.data = pair.pem
+            self.known.set()
+
+    async def _sign(self, _names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> bytes:
+        """With the node's own identity while it holds, and with the bootstrap token before and after."""
+        assert self._asked is not None
+        assert self._clients is not None
+        request = client_request(self._node, key)
+        if self._asked.current is not None:
+            try:
+                return await signed_certificate(self._clients.hub, request)
+            except StatusError as error:
+                if error.code != 401:
+                    raise
+        # The file is read each time, so that an operator may give the hub a new token.
+        token = (await asyncio.to_thread(load_kubeconfig, self._bootstrap)).bearer
+        try:
+            return await signed_certificate(self._clients.of_token(token), request)
+        except StatusError as error:
+            raise _in_words(error, self._bootstrap) from error
+
+
+class IdentifiedSession:
+    """A session whose requests with the hub's identity wait until the hub has one."""
+
+    def __init__(self, session: Session, known: asyncio.Event) -> None:
+        self._session = session
+        self._known = known
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
+    ) -> AsyncIterator[Response]:
+        """See `kube.http.session.Session.open`. The timeout begins when the hub has its identity."""
+        given = list(headers)
+        if not self._known.is_set() and (LENDING_HEADER, Lending.HUB) in given:
+            await self._known.wait()
+        async with self._session.open(method, url, headers=given, body=body, timeout=timeout) as response:
+            yield response
+
+
+def kept_credentials(bootstrap: Credentials, state: Path) -> Credentials:
+    """The identity that a hub with this state folder has, or will have: for who looks at it from outside."""
+    piece = Piece()
+    with contextlib.suppress(FileNotFoundError):
+        piece.data = read_pair((state / FILE).read_bytes()).pem
+    token = Piece() if piece.data else bootstrap.token
+    return replace(bootstrap, certificate=piece, key=piece, token=token)
+
+
+async def _no_names() -> tuple[str, ...]:
+    """A certificate of a client is for nothing but its subject."""
+    return ()
+
+
+def _in_words(error: StatusError, bootstrap: Path) -> Exception:
+    if error.code == 401:
+        return NotSigned(
+            f"the cloud does not take the token of {bootstrap}: it may have ended; make one "
+            "(`kubeadm token create`) and put it there"
+        )
+    if error.code == 403:
+        return NotSigned(
+            f"the token of {bootstrap} may not ask: bind its group to the ClusterRole "
+            f"system:node-bootstrapper ({error.message})"
+        )
+    return error

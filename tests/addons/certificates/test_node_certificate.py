@@ -1,0 +1,199 @@
+"""The hub's own identity: by a bootstrap token first, by itself later, and what the cloud's refusals are called."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from addons.certificates import asked_certificate, signing_request
+from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate, kept_credentials
+from addons.requests.clients import Clients
+from addons.requests.headers import LENDING_HEADER
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.kubeconfig import load_kubeconfig
+from kube.http.session import Response, Session
+from tests.addons.support.observed import until
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+
+AUTHORITY = Authority()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
+    monkeypatch.setattr(asked_certificate, "RETRIES", (0.01, 0.01))
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> Path:
+    return write_kubeconfig(
+        tmp_path / "bootstrap.conf", "https://c", authority=AUTHORITY.certificate, token="a.b"
+    )
+
+
+class Cloud:
+    """Signs requests at once. Its callers are the hub (`hub`) and holders of tokens, by the token."""
+
+    def __init__(self) -> None:
+        self.life = timedelta(hours=1)
+        self.refusal: dict[str, int] = {}
+        self.callers: list[str] = []
+        self.events: list[str] = []
+        self._pem = b""
+        self.hub = self._client("hub")
+
+    def of_token(self, authorization: str) -> ScriptedClient:
+        return self._client(authorization)
+
+    def _client(self, caller: str) -> ScriptedClient:
+        def answer(asked: Asked) -> dict[str, Any]:
+            if asked.path.endswith("/events"):
+                self.events.append(json.loads(asked.body)["message"])
+                return {}
+            if asked.method == "POST":
+                self.callers.append(caller)
+                if caller in self.refusal:
+                    raise StatusError(self.refusal[caller], "Refused", f"no, says the cloud to {caller}")
+                self._pem = base64.b64decode(json.loads(asked.body)["spec"]["request"])
+                return {"metadata": {"name": "one"}}
+            made = AUTHORITY.sign_request(self._pem, self.life)
+            return {"status": {"certificate": base64.b64encode(made).decode()}}
+
+        return ScriptedClient(answer)
+
+
+@asynccontextmanager
+async def running(made: NodeCertificate, cloud: Cloud) -> AsyncIterator[None]:
+    task = asyncio.create_task(made.run(cast(Clients, cloud), Pulse()))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, bootstrap: Path) -> None:
+    cloud = Cloud()
+    cloud.life = timedelta(seconds=2)
+    made = NodeCertificate(bootstrap, "n1", tmp_path)
+    assert not made.credentials.certificate.read()
+    assert not made.credentials.bearer, "no request but the first ones travels with the token"
+    async with running(made, cloud):
+        await made.known.wait()
+        first = made.credentials.certificate.read()
+        cloud.life = timedelta(hours=1)
+        await until(lambda: made.credentials.certificate.read() != first)
+    assert cloud.callers == ["Bearer a.b", "hub"]
+    kept = kept_credentials(load_kubeconfig(bootstrap), tmp_path)
+    assert kept.certificate.read() == kept.key.read() == made.credentials.certificate.read()
+    assert not kept.bearer
+
+
+async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -> None:
+    issued = AUTHORITY.issue_node("n1")
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "node.pem").write_bytes(issued.certificate + issued.key)
+    cloud = Cloud()
+    made = NodeCertificate(bootstrap, "n1", tmp_path)
+    async with running(made, cloud):
+        await made.known.wait()
+    assert cloud.callers == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(401, "does not take the token of"), (403, "system:node-bootstrapper"), (500, "says the cloud")],
+)
+async def test_a_refusal_is_told_in_words_until_it_ends(
+    tmp_path: Path, bootstrap: Path, caplog: pytest.LogCaptureFixture, code: int, words: str
+) -> None:
+    cloud = Cloud()
+    cloud.refusal = {"Bearer a.b": code}
+    made = NodeCertificate(bootstrap, "n1", tmp_path)
+    async with running(made, cloud):
+        await until(lambda: words in caplog.text)
+        assert not made.known.is_set()
+        assert not cloud.events, "a hub without an identity can send none"
+        cloud.refusal = {}
+        await until(made.known.is_set)
+
+
+async def test_an_identity_that_ended_goes_back_to_a_token_which_may_be_new(
+    tmp_path: Path, bootstrap: Path
+) -> None:
+    ended = AUTHORITY.issue_node("n1", timedelta(seconds=-60))
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "node.pem").write_bytes(ended.certificate + ended.key)
+    cloud = Cloud()
+    cloud.refusal = {"Bearer a.b": 401}
+    made = NodeCertificate(bootstrap, "n1", tmp_path)
+    async with running(made, cloud):
+        await made.known.wait()
+        await until(lambda: bool(cloud.events))
+        assert "kubeadm token create" in cloud.events[0]
+        write_kubeconfig(bootstrap, "https://c", token="c.d")
+        await until(lambda: made.credentials.certificate.read() != ended.certificate + ended.key)
+    assert cloud.callers[-1] == "Bearer c.d"
+    assert "hub" not in cloud.callers
+
+
+async def test_a_certificate_that_the_cloud_refuses_is_replaced_by_the_token(
+    tmp_path: Path, bootstrap: Path
+) -> None:
+    """By this node's clock it holds; the cloud's clock, or another CA, may say otherwise."""
+    cloud = Cloud()
+    cloud.life = timedelta(seconds=2)
+    cloud.refusal = {"hub": 401}
+    async with running(NodeCertificate(bootstrap, "n1", tmp_path), cloud):
+        await until(lambda: cloud.callers[-2:] == ["hub", "Bearer a.b"])
+
+
+def test_a_kubeconfig_without_a_token_is_refused(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "conf", "https://c")
+    with pytest.raises(ValueError, match="the hub bootstraps by a token"):
+        NodeCertificate(path, "n1", tmp_path)
+
+
+def test_before_the_first_certificate_the_token_is_what_there_is(tmp_path: Path, bootstrap: Path) -> None:
+    assert kept_credentials(load_kubeconfig(bootstrap), tmp_path).bearer == "Bearer a.b"
+
+
+class Opened:
+    """A session that notes whose requests it was given."""
+
+    def __init__(self) -> None:
+        self.lent: list[str] = []
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
+    ) -> AsyncIterator[Response]:
+        self.lent.append(dict(headers)[LENDING_HEADER])
+        yield cast(Response, None)
+
+
+async def test_requests_with_the_hubs_identity_wait_for_it() -> None:
+    opened, known = Opened(), asyncio.Event()
+    session = IdentifiedSession(cast(Session, opened), known)
+
+    async def ask(lending: str) -> None:
+        async with session.open("GET", "/", headers=[(LENDING_HEADER, lending)], body=None, timeout=1.0):
+            pass
+
+    waiting = asyncio.create_task(ask("hub"))
+    await ask("own")
+    assert opened.lent == ["own"]
+    known.set()
+    await waiting
+    assert opened.lent == ["own", "hub"]

@@ -1,0 +1,68 @@
+"""Bootstrap tokens of a real cluster, and what the cluster makes of the requests that hubs send with them."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from kube.json_type import Json
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.real import RealCloud
+
+CONTROLLERS = (
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-signing-controller",
+)
+"""Of kube-controller-manager: what answers such requests."""
+FLAG = "--enable-bootstrap-token-auth=true"
+"""Of kube-apiserver; kubeadm sets it."""
+GROUP = "system:bootstrappers:kubeadm:default-node-token"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def binding(role: str, group: str) -> Json:
+    """A ClusterRoleBinding, as kubeadm makes them."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"test-{role.rpartition(':')[2]}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+    }
+
+
+MAY_ASK = binding("system:node-bootstrapper", GROUP)
+APPROVED = binding("system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP)
+"""Has kube-controller-manager approve what tokens ask for."""
+RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
+
+
+def make_token(cloud: RealCloud) -> str:
+    """A new bootstrap token, as `kubeadm token create` makes it."""
+    name, secret = secrets.token_hex(3), secrets.token_hex(8)
+    data = {
+        "token-id": name,
+        "token-secret": secret,
+        "usage-bootstrap-authentication": "true",
+        "auth-extra-groups": GROUP,
+    }
+    metadata = {"name": f"bootstrap-token-{name}"}
+    cloud.admin.post(
+        "/api/v1/namespaces/kube-system/secrets",
+        {"metadata": metadata, "type": "bootstrap.kubernetes.io/token", "stringData": data},
+    )
+    return f"{name}.{secret}"
+
+
+def bootstrap_kubeconfig(cloud: RealCloud, path: Path, token: str) -> Path:
+    return write_kubeconfig(path, cloud.url, authority=cloud.authority.certificate, token=token)
+
+
+def requests_of(cloud: RealCloud, node: str) -> list[Json]:
+    """The requests for a node's identity, the oldest first."""
+    found = [
+        each
+        for each in cloud.admin.get(REQUESTS)["items"]
+        if each["metadata"]["name"].startswith(f"edgehub-client-{node}-")
+    ]
+    return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))

@@ -1,0 +1,123 @@
+"""A hub without an identity gets one from a real cluster by a bootstrap token, and renews it with itself."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import urllib3
+from cryptography import x509
+
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.real import RealCloud
+from tests.hub.support.bootstrap import (
+    APPROVED,
+    CONTROLLERS,
+    FLAG,
+    MAY_ASK,
+    RENEWED,
+    bootstrap_kubeconfig,
+    make_token,
+    requests_of,
+)
+from tests.hub.support.process import SLACK, Hub
+
+LIFE = "24s"
+"""Of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]) -> Iterator[RealCloud]:
+    with RealCloud(
+        tmp_path_factory.mktemp("bootstrap"),
+        cloud_programs,
+        controllers=CONTROLLERS,
+        apiserver_flags=[FLAG],
+        manager_flags=[f"--cluster-signing-duration={LIFE}"],
+    ) as made:
+        made.apply(HUB_RBAC)
+        made.apply([MAY_ASK, RENEWED])
+        yield made
+
+
+def until(check: Callable[[], object], timeout: float = 2 * SLACK) -> None:
+    """Return when something holds; another process cannot tell when it does."""
+    deadline = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def hub_with(cloud: RealCloud, folder: Path, node: str, token: str) -> Hub:
+    bootstrap = bootstrap_kubeconfig(cloud, folder / "bootstrap.conf", token)
+    return Hub(folder, cloud.url, node=node, flags=("--bootstrap-kubeconfig", str(bootstrap)))
+
+
+def serial(hub: Hub) -> int:
+    """Which certificate the hub keeps; 0 for none."""
+    file = hub.state / "pki" / "node.pem"
+    return x509.load_pem_x509_certificate(file.read_bytes()).serial_number if file.exists() else 0
+
+
+def status_of_node(hub: Hub) -> int:
+    """The code of the cloud's answer to the hub's identity; the lease is the node's own alone."""
+    url = f"{hub.url}/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{hub.node}"
+    return urllib3.request("GET", url, headers={"User-Agent": "kubelet/v1"}, retries=False).status
+
+
+@pytest.mark.timeout(300)
+def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_path: Path, node: str) -> None:
+    hub = hub_with(cloud, tmp_path, node, make_token(cloud))
+    hub.launch()
+    try:
+        until(lambda: requests_of(cloud, node))
+        first = requests_of(cloud, node)[0]
+        assert first["spec"]["username"].startswith("system:bootstrap:")
+        cloud.kubectl("certificate", "deny", first["metadata"]["name"])
+        hub.process.wait_for_line("is denied: ", SLACK)
+        assert not serial(hub)
+
+        cloud.apply([APPROVED])
+        hub.wait_until_ready()
+        given = serial(hub)
+        assert given
+        assert stat.S_IMODE((hub.state / "pki" / "node.pem").stat().st_mode) == 0o600
+        assert 0 < hub.metric("edgehub_certificate_expiry_seconds", use="client") <= 24
+        assert status_of_node(hub) == 404, "the cloud knows the node, which has no lease yet"
+
+        until(lambda: serial(hub) != given)
+        # The connections of the former certificate are not used any more when it ends.
+        until(lambda: status_of_node(hub) == 404)
+        by = [each["spec"]["username"] for each in requests_of(cloud, node)]
+        assert by[-1] == f"system:node:{node}", "the token is needed once"
+    finally:
+        hub.stop()
+
+
+@pytest.mark.timeout(300)
+def test_an_identity_that_ended_in_an_outage_is_asked_for_anew(
+    cloud: RealCloud, tmp_path: Path, node: str
+) -> None:
+    cloud.apply([APPROVED])
+    ended = cloud.authority.issue_node(node, timedelta(seconds=-60))
+    file = tmp_path / "state" / "pki" / "node.pem"
+    file.parent.mkdir(parents=True)
+    file.parents[1].chmod(0o700)
+    file.write_bytes(ended.certificate + ended.key)
+    hub = hub_with(cloud, tmp_path, node, "abcdef.0123456789abcdef")
+    hub.launch()
+    try:
+        hub.wait_until_ready("/healthz")
+        before = serial(hub)
+        hub.process.wait_for_line("the cloud does not take the token of", SLACK)
+        assert hub.metric("edgehub_certificate_expiry_seconds", use="client") < 0
+        bootstrap_kubeconfig(cloud, tmp_path / "bootstrap.conf", make_token(cloud))
+        until(lambda: serial(hub) != before)
+        hub.wait_until_ready()
+        until(lambda: status_of_node(hub) == 404)
+    finally:
+        hub.stop()
