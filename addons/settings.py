@@ -189,7 +189,7 @@ def _path(text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def _identity(values: Mapping[str, Any]) -> dict[str, Path | None]:
+def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
     """The kubeconfig that has the hub's identity, or the one by which the hub asks for it."""
     kubeconfig, bootstrap = _path(values["kubeconfig"]), _path(values["bootstrap_kubeconfig"])
     if kubeconfig is not None and bootstrap is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import shutil
 import signal
@@ -14,11 +15,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from addons.install.changes import below
+from addons.install.checks.findings import Finding, Severity, has_failed
+from addons.install.discovery import authority_of, bootstrap_kubeconfig, check_token
 from addons.install.doctor import examine
-from addons.install.findings import Finding, Severity, has_failed
 from addons.install.joining import JoinError, Joining
 from addons.install.services import Services
 from addons.install.wish import (
+    BOOTSTRAP_KUBECONFIG,
     KUBELET_KUBECONFIG,
     OWN_KUBECONFIG,
     PROXY_KUBECONFIGS,
@@ -30,6 +33,7 @@ from addons.startup import pod_interface
 from kube.http.kubeconfig import load_kubeconfig
 from kube.peers import NODE_PREFIX
 
+OWN_KUBECONFIGS = (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG)
 COMMANDS = ("doctor", "install", "uninstall", "upgrade")
 HINTS = {
     "doctor": "what could keep this node from living behind its hub, each with what to do",
@@ -103,6 +107,7 @@ def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--dry-run", action="store_true", help="Print each file that would change as a diff."
         )
+        _add_bootstrap_flags(parser)
     if name in ("install", "upgrade"):
         parser.add_argument(
             "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
@@ -120,6 +125,24 @@ def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a node without an identity, which the hub asks the cluster for")
+    group.add_argument("--server", default="", metavar="URL", help="The kube-apiserver, https://host:port.")
+    group.add_argument("--token", default="", help="A bootstrap token: `kubeadm token create` makes one.")
+    group.add_argument(
+        "--ca-hash",
+        action="append",
+        default=[],
+        metavar="sha256:…",
+        help="Hash of the cluster's CA, as `kubeadm token create --print-join-command` prints it.",
+    )
+    group.add_argument(
+        "--bootstrap-kubeconfig",
+        type=Path,
+        help="A kubeconfig with a bootstrap token, in place of these three.",
+    )
+
+
 def _doctor(asked: argparse.Namespace) -> int:
     return 1 if has_failed(_examine(asked, Severity.OK)) else 0
 
@@ -127,24 +150,29 @@ def _doctor(asked: argparse.Namespace) -> int:
 def _install(asked: argparse.Namespace) -> int:
     joining = _joining(asked)
     former = joining.installed
-    identity = asked.kubeconfig or (Path(former.identity) if former else asked.kubelet_kubeconfig)
+    bootstrap = _bootstrap_text(asked)
+    bootstraps = bool(bootstrap or (former and not former.identity and not asked.kubeconfig))
+    identity = asked.kubeconfig or (
+        Path(former.identity) if former and former.identity else asked.kubelet_kubeconfig
+    )
     flags = (*(("--pool", asked.pool) if asked.pool else ()), *asked.hub_flags)
     proxies = (asked.proxy_kubeconfig,) if asked.proxy_kubeconfig else PROXY_KUBECONFIGS
     wish = Wish(
-        node=_node(asked, OWN_KUBECONFIG if former else identity),
+        node=_node_to_install(asked, former, identity, bootstraps),
         method="static-pod" if asked.static_pod else "systemd",
         program=asked.program,
         image=asked.static_pod,
         flags=flags,
-        identity=str(identity),
+        identity="" if bootstraps else str(identity),
         kubelet=str(asked.kubelet_kubeconfig),
         proxies=tuple(str(path) for path in proxies if below(asked.root, path).exists()),
+        bootstrap=bootstrap,
     )
     if asked.dry_run:
         joining.show(wish)
         return 0
-    asked.node = wish.node
-    if has_failed(_examine(asked, Severity.WARNING)):
+    asked.node, asked.hub_flags = wish.node, wish.arguments
+    if has_failed(_examine(asked, Severity.WARNING, bootstrap)):
         print("nothing was changed; `edgehub doctor` tells more", file=sys.stderr)
         return 1
     joining.install(wish, asked.timeout)
@@ -181,19 +209,45 @@ def _joining(asked: argparse.Namespace) -> Joining:
     return Joining(asked.root, Services(systemctl), lambda text: print(text, flush=True))
 
 
-def _examine(asked: argparse.Namespace, least: Severity) -> list[Finding]:
-    """Make all checks; those at least as bad as `least` are printed."""
-    own = below(asked.root, OWN_KUBECONFIG)
-    kubeconfig = asked.kubeconfig or (OWN_KUBECONFIG if own.exists() else asked.kubelet_kubeconfig)
+def _bootstrap_text(asked: argparse.Namespace) -> str:
+    """The kubeconfig with a bootstrap token that the flags give or make; "" where they ask for none."""
+    parts = asked.server, asked.token, asked.ca_hash
+    if asked.kubeconfig and (any(parts) or asked.bootstrap_kubeconfig):
+        raise ValueError("the node has an identity, --kubeconfig, or asks for one by a bootstrap token")
+    if asked.bootstrap_kubeconfig:
+        if any(parts):
+            raise ValueError("--bootstrap-kubeconfig takes the place of --server, --token and --ca-hash")
+        return str(asked.bootstrap_kubeconfig.read_text())
+    if not any(parts):
+        return ""
+    if not all(parts) or not asked.server.startswith("https://"):
+        raise ValueError("a bootstrap needs all of --server https://…, --token and --ca-hash")
+    check_token(asked.token)
+    authority = asyncio.run(authority_of(asked.server, asked.ca_hash))
+    return bootstrap_kubeconfig(asked.server, authority, asked.token)
+
+
+def _examine(asked: argparse.Namespace, least: Severity, bootstrap: str = "") -> list[Finding]:
+    """Make all checks; those at least as bad as `least` are printed. `bootstrap` as `_bootstrap_text`."""
+    present = (each for each in OWN_KUBECONFIGS if below(asked.root, each).exists())
+    kubeconfig = asked.kubeconfig or (
+        BOOTSTRAP_KUBECONFIG if bootstrap else next(present, asked.kubelet_kubeconfig)
+    )
     node = asked.node or _node(asked, kubeconfig)
     order = list(Severity)
 
     found = []
-    for finding in examine(asked.root, kubeconfig, node, parse_hub_flags(asked.hub_flags)):
+    for finding in examine(asked.root, kubeconfig, node, parse_hub_flags(asked.hub_flags), bootstrap):
         if order.index(finding.severity) >= order.index(least):
             print(finding, flush=True)
         found.append(finding)
     return found
+
+
+def _node_to_install(asked: argparse.Namespace, former: Wish | None, identity: Path, bootstraps: bool) -> str:
+    if former is not None and not asked.node:
+        return former.node
+    return (asked.node or os.uname().nodename.lower()) if bootstraps else _node(asked, identity)
 
 
 def _node(asked: argparse.Namespace, kubeconfig: Path) -> str:

@@ -8,21 +8,33 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
+from addons.certificates.node_certificate import kept_credentials
 from addons.install.changes import below
+from addons.install.checks.cloud_checks import check_cloud, check_cloud_for_token
+from addons.install.checks.findings import Finding, failed, has_failed, ok
+from addons.install.checks.node_checks import (
+    check_address,
+    check_certificate,
+    check_disk,
+    check_kept,
+    check_ports,
+)
 from addons.install.cloud import get, local
-from addons.install.cloud_checks import check_cloud
-from addons.install.findings import Finding, failed, has_failed, ok
-from addons.install.node_checks import check_address, check_certificate, check_disk, check_ports
-from addons.install.wish import HubFlags
+from addons.install.wish import BOOTSTRAP_KUBECONFIG, HubFlags
 from addons.settings import parse_pod_address, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
-from kube.http.kubeconfig import Credentials, load_kubeconfig
+from kube.http.kubeconfig import Credentials, load_kubeconfig, parse_kubeconfig
 from kube.http.tls import tls_context
 
 
-def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags) -> Iterator[Finding]:
-    """All checks, as they are made. `kubeconfig` is the hub's own, or the one that it is to be made of."""
+def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: str = "") -> Iterator[Finding]:
+    """All checks, as they are made. `kubeconfig` is the hub's own, or the one that it is to be made of.
+
+    `bootstrap` is the text of a kubeconfig with a bootstrap token, which is to be written there.
+    """
     yield ok("program", f"edgehub {version()}")
     yield from check_ports(hub.listen, hub.ports, asyncio.run(_is_running(hub)))
     addresses, are_made = parse_pod_address(hub.pod_address or hub.listen)
@@ -30,10 +42,18 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags) -> Iterator[
         yield ok("address", f"{', '.join(addresses)}: the hub gives itself the address when it starts")
     elif hub.pod_address:
         yield from check_address(addresses)
-    yield check_disk(below(root, Path(hub.state_dir)))
+    state = below(root, Path(hub.state_dir))
+    yield check_disk(state)
+    yield from check_kept(state, datetime.datetime.now(datetime.UTC))
     try:
-        credentials = load_kubeconfig(below(root, kubeconfig))
-    except ValueError as error:
+        file = below(root, kubeconfig)
+        credentials = (
+            parse_kubeconfig(yaml.safe_load(bootstrap), file.parent) if bootstrap else load_kubeconfig(file)
+        )
+        asks = bool(bootstrap) or kubeconfig == BOOTSTRAP_KUBECONFIG
+        if asks:
+            credentials = kept_credentials(credentials, state)
+    except (ValueError, yaml.YAMLError) as error:
         yield failed("kubeconfig", str(error))
         return
     if credentials.server == hub.plain_url:
@@ -42,9 +62,12 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags) -> Iterator[
         )
         return
     yield ok("kubeconfig", f"{kubeconfig}: {credentials.server}")
-    certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC)))
+    renewer = "the hub" if asks else "kubelet"
+    certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC), renewer))
     yield from certificate
-    if not has_failed(certificate):
+    if asks and not credentials.certificate.read():
+        yield from asyncio.run(_ask_with_token(credentials, tls_context(credentials)))
+    elif not has_failed(certificate):
         rules = hub.namespace, hub.configmap
         yield from asyncio.run(_ask_cloud(credentials, tls_context(credentials), node, rules))
 
@@ -53,6 +76,10 @@ async def _ask_cloud(
     credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str]
 ) -> list[Finding]:
     return [each async for each in check_cloud(credentials, context, node, rules)]
+
+
+async def _ask_with_token(credentials: Credentials, context: ssl.SSLContext) -> list[Finding]:
+    return [each async for each in check_cloud_for_token(credentials, context)]
 
 
 async def _is_running(hub: HubFlags) -> bool:

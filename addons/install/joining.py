@@ -10,7 +10,15 @@ from pathlib import Path
 from addons.install.changes import FileChange, Ledger, below, diff, read
 from addons.install.services import ServiceError, Services
 from addons.install.waiting import NotReadyError, count_writes, wait_for_hub, wait_for_node
-from addons.install.wish import LEDGER, OWN_KUBECONFIG, STATIC_POD, UNIT, Wish, read_wish
+from addons.install.wish import (
+    BOOTSTRAP_KUBECONFIG,
+    LEDGER,
+    OWN_KUBECONFIG,
+    STATIC_POD,
+    UNIT,
+    Wish,
+    read_wish,
+)
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 
@@ -61,7 +69,7 @@ class Joining:
         """Put the node behind the hub, and wait until it is Ready; JoinError, and all as before, where it is not."""
         deadline = time.monotonic() + timeout
         pending = self.plan(wish)
-        hub_files = {OWN_KUBECONFIG, wish.hub_file}
+        hub_files = wish.hub_files
         before, former = self._snapshot(pending), self.installed
         self._ledger.settings = wish.to_json()
         try:
@@ -108,7 +116,7 @@ class Joining:
         self._try(self._services.restart_clients)
         if wish.method == "systemd":
             self._try(self._services.stop_hub)
-        for path in (UNIT, STATIC_POD, OWN_KUBECONFIG):
+        for path in (UNIT, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
             self._restore(path)
         self._try(self._services.reload)
 

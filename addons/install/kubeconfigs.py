@@ -43,6 +43,18 @@ def pointed_at(text: str, hub: str) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
+def without_credentials(hub: str) -> str:
+    """A kubeconfig for a component of the node, which the hub lends the node's identity."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "hub", "cluster": {"server": hub}}],
+        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": ""}}],
+        "current-context": "hub",
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
 def moved(text: str, folder: Path, to: Path) -> str:
     """The kubeconfig for another folder: file names that are relative to `folder` become absolute."""
     if folder == to:

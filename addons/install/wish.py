@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
-from addons.install.kubeconfigs import moved, pointed_at, server_of
+from addons.install.kubeconfigs import moved, pointed_at, server_of, without_credentials
 from addons.install.templates import STATE_DIR, static_pod, unit
 from addons.settings import parse_pod_address
 from kube.json_type import Json
@@ -23,7 +23,11 @@ PROXY_KUBECONFIGS = (
 )
 """Where a kube-proxy that is no pod has its kubeconfig; the kube-proxy of kubeadm has its own in a ConfigMap."""
 OWN_KUBECONFIG = Path("/etc/kubernetes/edgehub.conf")
+BOOTSTRAP_KUBECONFIG = Path("/etc/kubernetes/edgehub-bootstrap.conf")
+"""In its place, where the hub asks for an identity of its own."""
 UNIT = Path("/etc/systemd/system/edgehub.service")
+INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
+"""Flags of an installed hub which the operator does not give: pods reach it, and trust it, without another step."""
 STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
 LEDGER = Path("/var/lib/edgehub-install")
 Method = Literal["systemd", "static-pod"]
@@ -69,13 +73,32 @@ class Wish:
     flags: tuple[str, ...]
     """Flags of the hub, as they were typed."""
     identity: str
-    """The kubeconfig that the hub's own is a copy of."""
+    """The kubeconfig that the hub's own is a copy of; "" where the hub asks for an identity by a bootstrap token."""
     kubelet: str
     proxies: tuple[str, ...]
+    bootstrap: str = field(default="", repr=False)
+    """The kubeconfig with the token, as text; "" where its file is there already. The ledger does not keep the text."""
 
     @property
     def hub(self) -> HubFlags:
-        return parse_hub_flags(self.flags)
+        return parse_hub_flags(self.arguments)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """All flags of the hub but those that say who it is."""
+        given = {each.partition("=")[0] for each in self.flags}
+        added = (word for flag, value in INSTALLED.items() if flag not in given for word in (flag, value))
+        return (*added, *self.flags)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The hub's own kubeconfig."""
+        return OWN_KUBECONFIG if self.identity else BOOTSTRAP_KUBECONFIG
+
+    @property
+    def hub_files(self) -> frozenset[Path]:
+        """What the hub is started by, and with."""
+        return frozenset({self.kubeconfig, self.hub_file})
 
     @property
     def hub_file(self) -> Path:
@@ -89,29 +112,45 @@ class Wish:
 
     def hub_changes(self, ledger: Ledger) -> list[FileChange]:
         """The hub's own kubeconfig, and what starts the hub; ValueError where there is nothing to copy."""
-        hub, source = self.hub, Path(self.identity)
-        text = _text(ledger, source)
-        if server_of(text) == hub.plain_url:
-            raise ValueError(
-                f"{source} leads to a hub already: name the kubeconfig of the cloud by --kubeconfig"
-            )
-        own = moved(text, source.parent, OWN_KUBECONFIG.parent)
-        arguments = ["--kubeconfig", str(OWN_KUBECONFIG), "--node", self.node, *self.flags]
+        hub = self.hub
+        flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
+        arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         _, makes = parse_pod_address(hub.pod_address or hub.listen)
         if self.method == "systemd":
             started = unit([self.program, *arguments], makes_address=makes)
         else:
             admin = hub.listen, hub.admin_port
-            started = static_pod(self.image, arguments, str(OWN_KUBECONFIG), admin, makes_address=makes)
-        return [FileChange(OWN_KUBECONFIG, own.encode(), 0o600), FileChange(self.hub_file, started.encode())]
+            started = static_pod(self.image, arguments, str(self.kubeconfig), admin, makes_address=makes)
+        return [*self._own_kubeconfig(ledger), FileChange(self.hub_file, started.encode())]
 
     def client_changes(self, ledger: Ledger) -> list[FileChange]:
-        """The kubeconfigs of kubelet and kube-proxy, which lead to the hub."""
+        """The kubeconfigs of kubelet and kube-proxy, which lead to the hub.
+
+        A node that never joined has none of kubelet, which needs no credentials towards its hub.
+        """
         url = self.hub.plain_url
+        if not self.identity and ledger.original(Path(self.kubelet)) is None:
+            proxies = [
+                FileChange(path, pointed_at(_text(ledger, path), url).encode()) for path in self.clients[1:]
+            ]
+            return [FileChange(Path(self.kubelet), without_credentials(url).encode(), 0o600), *proxies]
         return [FileChange(path, pointed_at(_text(ledger, path), url).encode()) for path in self.clients]
 
     def to_json(self) -> Json:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "bootstrap"}
+
+    def _own_kubeconfig(self, ledger: Ledger) -> list[FileChange]:
+        if not self.identity:
+            # An operator may have put a new token into the file since.
+            return [FileChange(self.kubeconfig, self.bootstrap.encode(), 0o600)] if self.bootstrap else []
+        source = Path(self.identity)
+        text = _text(ledger, source)
+        if server_of(text) == self.hub.plain_url:
+            raise ValueError(
+                f"{source} leads to a hub already: name the kubeconfig of the cloud by --kubeconfig"
+            )
+        own = moved(text, source.parent, OWN_KUBECONFIG.parent)
+        return [FileChange(OWN_KUBECONFIG, own.encode(), 0o600)]
 
 
 def read_wish(kept: Json) -> Wish:

@@ -12,7 +12,9 @@ import pytest
 import urllib3
 from cryptography import x509
 
+from addons.install.discovery import hash_of
 from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.hollow import is_ready
 from tests.cloud.real import RealCloud
 from tests.hub.support.bootstrap import (
     APPROVED,
@@ -22,8 +24,10 @@ from tests.hub.support.bootstrap import (
     RENEWED,
     bootstrap_kubeconfig,
     make_token,
+    publish_authority,
     requests_of,
 )
+from tests.hub.support.machine import Machine, edgehub
 from tests.hub.support.process import SLACK, Hub
 
 LIFE = "24s"
@@ -55,6 +59,10 @@ def until(check: Callable[[], object], timeout: float = 2 * SLACK) -> None:
 def hub_with(cloud: RealCloud, folder: Path, node: str, token: str) -> Hub:
     bootstrap = bootstrap_kubeconfig(cloud, folder / "bootstrap.conf", token)
     return Hub(folder, cloud.url, node=node, flags=("--bootstrap-kubeconfig", str(bootstrap)))
+
+
+def authority_of(cloud: RealCloud) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(cloud.authority.certificate)
 
 
 def serial(hub: Hub) -> int:
@@ -96,6 +104,25 @@ def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_pat
         assert by[-1] == f"system:node:{node}", "the token is needed once"
     finally:
         hub.stop()
+
+
+@pytest.mark.timeout(300)
+def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
+    cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, node: str
+) -> None:
+    cloud.apply([APPROVED])
+    publish_authority(cloud)
+    given = ["--server", cloud.url, "--token", make_token(cloud), "--ca-hash", hash_of(authority_of(cloud))]
+    with Machine(tmp_path, cloud, cloud.url, node, cloud_programs, has_joined=False) as machine:
+        services = ("--systemctl", str(machine.systemctl), "--timeout", "120")
+        done = edgehub(machine, "install", *given, "--node", node, *services, hub=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert is_ready(cloud.admin.get(f"/api/v1/nodes/{node}"))
+        assert (machine.folder / "state" / "pki" / "node.pem").exists()
+        well = edgehub(machine, "doctor", hub=True)
+        assert "ok       token        may ask for the identity of a node" in well.stdout, well.stdout
+        assert edgehub(machine, "uninstall", *services[:2]).returncode == 0
+        assert machine.files() == {}
 
 
 @pytest.mark.timeout(300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,8 +16,7 @@ from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.machine import Machine
-from tests.hub.support.process import ROOT
+from tests.hub.support.machine import Machine, edgehub
 
 LIMIT = 180.0
 """Seconds until a node is Ready, with its hub or without; it takes some, and many on a busy machine."""
@@ -39,20 +37,6 @@ def machine(
     with Machine(tmp_path, real_cloud, server, node, cloud_programs) as made:
         real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
         yield made
-
-
-def edgehub(
-    machine: Machine, command: str, *flags: str, hub: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """A subcommand that changes the machine; with `hub` the flags of its hub follow."""
-    arguments = ["--root", str(machine.root), *flags, *(["--", *machine.hub_flags] if hub else [])]
-    return subprocess.run(
-        [sys.executable, "-m", "addons.command", command, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def asked(machine: Machine, path: str) -> int:

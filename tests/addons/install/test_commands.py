@@ -35,7 +35,9 @@ def test_a_dry_run_shows_each_file_and_changes_none(root: Path, capsys: pytest.C
     before = (root / KUBELET).read_bytes()
     assert run(["install", "--root", str(root), "--dry-run", "--pool", "p1", "--", "--port", "7"]) == 0
     said = capsys.readouterr().out
-    assert "--node edge-7 --pool p1 --port 7\n" in said, "the name in the certificate"
+    assert "--node edge-7 --pod-address auto --tls-signer cluster --pool p1 --port 7\n" in said, (
+        "the name in the certificate"
+    )
     assert "+    server: http://127.0.0.1:7\n" in said
     assert "+    client-key-data: (not shown)\n" in said
     assert (root / KUBELET).read_bytes() == before
@@ -71,6 +73,37 @@ def test_the_doctor_says_all(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().out
     assert "ok       program      edgehub " in said
     assert "failed   cloud        http://127.0.0.1:1 cannot be reached" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--token", "abcdef.0123456789abcdef"], "needs all of --server https://…, --token and --ca-hash"),
+        (["--server", "http://c", "--token", "a", "--ca-hash", "b"], "needs all of --server https://"),
+        (["--server", "https://c", "--token", "a", "--ca-hash", "b"], "--token is of the form"),
+        (["--bootstrap-kubeconfig", "/x", "--token", "a"], "takes the place of"),
+        (["--kubeconfig", "/x", "--token", "a"], "has an identity, --kubeconfig, or asks for one"),
+    ],
+)
+def test_half_of_a_bootstrap_is_refused(
+    root: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    assert run(["install", "--root", str(root), "--dry-run", *flags]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_a_node_that_never_joined_is_shown_what_it_gets(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / KUBELET).unlink()
+    token = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
+    given = ["--bootstrap-kubeconfig", str(token), "--node", "n9"]
+    assert run(["install", "--root", str(root), "--dry-run", *given]) == 0
+    said = capsys.readouterr().out
+    assert "edgehub --bootstrap-kubeconfig /etc/kubernetes/edgehub-bootstrap.conf --node n9 " in said
+    assert "0123456789abcdef" not in said
+    assert "+++ /etc/kubernetes/kubelet.conf" in said
+    assert "+    server: http://127.0.0.1:10261\n" in said
 
 
 def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.doctor import examine
-from addons.install.wish import HubFlags
+from addons.install.wish import BOOTSTRAP_KUBECONFIG, HubFlags
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
@@ -45,6 +45,25 @@ def test_an_identity_that_has_ended_is_told_and_the_cloud_not_asked(tmp_path: Pa
     ended = Authority().issue_node("n1", timedelta(seconds=-1))
     write_kubeconfig(tmp_path / "kubelet.conf", "https://127.0.0.1:1", credential=ended)
     assert (last(tmp_path, hub)).startswith("failed   certificate  CN=system:node:n1")
+
+
+def test_the_identity_that_a_hub_asked_for_is_looked_at(tmp_path: Path, hub: HubFlags) -> None:
+    bootstrap = tmp_path / BOOTSTRAP_KUBECONFIG.relative_to("/")
+    bootstrap.parent.mkdir(parents=True)
+    write_kubeconfig(bootstrap, "http://127.0.0.1:1", token="abcdef.0123456789abcdef")
+    pki = tmp_path / hub.state_dir.lstrip("/") / "pki"
+    pki.mkdir(parents=True)
+    issued = Authority().issue_node("n1")
+    (pki / "node.pem").write_bytes(issued.certificate + issued.key)
+    lines = [str(each) for each in examine(tmp_path, BOOTSTRAP_KUBECONFIG, "n1", hub)]
+    assert any(line.startswith("ok       certificate  CN=system:node:n1") for line in lines), lines
+
+
+def test_before_there_is_one_the_token_is(tmp_path: Path, hub: HubFlags) -> None:
+    path = write_kubeconfig(tmp_path / "token", "http://127.0.0.1:1", token="abcdef.0123456789abcdef")
+    lines = [str(each) for each in examine(tmp_path, BOOTSTRAP_KUBECONFIG, "n1", hub, path.read_text())]
+    assert "ok       certificate  the kubeconfig has a token and no client certificate" in lines
+    assert lines[-1].startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
 
 
 def test_a_cloud_that_is_away_is_told(tmp_path: Path, hub: HubFlags) -> None:

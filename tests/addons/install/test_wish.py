@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from addons.install.changes import Ledger
 from addons.install.kubeconfigs import server_of
 from addons.install.wish import (
+    BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
     STATIC_POD,
@@ -19,6 +21,7 @@ from addons.install.wish import (
     parse_hub_flags,
     read_wish,
 )
+from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
 
 KUBELET = "/etc/kubernetes/kubelet.conf"
@@ -37,13 +40,46 @@ def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None
     assert (own.path, own.mode, unit.path) == (OWN_KUBECONFIG, 0o600, UNIT)
     assert server_of(own.data.decode()) == "https://cloud:6443"
     assert (
-        b"ExecStart=/usr/bin/edgehub --kubeconfig /etc/kubernetes/edgehub.conf --node n1 --port 1\n"
-        in unit.data
+        b"ExecStart=/usr/bin/edgehub --kubeconfig /etc/kubernetes/edgehub.conf --node n1 "
+        b"--pod-address auto --tls-signer cluster --port 1\n" in unit.data
     )
     (kubelet,) = WISH.client_changes(ledger)
     assert server_of(kubelet.data.decode()) == "http://127.0.0.1:1"
     ledger.apply([own, unit, kubelet])
     assert WISH.hub_changes(ledger) == [own, unit], "of the original, not of what it became"
+
+
+def test_a_hub_without_an_identity_has_a_token_which_the_ledger_does_not_keep(ledger: Ledger) -> None:
+    wish = dataclasses.replace(WISH, identity="", bootstrap="apiVersion: v1\n")
+    token, unit = wish.hub_changes(ledger)
+    assert (token.path, token.mode, token.data) == (BOOTSTRAP_KUBECONFIG, 0o600, b"apiVersion: v1\n")
+    assert f"--bootstrap-kubeconfig {BOOTSTRAP_KUBECONFIG} --node n1".encode() in unit.data
+    later = read_wish(json.loads(json.dumps(wish.to_json())))
+    assert later.hub_changes(ledger) == [unit], "a token that was put there since stays"
+
+
+def test_a_node_that_never_joined_gets_a_kubeconfig_without_credentials(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    (tmp_path / KUBELET[1:]).unlink()
+    (kubelet,) = dataclasses.replace(WISH, identity="", bootstrap="x").client_changes(ledger)
+    (tmp_path / "made.conf").write_bytes(kubelet.data)
+    made = load_kubeconfig(tmp_path / "made.conf")
+    assert (made.server, made.bearer, made.certificate.read()) == ("http://127.0.0.1:1", "", b"")
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ((), ("--pod-address", "auto", "--tls-signer", "cluster")),
+        (
+            ("--pod-address=10.0.0.1", "--tls-signer", "local"),
+            ("--pod-address=10.0.0.1", "--tls-signer", "local"),
+        ),
+    ],
+)
+def test_what_the_operator_says_wins(flags: tuple[str, ...], found: tuple[str, ...]) -> None:
+    assert dataclasses.replace(WISH, flags=flags).arguments == found
 
 
 def test_a_static_pod_is_laid_where_kubelet_looks(ledger: Ledger) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from pathlib import Path
+
+import yaml
 
 from kube.json_type import Json
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -56,6 +59,39 @@ def make_token(cloud: RealCloud) -> str:
 
 def bootstrap_kubeconfig(cloud: RealCloud, path: Path, token: str) -> Path:
     return write_kubeconfig(path, cloud.url, authority=cloud.authority.certificate, token=token)
+
+
+def publish_authority(cloud: RealCloud) -> None:
+    """Let everybody read the cluster's CA, as kubeadm does."""
+    authority = base64.b64encode(cloud.authority.certificate).decode()
+    cluster = {"server": cloud.url, "certificate-authority-data": authority}
+    document = {"clusters": [{"name": "", "cluster": cluster}]}
+    role = {"namespace": "kube-public", "name": "cluster-info"}
+    may_read = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["cluster-info"],
+        "verbs": ["get"],
+    }
+    rbac = "rbac.authorization.k8s.io"
+    cloud.apply(
+        [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": role,
+                "data": {"kubeconfig": yaml.safe_dump(document)},
+            },
+            {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": role, "rules": [may_read]},
+            {
+                "apiVersion": f"{rbac}/v1",
+                "kind": "RoleBinding",
+                "metadata": role,
+                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "cluster-info"},
+                "subjects": [{"apiGroup": rbac, "kind": "User", "name": "system:anonymous"}],
+            },
+        ]
+    )
 
 
 def requests_of(cloud: RealCloud, node: str) -> list[Json]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import socketserver
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import free_port
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
+from tests.hub.support.process import ROOT
 
 SYSTEMCTL = """\
 #!{python} -I
@@ -34,9 +36,16 @@ class Machine:
     """A context manager. kubelet and kube-proxy are hollow; the hub is what the unit's command line starts."""
 
     def __init__(
-        self, folder: Path, cloud: RealCloud, server: str, node: str, programs: Mapping[str, Path]
+        self,
+        folder: Path,
+        cloud: RealCloud,
+        server: str,
+        node: str,
+        programs: Mapping[str, Path],
+        *,
+        has_joined: bool = True,
     ) -> None:
-        """`server` is the cloud's URL in the node's kubeconfigs."""
+        """`server` is the cloud's URL in the node's kubeconfigs. A node that has not joined has none."""
         self.folder, self.root, self.node = folder, folder / "root", node
         self.called: list[str] = []
         """What systemctl was called with."""
@@ -47,7 +56,11 @@ class Machine:
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
         self._programs = programs
         self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
-        self._lay_out(cloud, server)
+        self._has_joined = has_joined
+        if has_joined:
+            self._lay_out(cloud, server)
+        else:
+            (self.root / "etc/kubernetes/manifests").mkdir(parents=True)
         self.systemctl = folder / "systemctl"
         address = str(folder / "systemctl.socket")
         self.systemctl.write_text(SYSTEMCTL.format(python=sys.executable, address=address))
@@ -63,7 +76,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        for name in ("kubelet.service", "kube-proxy.service"):
+        for name in ("kubelet.service", "kube-proxy.service") if self._has_joined else ():
             self._start(name)
         return self
 
@@ -83,7 +96,9 @@ class Machine:
     def hub_flags(self) -> list[str]:
         """What an installation is given for the hub."""
         ports = [word for name, port in self.ports.items() for word in (f"--{name}", str(port))]
-        return [*ports, "--peer-port", "0", "--state-dir", str(self.folder / "state"), "--wait", "60"]
+        # An address for pods would be the machine's on which the tests run.
+        own = ["--peer-port", "0", "--pod-address", "127.0.0.1"]
+        return [*ports, *own, "--state-dir", str(self.folder / "state"), "--wait", "60"]
 
     def files(self) -> dict[str, tuple[int, bytes]]:
         """Each file below the root, with its mode."""
@@ -156,3 +171,17 @@ class Machine:
         (line,) = (each for each in lines if each.startswith("ExecStart="))
         words = shlex.split(line.removeprefix("ExecStart=").replace("%%", "%").replace("$$", "$"))
         return [f"{self.root}{word}" if word.startswith("/etc/") else word for word in words]
+
+
+def edgehub(
+    machine: Machine, command: str, *flags: str, hub: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """A subcommand that changes the machine; with `hub` the flags of its hub follow."""
+    arguments = ["--root", str(machine.root), *flags, *(["--", *machine.hub_flags] if hub else [])]
+    return subprocess.run(
+        [sys.executable, "-m", "addons.command", command, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

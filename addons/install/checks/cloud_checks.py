@@ -8,8 +8,8 @@ import ssl
 from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
 
+from addons.install.checks.findings import Finding, failed, has_failed, ok, warning
 from addons.install.cloud import TIMEOUT, cloud, get, may
-from addons.install.findings import Finding, failed, ok, warning
 from addons.rules.table import parse_rules
 from addons.views.source_log import RBAC, RBAC_OF_NODES
 from kube.errors import StatusError
@@ -41,28 +41,53 @@ async def check_cloud(
     """The checks in order; the first ends them where nothing answers. `rules` is the ConfigMap (namespace, name)."""
     async with cloud(credentials, context) as client:
         try:
-            began = datetime.datetime.now(datetime.UTC)
-            answer = await client.relay("GET", "/version", headers=(), body=b"", timeout=TIMEOUT)
-            took = datetime.datetime.now(datetime.UTC) - began
-        except Unreachable as error:
-            yield failed("cloud", f"{credentials.server} cannot be reached: {error}")
-            return
-        if answer.status != 200:
-            yield failed(
-                "cloud", f"{credentials.server} answers {answer.status}: are the credentials still good?"
-            )
-            return
-        milliseconds = took.total_seconds() * 1000
-        yield ok("cloud", f"{credentials.server} answers in {milliseconds:.0f} ms")
-        yield _check_clock(answer.headers.get("Date", ""), began + took / 2)
-        yield _check_version(json.loads(answer.body))
-        try:
+            async for finding in _check_reach(client, credentials.server):
+                yield finding
+                if finding.check == "cloud" and has_failed([finding]):
+                    return
             async for finding in _check_rights(client, node, rules):
                 yield finding
             yield await _check_node(client, node)
             yield await _check_rules(client, rules)
         except (StatusError, Unreachable) as error:
             yield failed("cloud", f"{credentials.server}: {error}")
+
+
+async def check_cloud_for_token(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Finding]:
+    """What can be said of the cloud before the node has an identity: reachability, clock, version, the token."""
+    async with cloud(credentials, context) as client:
+        try:
+            async for finding in _check_reach(client, credentials.server):
+                yield finding
+                if finding.check == "cloud" and has_failed([finding]):
+                    return
+            asks: Json = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
+            if await may(client, {**asks, "verb": "create"}):
+                yield ok("token", "may ask for the identity of a node")
+            else:
+                yield failed(
+                    "token",
+                    "may not ask for an identity: bind its group to the ClusterRole system:node-bootstrapper",
+                )
+        except (StatusError, Unreachable) as error:
+            yield failed("cloud", f"{credentials.server}: {error}")
+
+
+async def _check_reach(client: Client, server: str) -> AsyncIterator[Finding]:
+    """That the server answers, with the time and the version that it tells; one that failed is the last."""
+    began = datetime.datetime.now(datetime.UTC)
+    try:
+        answer = await client.relay("GET", "/version", headers=(), body=b"", timeout=TIMEOUT)
+    except Unreachable as error:
+        yield failed("cloud", f"{server} cannot be reached: {error}")
+        return
+    took = datetime.datetime.now(datetime.UTC) - began
+    if answer.status != 200:
+        yield failed("cloud", f"{server} answers {answer.status}: are the credentials still good?")
+        return
+    yield ok("cloud", f"{server} answers in {took.total_seconds() * 1000:.0f} ms")
+    yield _check_clock(answer.headers.get("Date", ""), began + took / 2)
+    yield _check_version(json.loads(answer.body))
 
 
 def _check_clock(date: str, now: datetime.datetime) -> Finding:

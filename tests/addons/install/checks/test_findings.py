@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from addons.install.findings import failed, has_failed, ok, warning
+from addons.install.checks.findings import failed, has_failed, ok, warning
 
 
 def test_lines_are_aligned() -> None:

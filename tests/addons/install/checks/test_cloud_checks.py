@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from addons.install.cloud_checks import check_cloud
+from addons.install.checks.cloud_checks import check_cloud, check_cloud_for_token
 from addons.views.source_log import RBAC, RBAC_OF_NODES
 from kube.http.tls import tls_context
 from tests.addons.support.small_api import anonymous, small_api
@@ -95,6 +95,21 @@ async def test_rights_that_are_missing(resource: str, line: str, manifest: str) 
 async def test_a_cloud_that_is_away_ends_the_checks() -> None:
     (only,) = await asked("http://127.0.0.1:1")
     assert only.startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
+
+
+@pytest.mark.parametrize(
+    ("refused", "last"),
+    [
+        (frozenset[str](), "ok       token        may ask"),
+        (frozenset({"certificatesigningrequests"}), "failed   token        may not ask"),
+    ],
+)
+async def test_before_there_is_an_identity_the_token_is_looked_at(refused: frozenset[str], last: str) -> None:
+    async with small_api(WELL, {"Date": format_datetime(datetime.now(UTC), usegmt=True)}, refused) as url:
+        credentials = anonymous(url)
+        lines = [str(each) async for each in check_cloud_for_token(credentials, tls_context(credentials))]
+    assert [line.split()[1] for line in lines] == ["cloud", "clock", "version", "token"]
+    assert lines[-1].startswith(last)
 
 
 @pytest.mark.parametrize("manifest", [RBAC, RBAC_OF_NODES])

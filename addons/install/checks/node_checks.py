@@ -12,18 +12,31 @@ from pathlib import Path
 
 from cryptography import x509
 
-from addons.install.findings import Finding, failed, ok, warning
+from addons.install.checks.findings import Finding, failed, ok, warning
 from kube.http.kubeconfig import Credentials
 from kube.http.tls import tls_context
 
 LEAST_DISK = 256 * 1024 * 1024
 """Bytes that should be free for copies of what the node reads."""
+KEPT = {
+    "serving.crt": "of the TLS port, by the local CA,",
+    "cluster.pem": "of the TLS port, by the cluster,",
+    "peer.pem": "of the peer port",
+}
+"""The certificates in the state folder, but for the node's own, of which more is to be said."""
+CURES = {
+    "kubelet": "let kubelet join anew (kubeadm join), or renew it",
+    "the hub": "the hub asks for another one with its bootstrap token, which may need a new one; see the hub's log",
+}
+"""By who renews a certificate: what to do when it has ended."""
 LAST_TENTH = 0.1
 """The share of its life that a certificate has left when kubelet should have renewed it long ago."""
 
 
-def check_certificate(credentials: Credentials, now: datetime.datetime) -> Iterator[Finding]:
-    """That the identity of the kubeconfig can be used, and for how long."""
+def check_certificate(
+    credentials: Credentials, now: datetime.datetime, renewer: str = "kubelet"
+) -> Iterator[Finding]:
+    """That the identity of the kubeconfig can be used, and for how long. `renewer` is who sees to it."""
     try:
         tls_context(credentials)
         pem = credentials.certificate.read()
@@ -48,13 +61,30 @@ def check_certificate(credentials: Credentials, now: datetime.datetime) -> Itera
     if now < begins:
         yield failed("certificate", f"{name} begins only at {begins}: is the clock of this node right?")
     elif left <= 0:
-        yield failed(
-            "certificate", f"{name} ended at {ends}: let kubelet join anew (kubeadm join), or renew it"
-        )
+        yield failed("certificate", f"{name} ended at {ends}: {CURES[renewer]}")
     elif left < life * LAST_TENTH:
-        yield warning("certificate", f"{name} ends at {ends}: kubelet should have renewed it; see its log")
+        yield warning("certificate", f"{name} ends at {ends}: {renewer} should have renewed it; see its log")
     else:
         yield ok("certificate", f"{name} until {ends:%Y-%m-%d %H:%M} UTC")
+
+
+def check_kept(state: Path, now: datetime.datetime) -> Iterator[Finding]:
+    """The certificates that the hub keeps in its state folder, where there are any, and until when."""
+    for file, what in KEPT.items():
+        try:
+            leaf = x509.load_pem_x509_certificates((state / "pki" / file).read_bytes())[0]
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            yield warning("certificate", f"{what}: {error}; the hub makes or asks for another one")
+            continue
+        ends = leaf.not_valid_after_utc
+        if ends <= now:
+            yield warning(
+                "certificate", f"{what} ended at {ends:%Y-%m-%d %H:%M} UTC; see the hub's log for why"
+            )
+        else:
+            yield ok("certificate", f"{what} until {ends:%Y-%m-%d %H:%M} UTC")
 
 
 def check_disk(folder: Path) -> Finding:

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from addons.install import node_checks
-from addons.install.findings import Severity
-from addons.install.node_checks import check_address, check_certificate, check_disk, check_ports
+from addons.install.checks import node_checks
+from addons.install.checks.findings import Severity
+from addons.install.checks.node_checks import (
+    check_address,
+    check_certificate,
+    check_disk,
+    check_kept,
+    check_ports,
+)
 from kube.http.kubeconfig import Credentials, Piece
 from tests.cloud.pki import Authority
 
@@ -34,6 +40,29 @@ def test_certificates_of_every_age(later: timedelta, severity: Severity, words: 
     assert found.severity is severity
     assert words in found.text
     assert "system:node:n1" in found.text
+
+
+def test_who_renews_a_certificate_is_who_should_have() -> None:
+    issued = Authority().issue_node("n1", 10 * DAY)
+    own = Credentials("", "", False, Piece(), Piece(issued.certificate), Piece(issued.key), Piece())
+    late, ended = (
+        next(check_certificate(own, datetime.now(UTC) + days * DAY, "the hub")).text for days in (9.5, 11)
+    )
+    assert "the hub should have renewed it" in late
+    assert "with its bootstrap token" in ended
+
+
+def test_the_certificates_that_the_hub_keeps(tmp_path: Path) -> None:
+    pki = tmp_path / "pki"
+    pki.mkdir()
+    (pki / "serving.crt").write_bytes(Authority().issue_server("n1", ["127.0.0.1"]).certificate)
+    ended = Authority().issue_node("n1", timedelta(seconds=-1))
+    (pki / "cluster.pem").write_bytes(ended.certificate + ended.key)
+    (pki / "peer.pem").write_text("nonsense")
+    lines = [str(each) for each in check_kept(tmp_path, datetime.now(UTC))]
+    assert [line.split()[0] for line in lines] == ["ok", "warning", "warning"]
+    assert "of the TLS port, by the cluster, ended at" in lines[1]
+    assert not list(check_kept(tmp_path / "none", datetime.now(UTC)))
 
 
 @pytest.mark.parametrize(
