@@ -109,14 +109,11 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
             "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
         )
     pod_addresses, makes = parse_pod_address(values["pod_address"] or values["listen"])
-    if values["wait"] <= 0 or values["idle"] <= 0:
-        raise ValueError("hub_wait and hub_idle are seconds above 0")
-    if values["review_max_age"] <= 0:
-        raise ValueError("hub_review_max_age is seconds above 0")
+    for name in ("wait", "idle", "review_max_age", "local_health_interval"):
+        if values[name] <= 0:
+            raise ValueError(f"hub_{name} is seconds above 0")
     if values["keep_days"] <= 0:
         raise ValueError("hub_keep_days is days above 0")
-    if values["local_health_interval"] <= 0:
-        raise ValueError("hub_local_health_interval is seconds above 0")
     return Settings(
         servers=servers,
         node=values["node"],
@@ -129,7 +126,6 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         makes_pod_addresses=makes,
         allowed_hosts=frozenset(_words(values["allowed_hosts"].lower())),
         plain_users=_users(values["plain_users"]),
-        tls_signer=_choice(values, "tls_signer", "local", "cluster"),
         namespace=values["namespace"],
         configmap=values["configmap"],
         server_order=_choice(values, "server_order", "round-robin", "priority"),
@@ -146,7 +142,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         show_secrets=values["show_secrets"],
         **ports,
         **identity,
-        **_pair(values, "tls"),
+        **_tls(values),
         **_pair(values, "peer"),
         **_relaying(values),
     )
@@ -208,6 +204,11 @@ def _relaying(values: Mapping[str, Any]) -> dict[str, Any]:
     if leaders and not values["peer_port"]:
         raise ValueError("hub_leaders needs hub_peer_port, which leaders have, too")
     return {"peer_clients": clients, "relays": parse_relays(values["relay"]), "leaders": leaders}
+
+
+def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The certificate of the TLS port: the operator's, or who signs one."""
+    return {**_pair(values, "tls"), "tls_signer": _choice(values, "tls_signer", "local", "cluster")}
 
 
 def _pair(values: Mapping[str, Any], port: str) -> dict[str, Any]:
