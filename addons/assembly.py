@@ -28,7 +28,8 @@ from addons.parts import Parts, filter_modules, hub_address, make_parts
 from addons.pool.joining import join_pool
 from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
-from addons.proxy.listeners import address_of, closed, open_listeners
+from addons.proxy import handed_sockets
+from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
 from addons.proxy.script_reload import stop_watching
 from addons.requests.caller import Listener
 from addons.requests.clients import Clients
@@ -128,6 +129,7 @@ class Assembly:
 
     async def _start(self, settings: Settings) -> None:
         self._log.attach()
+        handed_sockets.handed.take()
         credentials = self._credentials(settings)
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
@@ -239,6 +241,9 @@ class Assembly:
 
     def done(self) -> None:
         self._log.detach()
+        if handed_sockets.handed.addresses:
+            stop_accepting()
+            handed_sockets.handed.close()
         parts = self._parts
         made = (parts.inputs, self._offline, parts.sources, parts.origin) if parts else (self._offline,)
         for part in (self._pool, *made, self._admin):

@@ -10,7 +10,7 @@ from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.options import Options
-from addons.proxy import connection_handlers, hook_dispatch, patches
+from addons.proxy import connection_handlers, handed_sockets, hook_dispatch, patches
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
 from addons.proxy.fail_closed import guarded_connection
 from addons.proxy.http import (
@@ -31,6 +31,7 @@ PATCHES = (
     *client_connections.PATCHES,
     *error_responses.PATCHES,
     *flow_control.PATCHES,
+    *handed_sockets.PATCHES,
     *hook_dispatch.PATCHES,
     *http_connections.PATCHES,
     *http_layer.PATCHES,

@@ -190,7 +190,7 @@ def _uninstall(asked: argparse.Namespace) -> int:
     joining.uninstall()
     if former is not None:
         addresses, were_made = parse_pod_address(former.hub.pod_address or former.hub.listen)
-        if were_made and asked.root == Path("/"):
+        if were_made and joining.acts:
             pod_interface.remove(addresses)
         print("every file is as it was; the state folder is kept, and may be deleted")
     return 0

@@ -14,6 +14,7 @@ from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
+    SOCKET,
     STATIC_POD,
     UNIT,
     Wish,
@@ -75,7 +76,7 @@ class Joining:
         try:
             self._ledger.apply(each for each in pending if each.path in hub_files)
             if any(each.path in hub_files for each in pending) or not self._is_up(wish):
-                self._start_hub(wish, deadline)
+                self._start_hub(wish, deadline, pending)
             self._ledger.apply(each for each in pending if each.path not in hub_files)
             if any(each.path not in hub_files for each in pending):
                 self._move_clients(wish, deadline)
@@ -94,12 +95,13 @@ class Joining:
         before = self._snapshot(changes)
         self._ledger.settings = wish.to_json()
         try:
-            self._ledger.apply(changes)
-            self._start_hub(wish, deadline)
+            pending = self._ledger.pending(changes)
+            self._ledger.apply(pending)
+            self._start_hub(wish, deadline, pending)
         except FAILURES as error:
             self._ledger.settings = former.to_json()
             self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
-            self._try(self._services.start_hub)
+            self._try(lambda: self._run_hub(former, changes))
             raise JoinError(f"{_said(error)}; the former program runs again") from error
 
     def uninstall(self) -> None:
@@ -115,8 +117,8 @@ class Joining:
             self._restore(path)
         self._try(self._services.restart_clients)
         if wish.method == "systemd":
-            self._try(self._services.stop_hub)
-        for path in (UNIT, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
+            self._try(lambda: self._services.stop_hub(has_sockets=bool(wish.hub.handed_over)))
+        for path in (UNIT, SOCKET, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
             self._restore(path)
         self._try(self._services.reload)
 
@@ -130,11 +132,16 @@ class Joining:
         for change in wish.client_changes(self._ledger):
             self._ledger.accept(change.path, wish.hub.plain_url)
 
-    def _start_hub(self, wish: Wish, deadline: float) -> None:
+    def _run_hub(self, wish: Wish, changed: Iterable[FileChange]) -> None:
+        """Have systemd start the hub, after these files have changed; kubelet starts a static pod by itself."""
+        if wish.method == "systemd":
+            opens_anew = any(each.path == SOCKET for each in changed)
+            self._services.start_hub(has_sockets=bool(wish.hub.handed_over), opens_anew=opens_anew)
+
+    def _start_hub(self, wish: Wish, deadline: float, changed: Iterable[FileChange]) -> None:
         if not self._services.can_be_called:
             return
-        if wish.method == "systemd":
-            self._services.start_hub()
+        self._run_hub(wish, changed)
         self._say(f"waiting for the hub at {wish.hub.admin_url}")
         asyncio.run(wait_for_hub(wish.hub, deadline))
 
@@ -164,7 +171,7 @@ class Joining:
             return
         self._ledger.settings = former.to_json()
         self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
-        self._try(self._services.start_hub)
+        self._try(lambda: self._run_hub(former, wish.hub_changes(self._ledger)))
         self._try(self._services.restart_clients)
 
     def _try(self, step: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 HUB = "edgehub.service"
+SOCKET = "edgehub.socket"
 TIMEOUT = 120.0
 """Seconds for one command: systemd itself gives a service 90 to start."""
 
@@ -23,14 +24,22 @@ class Services:
     def can_be_called(self) -> bool:
         return bool(self.program)
 
-    def start_hub(self) -> None:
-        """Start the hub, now and at each boot, or start it anew."""
-        self._call("daemon-reload")
-        self._call("enable", HUB)
-        self._call("restart", HUB)
+    def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
+        """Start the hub, now and at each boot, or start it anew.
 
-    def stop_hub(self) -> None:
-        self._call("disable", "--now", HUB)
+        Its sockets stay open meanwhile, unless they are to be opened at other addresses.
+        """
+        self._call("daemon-reload")
+        self._call("enable", *([SOCKET] if has_sockets else []), HUB)
+        self._call("stop", HUB)
+        if has_sockets and opens_anew:
+            self._call("restart", SOCKET)
+        # A hub that asks for an identity is not ready for long; the installation waits itself, and says for what.
+        self._call("start", "--no-block", HUB)
+
+    def stop_hub(self, *, has_sockets: bool = False) -> None:
+        """Stop the hub for good: the sockets first, or the next connection would start it again."""
+        self._call("disable", "--now", *([SOCKET] if has_sockets else []), HUB)
 
     def reload(self) -> None:
         """Have systemd read its units again."""

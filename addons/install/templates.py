@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 STATE_DIR = "/var/lib/edgehub"
 """As the unit's StateDirectory says."""
@@ -18,9 +18,11 @@ Description=Edgehub, the hub between the components of this node and the cloud
 Wants=network-online.target
 After=network-online.target
 Before=kubelet.service
-
+{sockets}
 [Service]
 Type=notify
+# A hub that asks for its node's identity opens its ports when somebody has approved it.
+TimeoutStartSec=infinity
 ExecStart={command}
 Restart=always
 RestartSec=1
@@ -60,10 +62,43 @@ WantedBy=multi-user.target
 """
 
 
-def unit(command: Sequence[str], *, makes_address: bool = False) -> str:
-    """The unit that runs a command line. A hub that gives itself an address for pods has the right to."""
-    capabilities = "CAP_NET_ADMIN" if makes_address else ""
-    return UNIT.format(command=" ".join(map(_quoted, command)), capabilities=capabilities)
+SOCKET = """\
+[Unit]
+Description=Ports of Edgehub, which stay open while the hub is replaced
+Before=kubelet.service
+
+[Socket]
+{listens}
+# The hub gives the node its address for pods only when it starts.
+FreeBind=yes
+NoDelay=yes
+Backlog=1024
+
+[Install]
+WantedBy=sockets.target
+"""
+NEEDS_SOCKETS = "Requires=edgehub.socket\nAfter=edgehub.socket\n"
+
+
+def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bool = False) -> str:
+    """The unit that runs a command line. A hub that gives itself an address for pods has the right to.
+
+    With `has_sockets` systemd hands the hub the sockets of `socket_unit`.
+    """
+    return UNIT.format(
+        command=" ".join(map(_quoted, command)),
+        capabilities="CAP_NET_ADMIN" if makes_address else "",
+        sockets=NEEDS_SOCKETS if has_sockets else "",
+    )
+
+
+def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
+    """The unit of the sockets that listen at these addresses and ports, before the hub and after it."""
+    listens = (
+        f"ListenStream=[{host}]:{port}" if ":" in host else f"ListenStream={host}:{port}"
+        for host, port in addresses
+    )
+    return SOCKET.format(listens="\n".join(listens))
 
 
 def _quoted(word: str) -> str:

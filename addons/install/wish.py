@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import moved, pointed_at, server_of, without_credentials
-from addons.install.templates import STATE_DIR, static_pod, unit
+from addons.install.templates import STATE_DIR, socket_unit, static_pod, unit
 from addons.settings import parse_pod_address
 from kube.json_type import Json
 
@@ -28,6 +29,7 @@ BOOTSTRAP_KUBECONFIG = Path("/etc/kubernetes/edgehub-bootstrap.conf")
 UNIT = Path("/etc/systemd/system/edgehub.service")
 INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
 """Flags of an installed hub which the operator does not give: pods reach it, and trust it, without another step."""
+SOCKET = Path("/etc/systemd/system/edgehub.socket")
 STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
 LEDGER = Path("/var/lib/edgehub-install")
 Method = Literal["systemd", "static-pod"]
@@ -53,6 +55,14 @@ class HubFlags:
     @property
     def admin_url(self) -> str:
         return f"http://{_host(self.listen)}:{self.admin_port}"
+
+    @property
+    def handed_over(self) -> list[tuple[str, int]]:
+        """Where components and pods reach the hub: what systemd keeps open while the hub is replaced."""
+        addresses, makes = parse_pod_address(self.pod_address or self.listen)
+        pods = addresses if makes and not ip_address(self.listen).is_unspecified else ()
+        found = [(self.listen, self.port), *((each, self.tls_port) for each in (self.listen, *pods))]
+        return [(host, port) for host, port in found if port]
 
     @property
     def ports(self) -> dict[str, int]:
@@ -98,7 +108,7 @@ class Wish:
     @property
     def hub_files(self) -> frozenset[Path]:
         """What the hub is started by, and with."""
-        return frozenset({self.kubeconfig, self.hub_file})
+        return frozenset({self.kubeconfig, self.hub_file, SOCKET})
 
     @property
     def hub_file(self) -> Path:
@@ -116,12 +126,15 @@ class Wish:
         flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         _, makes = parse_pod_address(hub.pod_address or hub.listen)
+        own = self._own_kubeconfig(ledger)
         if self.method == "systemd":
-            started = unit([self.program, *arguments], makes_address=makes)
-        else:
-            admin = hub.listen, hub.admin_port
-            started = static_pod(self.image, arguments, str(self.kubeconfig), admin, makes_address=makes)
-        return [*self._own_kubeconfig(ledger), FileChange(self.hub_file, started.encode())]
+            handed = hub.handed_over
+            started = unit([self.program, *arguments], makes_address=makes, has_sockets=bool(handed))
+            sockets = [FileChange(SOCKET, socket_unit(handed).encode())] if handed else []
+            return [*own, *sockets, FileChange(self.hub_file, started.encode())]
+        admin = hub.listen, hub.admin_port
+        started = static_pod(self.image, arguments, str(self.kubeconfig), admin, makes_address=makes)
+        return [*own, FileChange(self.hub_file, started.encode())]
 
     def client_changes(self, ledger: Ledger) -> list[FileChange]:
         """The kubeconfigs of kubelet and kube-proxy, which lead to the hub.

@@ -31,6 +31,13 @@ async def open_listeners(specs: Sequence[str]) -> None:
             raise OSError(0, str(error), spec)
 
 
+def stop_accepting() -> None:
+    """Accept no connection any more. Those on sockets that were handed over wait in the kernel for the next hub."""
+    for instance in proxyserver().servers:
+        for server in getattr(instance, "_servers", ()):
+            server.close()
+
+
 def closed(specs: Sequence[str]) -> list[str]:
     """The addresses of those of these mode specifications for which mitmproxy accepts no connection now."""
     running = {each.mode.full_spec for each in proxyserver().servers if each.is_running}

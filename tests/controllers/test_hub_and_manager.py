@@ -6,24 +6,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
+from addons.certificates.signing_request import names_of
 from tests.cloud.ports import free_port
 from tests.cloud.rest import RestClient
 from tests.controllers.support.scene import NODES, PEER, POOL_LABEL, POOLS, Scene, leaders
 from tests.hub.support.process import Hub
 
 pytestmark = [pytest.mark.real]
+FOR_PODS = ("--pod-address", "169.254.2.1", "--tls-signer", "cluster")
 
 
 @pytest.mark.usefixtures("manager")
 def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) -> None:
     pool = scene.pool(interConnectivity=True)
-    own, other = scene.node(pool), scene.node()
+    own, other = scene.node(pool, address="10.0.0.77"), scene.node()
     service = scene.service("openyurt.io/nodepool")
     name = scene.slice(service, own, other)
     identity = scene.cloud.node_kubeconfig(own)
     with (
-        Hub(tmp_path, scene.cloud.url, node=own, kubeconfig=identity) as hub,
+        Hub(tmp_path, scene.cloud.url, node=own, kubeconfig=identity, flags=FOR_PODS) as hub,
         RestClient(hub.url, user_agent="kube-proxy/v1.36.3 (linux/amd64)") as kube_proxy,
     ):
 
@@ -39,6 +42,15 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
         scene.relabel(other, None)
         scene.until(lambda: seen() == [own])
         assert seen() == [own]
+        check_certificate(scene, hub.state / "pki" / "cluster.pem")
+
+
+def check_certificate(scene: Scene, file: Path) -> None:
+    """The cluster has signed what the TLS port shows to pods, because the manager approved it."""
+    scene.until(file.exists)
+    found = x509.load_pem_x509_certificate(file.read_bytes())
+    found.verify_directly_issued_by(x509.load_pem_x509_certificate(scene.cloud.authority.certificate))
+    assert names_of(found) == ("10.0.0.77", "169.254.2.1")
 
 
 class PoolNode:

@@ -24,7 +24,9 @@ def isolated() -> list[str]:
     return ISOLATED
 
 
-def test_a_pod_reaches_the_tls_port_at_the_address_of_its_own(isolated: list[str], tmp_path: Path) -> None:
+def test_a_pod_reaches_the_hub_at_an_address_of_its_own_by_the_clusters_ca(
+    isolated: list[str], tmp_path: Path
+) -> None:
     done = subprocess.run(
         [*isolated, sys.executable, "-m", "tests.hub.support.two_networks", str(tmp_path / "state")],
         cwd=ROOT,
@@ -33,5 +35,10 @@ def test_a_pod_reaches_the_tls_port_at_the_address_of_its_own(isolated: list[str
         check=False,
         timeout=120,
     )
-    assert done.stdout.splitlines() == ["169.254.2.1 HTTP/1.1", "fd00::2:1 HTTP/1.1"], done.stderr
+    assert done.stdout.splitlines() == [
+        "169.254.2.1 HTTP/1.1",
+        "fd00::2:1 HTTP/1.1",
+        "every file is as it was; the state folder is kept, and may be deleted",
+        "left:",
+    ], done.stderr
     assert "pods reach the hub at 169.254.2.1, fd00::2:1 on edgehub0" in done.stderr

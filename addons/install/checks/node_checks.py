@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from cryptography import x509
@@ -98,13 +98,18 @@ def check_disk(folder: Path) -> Finding:
     return ok("disk", f"{folder}: {free >> 20} MiB free")
 
 
-def check_ports(listen: str, ports: Mapping[str, int], is_running: bool) -> Iterator[Finding]:
-    """That the hub's ports are free, or that the hub has them. `ports` are by option; 0 is one that is off."""
+def check_ports(
+    listen: str, ports: Mapping[str, int], is_running: bool, held: Collection[int] = ()
+) -> Iterator[Finding]:
+    """That the hub's ports are free, or that the hub has them. `ports` are by option; 0 is one that is off.
+
+    `held` are those that systemd keeps open for the hub, whether the hub runs or not.
+    """
     for option, port in ports.items():
         if not port:
             continue
         error = _cannot_bind(listen, port)
-        if error == errno.EADDRINUSE and is_running:
+        if error == errno.EADDRINUSE and (is_running or port in held):
             yield ok("ports", f"{listen}:{port} ({option}) is the hub's")
         elif error:
             yield failed(

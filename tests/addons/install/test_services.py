@@ -18,17 +18,24 @@ def systemctl(folder: Path, status: int = 0) -> str:
 
 def test_each_step_is_a_call(tmp_path: Path) -> None:
     services = Services(systemctl(tmp_path))
-    services.start_hub()
+    services.start_hub(has_sockets=True, opens_anew=True)
+    services.start_hub(has_sockets=True)
     services.restart_clients()
-    services.stop_hub()
+    services.stop_hub(has_sockets=True)
     services.reload()
     assert (tmp_path / "calls").read_text().splitlines() == [
         "daemon-reload",
-        "enable edgehub.service",
-        "restart edgehub.service",
+        "enable edgehub.socket edgehub.service",
+        "stop edgehub.service",
+        "restart edgehub.socket",
+        "start --no-block edgehub.service",
+        "daemon-reload",
+        "enable edgehub.socket edgehub.service",
+        "stop edgehub.service",
+        "start --no-block edgehub.service",
         "restart kubelet.service",
         "try-restart kube-proxy.service",
-        "disable --now edgehub.service",
+        "disable --now edgehub.socket edgehub.service",
         "daemon-reload",
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.templates import static_pod, unit
+from addons.install.templates import socket_unit, static_pod, unit
 
 EXPOSURE = 30
 """Tenths, of 100, that `systemd-analyze security` may find: 2.9 and below is its word OK."""
@@ -46,6 +46,18 @@ def test_a_hub_that_makes_the_address_for_pods_may_change_the_network(
     assert f"CapabilityBoundingSet={given}\n" in unit(["edgehub"], makes_address=makes_address)
     pod = json.loads(static_pod("edgehub:1", [], "/k", ("127.0.0.1", 1), makes_address=makes_address))
     assert pod["spec"]["containers"][0]["securityContext"]["capabilities"].get("add") == added
+
+
+def test_systemd_takes_the_sockets_and_the_unit_that_needs_them(systemd_analyze: str, tmp_path: Path) -> None:
+    service, sockets = tmp_path / "edgehub.service", tmp_path / "edgehub.socket"
+    service.write_text(unit([sys.executable], has_sockets=True))
+    sockets.write_text(socket_unit([("127.0.0.1", 10261), ("fd00::9:1", 10268)]))
+    assert "ListenStream=127.0.0.1:10261\nListenStream=[fd00::9:1]:10268\n" in sockets.read_text()
+    done = subprocess.run(
+        [systemd_analyze, "verify", sockets, service], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "edgehub." not in done.stderr, done.stderr
 
 
 def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) -> None:

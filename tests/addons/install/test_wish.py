@@ -14,6 +14,7 @@ from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
+    SOCKET,
     STATIC_POD,
     UNIT,
     HubFlags,
@@ -36,8 +37,10 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None:
-    own, unit = WISH.hub_changes(ledger)
-    assert (own.path, own.mode, unit.path) == (OWN_KUBECONFIG, 0o600, UNIT)
+    own, sockets, unit = WISH.hub_changes(ledger)
+    assert (own.path, own.mode, sockets.path, unit.path) == (OWN_KUBECONFIG, 0o600, SOCKET, UNIT)
+    for address in ("127.0.0.1:1", "127.0.0.1:10268", "169.254.2.1:10268"):
+        assert f"ListenStream={address}\n".encode() in sockets.data
     assert server_of(own.data.decode()) == "https://cloud:6443"
     assert (
         b"ExecStart=/usr/bin/edgehub --kubeconfig /etc/kubernetes/edgehub.conf --node n1 "
@@ -45,17 +48,17 @@ def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None
     )
     (kubelet,) = WISH.client_changes(ledger)
     assert server_of(kubelet.data.decode()) == "http://127.0.0.1:1"
-    ledger.apply([own, unit, kubelet])
-    assert WISH.hub_changes(ledger) == [own, unit], "of the original, not of what it became"
+    ledger.apply([own, sockets, unit, kubelet])
+    assert WISH.hub_changes(ledger) == [own, sockets, unit], "of the original, not of what it became"
 
 
 def test_a_hub_without_an_identity_has_a_token_which_the_ledger_does_not_keep(ledger: Ledger) -> None:
     wish = dataclasses.replace(WISH, identity="", bootstrap="apiVersion: v1\n")
-    token, unit = wish.hub_changes(ledger)
+    token, sockets, unit = wish.hub_changes(ledger)
     assert (token.path, token.mode, token.data) == (BOOTSTRAP_KUBECONFIG, 0o600, b"apiVersion: v1\n")
     assert f"--bootstrap-kubeconfig {BOOTSTRAP_KUBECONFIG} --node n1".encode() in unit.data
     later = read_wish(json.loads(json.dumps(wish.to_json())))
-    assert later.hub_changes(ledger) == [unit], "a token that was put there since stays"
+    assert later.hub_changes(ledger) == [sockets, unit], "a token that was put there since stays"
 
 
 def test_a_node_that_never_joined_gets_a_kubeconfig_without_credentials(
@@ -120,6 +123,19 @@ def test_urls_and_ports() -> None:
     hub = HubFlags(listen="::1", tls_port=0)
     assert (hub.plain_url, hub.admin_url) == ("http://[::1]:10261", "http://[::1]:10267")
     assert hub.ports == {"--port": 10261, "--tls-port": 0, "--admin-port": 10267}
+
+
+@pytest.mark.parametrize(
+    ("hub", "found"),
+    [
+        (HubFlags(tls_port=0), [("127.0.0.1", 10261)]),
+        (HubFlags(listen="::", pod_address="auto"), [("::", 10261), ("::", 10268)]),
+        (HubFlags(port=0, pod_address="10.0.0.7"), [("127.0.0.1", 10268)]),
+        (HubFlags(port=0, tls_port=0), []),
+    ],
+)
+def test_systemd_opens_what_clients_connect_to(hub: HubFlags, found: list[tuple[str, int]]) -> None:
+    assert hub.handed_over == found
 
 
 def test_a_port_that_is_none_is_refused() -> None:

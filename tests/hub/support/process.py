@@ -24,6 +24,8 @@ SLACK = 30.0
 """Seconds that a busy machine may add to what is to happen at once. What goes wrong takes a minute or more."""
 ROOT = Path(__file__).parents[3]
 
+ACTIVATION = (sys.executable, "-m", "tests.hub.support.activation")
+
 
 class Hub:
     """One run of the hub. A context manager; `restart` keeps ports and state."""
@@ -39,9 +41,11 @@ class Hub:
         program: tuple[str, ...] = (),
         inside: tuple[str, ...] = (),
         env: Mapping[str, str] = MappingProxyType({}),
+        is_handed_sockets: bool = False,
     ) -> None:
         """`program` is a module, with arguments, to run in place of `scripts/hub`; `inside` is what the command begins
-        with, to run it on a disk of its own; `env` is added to the environment.
+        with, to run it on a disk of its own; `env` is added to the environment. With `is_handed_sockets` the plain and
+        the TLS port are sockets of a parent, which starts the hub anew at SIGHUP.
         """
         self.folder = folder
         self.node = node
@@ -64,7 +68,7 @@ class Hub:
             *flags,
         )
         self._program = program
-        self._inside = inside
+        self._inside = (*ACTIVATION, *self._addresses(), "--") if is_handed_sockets else inside
         self._env = env
         self._process: Process | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=10.0)
@@ -100,6 +104,9 @@ class Hub:
         """What starts it, for who runs it otherwise than `start`."""
         started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
         return [*self._inside, *started, *self._flags]
+
+    def _addresses(self) -> list[str]:
+        return [f"{LOOPBACK}:{port}" for port in (self.port, self.tls_port)]
 
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""

@@ -1,6 +1,7 @@
 """A node and a pod, each with a network of its own, and a hub that makes the address for pods: `… two_networks FOLDER`.
 
-Runs as root of a new user and network namespace (`unshare --map-root-user --net`). Prints what the pod gets.
+Runs as root of a new user and network namespace (`unshare --map-root-user --net`). Prints what the pod gets, and
+what is left of the address when the hub is uninstalled.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from addons.install.joining import Joining
+from addons.install.services import Services
+from addons.install.wish import Wish
+from addons.startup.pod_interface import INTERFACE
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+
 ADDRESSES = ("169.254.2.1", "fd00::2:1")
 PORT = 10268
+FOR_PODS = ("--pod-address", f"auto,{','.join(ADDRESSES)}", "--tls-signer", "cluster")
 POD = """\
 import socket, ssl, sys
 context = ssl.create_default_context(cafile=sys.argv[1])
@@ -68,7 +77,7 @@ def pod() -> Iterator[list[str]]:
 def hub(folder: Path) -> Iterator[None]:
     """A hub without a cloud, from the moment in which it serves the first address."""
     flags = ["--server", "http://127.0.0.1:1", "--node", "n1", "--state-dir", str(folder), "--peer-port", "0"]
-    command = [sys.executable, "-m", "addons.command", *flags, "--pod-address", f"auto,{','.join(ADDRESSES)}"]
+    command = [sys.executable, "-m", "addons.command", *flags, *FOR_PODS]
     with subprocess.Popen(command, stderr=sys.stderr) as process:
         try:
             while process.poll() is None:
@@ -80,10 +89,36 @@ def hub(folder: Path) -> Iterator[None]:
             process.terminate()
 
 
+def sign(folder: Path) -> Path:
+    """Give a hub what a cluster signed for it; the cluster's CA, as pods have it."""
+    cluster = Authority()
+    issued = cluster.issue_server("n1", ADDRESSES)
+    (folder / "pki").mkdir(parents=True)
+    folder.chmod(0o700)
+    (folder / "pki" / "cluster.pem").write_bytes(issued.certificate + issued.key)
+    authority = folder.parent / "cluster.crt"
+    authority.write_bytes(cluster.certificate)
+    return authority
+
+
+def uninstall(root: Path) -> None:
+    """Take an installation back below another root, with a systemctl that does nothing."""
+    kubelet = root / "etc/kubernetes/kubelet.conf"
+    kubelet.parent.mkdir(parents=True)
+    write_kubeconfig(kubelet, "https://cloud:6443", token="secret")
+    name = str(Path("/") / kubelet.relative_to(root))
+    wish = Wish("n1", "systemd", "/usr/bin/edgehub", "", FOR_PODS, name, name, ())
+    Joining(root, Services(""), print).install(wish, 1)
+    run(sys.executable, "-m", "addons.command", "uninstall", "--root", str(root), "--systemctl", "true")
+
+
 def main(folder: Path) -> None:
     run("ip", "link", "set", "lo", "up")
+    authority = sign(folder)
     with pod() as inside, hub(folder):
-        run(*inside, sys.executable, "-c", POD, str(folder / "pki" / "ca.crt"), *ADDRESSES)
+        run(*inside, sys.executable, "-c", POD, str(authority), *ADDRESSES)
+    uninstall(folder.parent / "root")
+    print("left:", *(name for _, name in socket.if_nameindex() if name == INTERFACE), flush=True)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,8 @@ def test_ports() -> None:
         port = taken.getsockname()[1]
         (failed,) = check_ports("127.0.0.1", {"--port": port, "--tls-port": 0}, is_running=False)
         (held,) = check_ports("127.0.0.1", {"--port": port}, is_running=True)
+        (systemds,) = check_ports("127.0.0.1", {"--port": port}, False, {port})
+    assert systemds.severity is Severity.OK
     (free,) = check_ports("127.0.0.1", {"--port": port}, is_running=False)
     assert [each.severity for each in (failed, held, free)] == [Severity.FAILED, Severity.OK, Severity.OK]
     assert "choose another one by --port" in failed.text

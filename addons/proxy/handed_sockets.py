@@ -1,0 +1,92 @@
+"""Listens on sockets that the service manager has opened and hands over (LISTEN_FDS, sd_listen_fds(3)).
+
+They stay open while the hub is replaced: a client that connects meanwhile waits in the kernel's queue for the next hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import MutableMapping
+from typing import Any
+
+from mitmproxy.proxy import mode_servers
+
+from addons.proxy.patches import Patch
+
+FIRST = 3
+"""The number of the first descriptor that is handed over."""
+BACKLOG = 1024
+"""Connections that wait in the kernel's queue, and as many as the unit asks for."""
+
+logger = logging.getLogger(__name__)
+
+_own_listen = mode_servers.AsyncioServerInstance.listen
+
+
+class HandedSockets:
+    """Those of this process, by the address at which each listens."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[tuple[str, int], socket.socket] = {}
+
+    def take(self, environment: MutableMapping[str, str] = os.environ) -> None:
+        """Take the descriptors that were meant for this process; children are not to take them again."""
+        meant_for = environment.pop("LISTEN_PID", "")
+        count = environment.pop("LISTEN_FDS", "")
+        environment.pop("LISTEN_FDNAMES", None)
+        if meant_for != str(os.getpid()) or not count.isdecimal():
+            return
+        for descriptor in range(FIRST, FIRST + int(count)):
+            os.set_inheritable(descriptor, False)
+            found = socket.socket(fileno=descriptor)
+            if found.family not in (socket.AF_INET, socket.AF_INET6) or found.type != socket.SOCK_STREAM:
+                logger.warning("a socket was handed over that is not of TCP: %s", found)
+                found.close()
+                continue
+            self._sockets[_address(found)] = found
+
+    def at(self, host: str, port: int) -> socket.socket | None:
+        """A descriptor of its own of the socket that listens there, if one was handed over."""
+        found = self._sockets.get((host, port))
+        return found.dup() if found is not None else None
+
+    def close(self) -> None:
+        """Let go of the sockets, which stay open in the service manager."""
+        for each in self._sockets.values():
+            each.close()
+        self._sockets.clear()
+
+    @property
+    def addresses(self) -> list[str]:
+        return [f"{host}:{port}" for host, port in self._sockets]
+
+
+handed = HandedSockets()
+
+
+async def listen(self: mode_servers.AsyncioServerInstance[Any], host: str, port: int) -> list[Any]:
+    """As mitmproxy's, but on a socket that was handed over for this address."""
+    found = handed.at(host, port)
+    if found is None:
+        return await _own_listen(self, host, port)
+    return [await asyncio.start_server(self.handle_stream, sock=found, backlog=BACKLOG)]
+
+
+def _address(found: socket.socket) -> tuple[str, int]:
+    host, port, *_ = found.getsockname()
+    return host, port
+
+
+PATCHES = (
+    Patch(
+        place=mode_servers.AsyncioServerInstance,
+        name="listen",
+        replacement=listen,
+        signature="(self, host, port)",
+        why="mitmproxy opens each listener itself, so connections are refused while the hub is replaced",
+        shown_by="tests/addons/proxy/test_handed_sockets.py::test_mitmproxy_itself_opens_each_listener",
+    ),
+)

@@ -1,0 +1,109 @@
+"""Sockets that a service manager hands over: taken once, by the process that they are for, and listened on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from mitmproxy.addons.next_layer import NextLayer
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.proxy import mode_servers
+from mitmproxy.test import taddons
+
+from addons.proxy import handed_sockets
+from addons.proxy.handed_sockets import PATCHES, HandedSockets, listen
+from addons.proxy.listeners import closed, open_listeners, stop_accepting
+
+
+@pytest.fixture
+def opened() -> Iterator[socket.socket]:
+    """A socket of the service manager's."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+type Hand = Callable[..., HandedSockets]
+"""What a process takes that was started with a copy of a socket as its first descriptor."""
+
+
+@pytest.fixture
+def hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
+    made: list[HandedSockets] = []
+
+    def take(given: socket.socket, **environment: str) -> HandedSockets:
+        monkeypatch.setattr(handed_sockets, "FIRST", os.dup(given.fileno()))
+        made.append(HandedSockets())
+        told = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environment}
+        made[-1].take(told)
+        assert not told, "no child may take it again"
+        return made[-1]
+
+    yield take
+    for each in made:
+        each.close()
+
+
+def spec_of(made: socket.socket) -> str:
+    return f"reverse:http://127.0.0.1:1@127.0.0.1:{made.getsockname()[1]}"
+
+
+async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
+    monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
+) -> None:
+    monkeypatch.setattr(handed_sockets, "handed", hand(opened))
+    monkeypatch.setattr(mode_servers.AsyncioServerInstance, "listen", listen)
+    spec = spec_of(opened)
+    with taddons.context(server := Proxyserver(), NextLayer()):
+        await open_listeners([spec])
+        assert closed([spec]) == []
+        _, writer = await asyncio.open_connection(*opened.getsockname())
+        writer.close()
+        stop_accepting()
+        # The connection is not refused: it waits for the next hub, which this is.
+        _, late = await asyncio.open_connection(*opened.getsockname())
+        await server.servers.update([])
+        await open_listeners([spec])
+        late.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await late.drain()
+        late.close()
+        other = spec.replace(spec.rpartition(":")[2], "0")
+        await open_listeners([spec, other])
+        assert closed([other]) == [], "an address without a socket is mitmproxy's to open"
+        await server.servers.update([])
+
+
+async def test_mitmproxy_itself_opens_each_listener(
+    monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
+) -> None:
+    monkeypatch.setattr(handed_sockets, "handed", hand(opened))
+    (patch,) = PATCHES
+    monkeypatch.setattr(patch.place, patch.name, handed_sockets._own_listen)
+    with taddons.context(server := Proxyserver(), NextLayer()):
+        with pytest.raises(OSError, match="Address already in use"):
+            await open_listeners([spec_of(opened)])
+        await server.servers.update([])
+
+
+@pytest.mark.parametrize("environment", [{"LISTEN_PID": "1"}, {"LISTEN_FDS": "many"}, {"LISTEN_FDS": "0"}])
+def test_what_is_not_for_this_process_is_left_alone(
+    hand: Hand, opened: socket.socket, environment: dict[str, str]
+) -> None:
+    found = hand(opened, **environment)
+    assert found.addresses == []
+    os.close(handed_sockets.FIRST)
+
+
+def test_a_socket_of_another_kind_is_told(hand: Hand, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        assert hand(other).addresses == []
+    assert "is not of TCP" in caplog.text
+
+
+def test_without_a_service_manager_there_is_nothing() -> None:
+    found = HandedSockets()
+    found.take({})
+    assert found.addresses == []
+    assert found.at("127.0.0.1", 1) is None
