@@ -39,8 +39,8 @@ RENEWAL = (0.7, 0.9)
 
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
 """The addresses and names, sorted, that the certificate must be for."""
-type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey], Awaitable[bytes]]
-"""Has the cluster sign for these names and this key; certificates (PEM), the key's own first."""
+type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Tell], Awaitable[bytes]]
+"""Has the cluster sign for these names and this key; certificates (PEM), the key's own first. Tells if nobody does."""
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,10 @@ class AskedCertificate:
             finally:
                 back.cancel()
 
+    async def _unanswered(self, why: str) -> None:
+        logger.warning("no new certificate %s yet: %s", self._what, why)
+        await self._tell(why)
+
     def _is_due(self, names: tuple[str, ...]) -> bool:
         pair = self._pair
         if pair is None or self._renewal is None or now() < pair.certificate.not_valid_before_utc:
@@ -131,7 +135,7 @@ class AskedCertificate:
         logger.info(
             "asking the cluster for a certificate %s, for %s", self._what, ", ".join(names) or "itself"
         )
-        pem = await self._sign(names, key)
+        pem = await self._sign(names, key, self._unanswered)
         made = read_pair(pem + key_pem(key))
         self._take(made, now())
         logger.info("there is a certificate %s until %s", self._what, made.certificate.not_valid_after_utc)
@@ -194,8 +198,8 @@ def serving_certificate_of(
     async def names() -> tuple[str, ...]:
         return tuple(sorted({*await node_names(client, node), *also()}))
 
-    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> bytes:
-        return await signed_certificate(client, serving_request(node, names, key))
+    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell) -> bytes:
+        return await signed_certificate(client, serving_request(node, names, key), unanswered)
 
     what = f"of the {port} port"
     return AskedCertificate(what, file, names, sign, cloud_changed, teller(client, node, what))

@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates.asked_certificate import AskedCertificate
-from addons.certificates.certificate_events import teller
+from addons.certificates.certificate_events import Tell, teller
 from addons.certificates.serving_certificate import read_pair
 from addons.certificates.signing_request import NotSigned, client_request, signed_certificate
 from addons.requests.caller import Lending
@@ -66,21 +66,23 @@ class NodeCertificate:
             self._piece.data = pair.pem
             self.known.set()
 
-    async def _sign(self, _names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> bytes:
+    async def _sign(
+        self, _names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell
+    ) -> bytes:
         """With the node's own identity while it holds, and with the bootstrap token before and after."""
         assert self._asked is not None
         assert self._clients is not None
         request = client_request(self._node, key)
         if self._asked.current is not None:
             try:
-                return await signed_certificate(self._clients.hub, request)
+                return await signed_certificate(self._clients.hub, request, unanswered)
             except StatusError as error:
                 if error.code != 401:
                     raise
         # The file is read each time, so that an operator may give the hub a new token.
         token = (await asyncio.to_thread(load_kubeconfig, self._bootstrap)).bearer
         try:
-            return await signed_certificate(self._clients.of_token(token), request)
+            return await signed_certificate(self._clients.of_token(token), request, unanswered)
         except StatusError as error:
             raise _in_words(error, self._bootstrap) from error
 

@@ -10,12 +10,15 @@ import asyncio
 import base64
 import ipaddress
 import json
+import time
+from collections.abc import AsyncIterator
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from addons.certificates.certificate_events import Tell
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
 from kube.json_type import Json
@@ -26,10 +29,15 @@ REQUESTS = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests
 NODES = ResourceType("", "v1", "nodes")
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 """kube-controller-manager approves and signs its requests: of bootstrap tokens, and of nodes for themselves."""
-PATIENCE = 900.0
-"""Seconds for which the hub waits for one request's answer. The cluster deletes a pending request after a day."""
 POLLS = (1.0, 15.0)
-"""Seconds to the first look at the answer, and between looks at most."""
+"""Seconds to the first look at the answer, and between looks at most, while somebody may answer at once."""
+PATIENCE = 900.0
+"""Seconds until the hub says that nobody answers."""
+SLOW_POLLS = 300.0
+"""Seconds between looks from then on: a person may approve the request yet."""
+REQUEST_LIFE = 86400.0
+"""Seconds after which kube-controller-manager deletes a request that nobody answered. The next one follows then, so
+that a cluster without an approver has one of each hub."""
 
 
 class NotSigned(Exception):
@@ -56,21 +64,36 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(sorted({*addresses, *names.get_values_for_type(x509.DNSName)}))
 
 
-async def signed_certificate(client: Client, request: Json) -> bytes:
-    """The certificate (PEM) that the cluster signs for a request. NotSigned, StatusError or Unreachable otherwise."""
+async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
+    """The certificate (PEM) that the cluster signs for a request. NotSigned, StatusError or Unreachable otherwise.
+
+    `unanswered` is told once that nobody answers; the request goes on waiting then.
+    """
     answer = await client.request("POST", REQUESTS.path(), body=json.dumps(request).encode())
     name = str(json.loads(answer.body)["metadata"]["name"])
-    backoff = Backoff(*POLLS, jitter=lambda: 0.0)
+    polls = _polls(name, unanswered)
     try:
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                await asyncio.sleep(backoff.next())
+        async with asyncio.timeout(REQUEST_LIFE):
+            async for _ in polls:
                 answer = await client.request("GET", REQUESTS.path(name=name))
                 certificate = _certificate_in(name, json.loads(answer.body))
                 if certificate:
                     return certificate
     except TimeoutError:
-        raise NotSigned(f"certificate request {name} is not answered: who approves it?") from None
+        pass
+    raise NotSigned(f"certificate request {name} was not answered for a day")
+
+
+async def _polls(name: str, unanswered: Tell) -> AsyncIterator[None]:
+    """The moments at which to look for an answer: soon and often, and seldom when nobody seems to answer."""
+    backoff, began = Backoff(*POLLS, jitter=lambda: 0.0), time.monotonic()
+    while time.monotonic() - began < PATIENCE:
+        await asyncio.sleep(backoff.next())
+        yield
+    await unanswered(f"certificate request {name} is not answered: who approves it?")
+    while True:
+        await asyncio.sleep(SLOW_POLLS)
+        yield
 
 
 def _certificate_in(name: str, request: Json) -> bytes:

@@ -144,6 +144,11 @@ def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(asked: argparse.Namespace) -> int:
+    installed = Joining(asked.root, Services(""), print).installed
+    if installed is not None:
+        # The hub that is here, but for what the operator asks about.
+        asked.hub_flags = (*installed.arguments, *asked.hub_flags)
+        asked.node = asked.node or installed.node
     return 1 if has_failed(_examine(asked, Severity.OK)) else 0
 
 

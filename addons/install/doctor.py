@@ -37,9 +37,10 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     """
     yield ok("program", f"edgehub {version()}")
     held = {port for _, port in hub.handed_over} if below(root, SOCKET).exists() else set()
-    yield from check_ports(hub.listen, hub.ports, asyncio.run(_is_running(hub)), held)
+    is_running = asyncio.run(_is_running(hub))
+    yield from check_ports(hub.listen, hub.ports, is_running, held)
     addresses, are_made = parse_pod_address(hub.pod_address or hub.listen)
-    if are_made:
+    if are_made and not is_running:
         yield ok("address", f"{', '.join(addresses)}: the hub gives itself the address when it starts")
     elif hub.pod_address:
         yield from check_address(addresses)

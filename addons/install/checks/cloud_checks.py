@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
@@ -20,7 +21,9 @@ from kube.json_type import Json
 TESTED_MINOR = 36
 """The minor version of Kubernetes 1 that the tests run against."""
 OLDEST_MINOR = 28
-"""kubelet may be three minor versions older than the cloud; what is older still was never tried."""
+"""What is older still was never tried."""
+KUBELET_BEHIND = 3
+"""Minor versions that kubelet may be older than kube-apiserver; newer it may not be, by Kubernetes' policy."""
 CLOCK_WARNING = 5.0
 """Seconds between this node's clock and the cloud's."""
 CLOCK_FAILED = 60.0
@@ -159,8 +162,21 @@ async def _check_node(client: Client, node: str) -> Finding:
         if error.code == 404:
             return warning("node", f"{node} has not joined the cluster yet; is --node its name there?")
         raise
-    info = found.get("status", {}).get("nodeInfo", {})
-    return ok("node", f"{node}, kubelet {info.get('kubeletVersion') or 'unknown'}")
+    kubelet = str(found.get("status", {}).get("nodeInfo", {}).get("kubeletVersion") or "unknown")
+    served = str((await get(client, "/version")).get("gitVersion"))
+    if _minor(kubelet) and _minor(served) and not 0 <= _minor(served) - _minor(kubelet) <= KUBELET_BEHIND:
+        return warning(
+            "node",
+            f"{node}, kubelet {kubelet}: kube-apiserver {served} takes kubelets of its minor version and of "
+            f"{KUBELET_BEHIND} before",
+        )
+    return ok("node", f"{node}, kubelet {kubelet}")
+
+
+def _minor(version: str) -> int:
+    """The minor version in `v1.36.3`; 0 where there is none."""
+    found = re.match(r"v?1\.(\d+)", version)
+    return int(found[1]) if found else 0
 
 
 async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:

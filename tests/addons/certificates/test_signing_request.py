@@ -34,6 +34,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
 
 
+async def ignore(_why: str) -> None:
+    """Nobody is to be told."""
+
+
 class Signer:
     """The cluster: takes a request, and answers it at the second look."""
 
@@ -54,7 +58,10 @@ class Signer:
 
 async def test_the_request_is_a_kubelets() -> None:
     signer = Signer(certificate=base64.b64encode(b"signed").decode())
-    assert await signed_certificate(ScriptedClient(signer), serving_request("n1", NAMES, KEY)) == b"signed"
+    assert (
+        await signed_certificate(ScriptedClient(signer), serving_request("n1", NAMES, KEY), ignore)
+        == b"signed"
+    )
     assert signer.created["metadata"]["annotations"] == {"edgehub.io/peer": "true"}
     spec = signer.created["spec"]
     assert spec["signerName"] == "kubernetes.io/kubelet-serving"
@@ -86,15 +93,28 @@ async def test_the_request_for_the_nodes_identity_is_a_kubelets() -> None:
 )
 async def test_a_refusal_is_told_with_its_reason(condition: dict[str, str], text: str) -> None:
     with pytest.raises(NotSigned, match=text):
-        await signed_certificate(ScriptedClient(Signer(conditions=[condition])), client_request("n1", KEY))
-
-
-async def test_a_request_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing_request, "PATIENCE", 0.05)
-    with pytest.raises(NotSigned, match="who approves it"):
         await signed_certificate(
-            ScriptedClient(Signer(conditions=[{"type": "Approved"}])), client_request("n1", KEY)
+            ScriptedClient(Signer(conditions=[condition])), client_request("n1", KEY), ignore
         )
+
+
+async def test_a_request_that_nobody_answers_is_told_of_and_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing_request, "PATIENCE", 0.02)
+    monkeypatch.setattr(signing_request, "SLOW_POLLS", 0.001)
+    signer, told = Signer(), list[str]()
+
+    async def tell(why: str) -> None:
+        told.append(why)
+        signer.answer = {"certificate": base64.b64encode(b"late").decode()}
+
+    assert await signed_certificate(ScriptedClient(signer), client_request("n1", KEY), tell) == b"late"
+    assert told == ["certificate request edgehub-peer-n1-x7 is not answered: who approves it?"]
+
+
+async def test_after_a_day_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signing_request, "REQUEST_LIFE", 0.05)
+    with pytest.raises(NotSigned, match="was not answered for a day"):
+        await signed_certificate(ScriptedClient(Signer()), client_request("n1", KEY), ignore)
 
 
 async def test_the_names_are_those_of_the_node() -> None:

@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from addons.install.commands import run
+from addons.install.joining import Joining
+from addons.install.services import Services
+from addons.install.wish import Wish
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
+from tests.cloud.ports import free_port
 
 KUBELET = "etc/kubernetes/kubelet.conf"
 
@@ -104,6 +108,20 @@ def test_a_node_that_never_joined_is_shown_what_it_gets(
     assert "0123456789abcdef" not in said
     assert "+++ /etc/kubernetes/kubelet.conf" in said
     assert "+    server: http://127.0.0.1:10261\n" in said
+
+
+def test_the_doctor_looks_at_the_hub_that_is_installed(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
+    kubelet = f"/{KUBELET}"
+    wish = Wish("edge-9", "systemd", "/usr/bin/edgehub", "", off, kubelet, kubelet, ())
+    Joining(root, Services(""), print).install(wish, 1)
+    assert run(["doctor", "--root", str(root)]) == 1
+    said = capsys.readouterr().out
+    assert f"127.0.0.1:{off[-1]} (--admin-port) is free" in said
+    assert ":10261" not in said
+    assert "169.254.2.1: the hub gives itself the address" in said
 
 
 def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,14 @@ async def test_a_cloud_that_is_well() -> None:
         ({"/version": {"gitVersion": "v1.20.0", "minor": "20+"}}, "warning  version      Kubernetes v1.20.0"),
         ({"/version": None}, "failed   cloud        http://127.0.0.1"),
         ({"/api/v1/nodes/n1": None}, "warning  node         n1 has not joined the cluster yet"),
+        (
+            {"/api/v1/nodes/n1": {"status": {"nodeInfo": {"kubeletVersion": "v1.32.9"}}}},
+            "warning  node         n1, kubelet v1.32.9: kube-apiserver v1.36.3 takes",
+        ),
+        (
+            {"/api/v1/nodes/n1": {"status": {"nodeInfo": {"kubeletVersion": "v1.37.0"}}}},
+            "warning  node         n1, kubelet v1.37.0: kube-apiserver v1.36.3 takes",
+        ),
         ({CONFIG_MAP: None}, "ok       rules        no ConfigMap kube-system/yurt-hub-cfg"),
         (
             {CONFIG_MAP: {"data": {"filter_masterservice": "???"}}},
