@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
 
         sys.exit(shell.run(arguments))
     own, rest = _split(arguments)
-    parser = _parser()
+    parser = make_parser()
     asked = vars(parser.parse_args(own))
     ui, level, log_format = asked.pop("ui"), asked.pop("log_level"), asked.pop("log_format")
     if ui == "none":
@@ -71,7 +71,8 @@ def main(arguments: Sequence[str]) -> None:
         _run_interface(ui, asked, level, rest)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The flags of the hub."""
     parser = argparse.ArgumentParser(
         prog="edgehub",
         description="The edge hub of a Kubernetes node. Each flag is also an option hub_… of mitmproxy.",

@@ -48,7 +48,7 @@ class Settings:
 
 def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Settings:
     """Parse the command line; a wrong option ends the process with a message. `controllers` are the known names."""
-    parser = _parser(controllers)
+    parser = make_parser(controllers)
     given = parser.parse_args(arguments)
     try:
         chosen = parse_controllers(given.controllers, controllers)
@@ -70,9 +70,10 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
     )
 
 
-def _parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
+    """The flags of the manager. `controllers` are the known names."""
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="manager", description=DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="edgehub-manager", description=DESCRIPTION)
     parser.add_argument(
         "--kubeconfig",
         type=Path,

@@ -23,12 +23,16 @@ from pathlib import Path
 
 from addons.settings import version
 from kube.json_type import Json
+from scripts.command_files import command_files
+from scripts.image_program import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "addons", "kube", "controllers")
 """What the wheel is built from."""
 MANIFESTS = ("controllers/manifests", "configmaps")
-LOCK = ROOT / "requirements" / "hub.lock"
+CHART = ROOT / "deploy" / "chart"
+LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
+"""Command: the lock of what it needs."""
 PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^ ;\\]+)")
 DIGEST = re.compile(r"--hash=sha256:(?P<hex>[0-9a-f]{64})")
 
@@ -36,15 +40,23 @@ DIGEST = re.compile(r"--hash=sha256:(?P<hex>[0-9a-f]{64})")
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder of the files. Default: dist/.")
-    folder: Path = parser.parse_args().to.resolve()
+    parser.add_argument("--no-images", action="store_true", help="Leave the images out, which take minutes.")
+    asked = parser.parse_args()
+    folder: Path = asked.to.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = f"edgehub-{version()}"
     build_packages(folder)
     manifests = {path.name: path.read_bytes() for each in MANIFESTS for path in (ROOT / each).glob("*.yaml")}
     write_archive(folder / f"{name}-manifests.tar.gz", f"{name}-manifests", manifests)
-    shutil.copyfile(LOCK, folder / f"{name}-requirements.txt")
-    (folder / f"{name}-sbom.json").write_text(json.dumps(sbom(LOCK.read_text(), version()), indent=1) + "\n")
+    write_archive(folder / f"{name}.tgz", "edgehub", chart())
+    for command, lock in LOCKS.items():
+        text = (ROOT / "requirements" / f"{lock}.lock").read_text()
+        (folder / f"{command}-{version()}-requirements.txt").write_text(text)
+        document = json.dumps(sbom(text, command, version()), indent=1)
+        (folder / f"{command}-{version()}-sbom.json").write_text(document + "\n")
+    if not asked.no_images:
+        build_images(folder)
     files = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
     (folder / "SHA256SUMS").write_text(sums)
@@ -57,6 +69,7 @@ def build_packages(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "sources"
         copy_sources(copy)
+        write_command_files(copy)
         # A process of its own: setuptools builds what lies in the folder that it is started in.
         for kind in ("wheel", "sdist"):
             build = f"import sys, setuptools.build_meta as backend; backend.build_{kind}(sys.argv[1])"
@@ -80,6 +93,29 @@ def copy_sources(copy: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def write_command_files(copy: Path) -> None:
+    """Lay completion and man pages beside the sources, for the wheel's `share`, as pyproject.toml says."""
+    for path, text in command_files().items():
+        file = copy / "share" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o644)
+
+
+def chart() -> dict[str, bytes]:
+    """The files of the chart by their paths; links are followed."""
+    paths = (path for path in CHART.rglob("*") if path.is_file())
+    return {path.relative_to(CHART).as_posix(): path.read_bytes() for path in paths}
+
+
+def build_images(folder: Path) -> None:
+    """Build the images where this machine can; elsewhere a line says why they are missing."""
+    try:
+        write_images(folder)
+    except CannotBuildError as error:
+        print(f"no images: {error}", file=sys.stderr)
+
+
 def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = archive.extractfile(member)
     assert file is not None
@@ -98,12 +134,12 @@ def write_archive(path: Path, folder: str, contents: dict[str, bytes]) -> None:
     path.write_bytes(gzip.compress(packed.getvalue(), mtime=date))
 
 
-def sbom(lock: str, of: str) -> Json:
+def sbom(lock: str, command: str, of: str) -> Json:
     """A CycloneDX document of the locked dependencies: each with its version and the digests of its files."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
-        "metadata": {"component": {"type": "application", "name": "edgehub", "version": of}},
+        "metadata": {"component": {"type": "application", "name": command, "version": of}},
         "components": [component(entry) for entry in entries(lock)],
     }
 

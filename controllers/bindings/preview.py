@@ -79,7 +79,7 @@ class World:
         ]
 
 
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="manager render", description="Show what bindings would change in workloads; changes nothing."
     )
@@ -101,12 +101,12 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--namespace", default="default", help="of objects in files that name none (%(default)s)"
     )
-    return parser.parse_args(arguments)
+    return parser
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the program; the exit status is 2 when a file, the kubeconfig or the cluster cannot be read."""
-    given = parse_arguments(arguments)
+    given = make_parser().parse_args(arguments)
     try:
         from_files = list(load(given.files, given.namespace))
         namespaces = {text(metadata(obj).get("namespace")) for obj in from_files}

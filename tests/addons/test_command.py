@@ -89,7 +89,7 @@ def test_every_flag_of_the_design_is_there(started: Started) -> None:
 
 
 def test_a_flag_for_every_option() -> None:
-    flags = command._parser()._option_string_actions
+    flags = command.make_parser()._option_string_actions
     assert {f"--{name.replace('_', '-')}" for name, *_ in OPTIONS} < set(flags)
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from scripts.render_program import MANIFESTS
 from tests.cloud.real import RealCloud
 from tests.deploy.support.charts import Release
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def empty_cloud(
     tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
 ) -> Iterator[RealCloud]:
@@ -23,3 +24,12 @@ def empty_cloud(
 def release(helm: Path, empty_cloud: RealCloud, tmp_path: Path) -> Callable[[str], Release]:
     """A release of the chart in a namespace."""
     return lambda namespace: Release(helm, empty_cloud, namespace, tmp_path)
+
+
+@pytest.fixture
+def plain_manifests(empty_cloud: RealCloud) -> Iterator[None]:
+    """The cluster has what `kubectl apply -f controllers/manifests/` makes."""
+    empty_cloud.apply(MANIFESTS)
+    empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    yield
+    empty_cloud.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(MANIFESTS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,11 @@ import pytest
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import interpreter
 from tests.deploy.support.charts import CHART, Release
-from tests.deploy.support.pod import Pod
+from tests.deploy.support.pod import Pod, pod_of
 
 EDGE = "edge-system"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-ROOT = Path(__file__).parents[2]
 OWN_RULES = {"create": True, "name": "own-rules", "data": {"masterservice": "edge-agent"}}
 
 type StartPod = Callable[[str], Pod]
@@ -28,7 +27,7 @@ def start_pod(empty_cloud: RealCloud, tmp_path: Path) -> StartPod:
 
     def start(namespace: str) -> Pod:
         path = str(Path(interpreter()).parent)
-        return Pod(empty_cloud, deployment(empty_cloud, namespace), tmp_path, path)
+        return Pod(empty_cloud, pod_of(deployment(empty_cloud, namespace)), tmp_path, path)
 
     return start
 
@@ -93,15 +92,6 @@ def test_a_manager_without_duties_is_ready(
     with start_pod(EDGE) as pod:
         pod.wait_until_ready()
     edgehub.uninstall()
-
-
-@pytest.fixture
-def plain_manifests(empty_cloud: RealCloud) -> Iterator[None]:
-    folder = ROOT / "controllers" / "manifests"
-    empty_cloud.apply(folder)
-    empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    yield
-    empty_cloud.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(folder))
 
 
 @pytest.mark.usefixtures("plain_manifests")

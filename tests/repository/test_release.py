@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from addons.options import OPTIONS
 from addons.settings import version
 from scripts.release_program import sbom
 from tests.repository.support.tree import ROOMS, ROOT
 
 NAME = f"edgehub-{version()}"
+MANAGER = f"edgehub-manager-{version()}"
 WHEEL = f"{NAME}-py3-none-any.whl"
 
 
 def build(folder: Path) -> Path:
     subprocess.run(
-        [sys.executable, "-m", "scripts.release_program", "--to", folder],
+        [sys.executable, "-m", "scripts.release_program", "--no-images", "--to", folder],
         cwd=ROOT,
         env={"PATH": "", "SOURCE_DATE_EPOCH": "1700000000"},
         check=True,
@@ -69,16 +74,19 @@ def test_two_builds_are_equal(release: Path, tmp_path: Path) -> None:
     assert set(first) == {
         WHEEL,
         f"{NAME}.tar.gz",
+        f"{NAME}.tgz",
         f"{NAME}-manifests.tar.gz",
         f"{NAME}-requirements.txt",
         f"{NAME}-sbom.json",
+        f"{MANAGER}-requirements.txt",
+        f"{MANAGER}-sbom.json",
         "SHA256SUMS",
     }
 
 
 def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: Path) -> None:
     with zipfile.ZipFile(release / WHEEL) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     there = {
         path.relative_to(ROOT).as_posix()
         for room in ROOMS
@@ -113,13 +121,74 @@ def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
     assert all(path.startswith(str(installed.parent)) for path in done.stdout.split()), done
 
 
-def test_the_sbom_names_each_locked_package_and_its_digests(release: Path) -> None:
-    listed = json.loads((release / f"{NAME}-sbom.json").read_text())["components"]
-    lock = (ROOT / "requirements" / "hub.lock").read_text()
-    assert len(listed) == sum("==" in line for line in lock.splitlines())
-    assert {"mitmproxy", "aiohttp"} <= {each["name"] for each in listed}
-    one = sbom(f"a==1 ; python_version < '4' \\\n    --hash=sha256:{'0' * 64}\n", "1")
+@pytest.mark.parametrize(
+    ("name", "lock", "known"), [(NAME, "hub", "mitmproxy"), (MANAGER, "manager", "kubernetes")]
+)
+def test_an_sbom_names_each_locked_package(release: Path, name: str, lock: str, known: str) -> None:
+    listed = json.loads((release / f"{name}-sbom.json").read_text())["components"]
+    text = (ROOT / "requirements" / f"{lock}.lock").read_text()
+    assert (release / f"{name}-requirements.txt").read_text() == text
+    assert len(listed) == sum("==" in line for line in text.splitlines())
+    assert {known, "aiohttp"} <= {each["name"] for each in listed}
+
+
+def test_an_sbom_has_the_digests() -> None:
+    one = sbom(f"a==1 ; python_version < '4' \\\n    --hash=sha256:{'0' * 64}\n", "edgehub", "1")
     assert [(each["name"], each["version"]) for each in one["components"]] == [("a", "1")]
     assert one["components"][0]["externalReferences"][0]["hashes"] == [
         {"alg": "SHA-256", "content": "0" * 64}
     ]
+
+
+def test_the_package_of_the_chart_is_the_chart(release: Path) -> None:
+    with tarfile.open(release / f"{NAME}.tgz") as packed:
+        names = set(packed.getnames())
+        policy = packed.extractfile("edgehub/files/rules-admission.yaml")
+        assert policy is not None
+        assert policy.read() == (ROOT / "configmaps" / "rules-admission.yaml").read_bytes()
+    assert {"edgehub/Chart.yaml", "edgehub/values.schema.json", "edgehub/crds/nodepools.yaml"} <= names
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("edgehub --pod-a", ["--pod-address"]),
+        ("edgehub doc", ["doctor"]),
+        ("edgehub install --dry", ["--dry-run"]),
+        ("edgehub explain --verb l", ["list"]),
+        ("edgehub-manager --contr", ["--controllers"]),
+        ("edgehub-manager rend", ["render"]),
+    ],
+)
+def test_bash_completes(installed: Path, line: str, found: list[str]) -> None:
+    words = line.split()
+    script = installed.parent / "share/bash-completion/completions" / words[0]
+    # As bash calls the function that `complete -F` names.
+    ask = f"""
+        source {script}
+        COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}
+        function=$(complete -p {words[0]}) function=${{function##*-F }} function=${{function%% *}}
+        $function {words[0]} {words[-1]} {words[-2]}
+        printf '%s\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "--norc", "-c", ask], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == found, done.stderr
+
+
+def test_zsh_finds_its_function(installed: Path) -> None:
+    for command in ("edgehub", "edgehub-manager"):
+        text = (installed.parent / "share/zsh/site-functions" / f"_{command}").read_text()
+        assert text.startswith(f"#compdef {command}\n")
+        zsh = shutil.which("zsh")
+        if zsh is not None:
+            subprocess.run([zsh, "-n"], input=text, text=True, check=True)
+
+
+def test_the_man_pages_tell_every_flag(installed: Path) -> None:
+    page = (installed.parent / "share/man/man1/edgehub.1").read_text().replace("\\-", "-")
+    assert {name for name, *_ in OPTIONS if f"--{name.replace('_', '-')}" not in page} == set()
+    for command in ("doctor", "install", "explain"):
+        assert f"COMMAND \\fI\\,'edgehub {command}" in page
+    assert os.uname().nodename not in page.split()
+    page = (installed.parent / "share/man/man1/edgehub-manager.1").read_text()
+    assert "edgehub\\-manager render" in page

@@ -100,7 +100,7 @@ def flags_of(make: Callable[[], object]) -> dict[str, Any]:
 def hub_options() -> dict[str, Any]:
     """Each flag of the hub. Those that are options of mitmproxy, too, have their defaults in the options' table."""
     defaults = {f"--{name.replace('_', '-')}": default for name, _, default, _ in OPTIONS}
-    return flags_of(command._parser) | defaults
+    return flags_of(command.make_parser) | defaults
 
 
 def manager_options() -> dict[str, Any]:

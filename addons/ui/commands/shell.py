@@ -30,7 +30,7 @@ class NoAnswer(Exception):
 
 def run(arguments: Sequence[str]) -> int:
     """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2."""
-    asked = _parser().parse_args(arguments)
+    asked = make_parser().parse_args(arguments)
     do: Callable[[Asked], int] = asked.do
     try:
         return do(asked)
@@ -139,7 +139,8 @@ def _message(error: HTTPError) -> str:
         return str(error)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The subcommands and their flags."""
     parser = argparse.ArgumentParser(
         prog="edgehub", description="Ask a running hub. Without a command, the hub itself runs: see --help."
     )

@@ -20,53 +20,71 @@ from tests.cloud.real import RealCloud
 from tests.deploy.support import sandbox
 from tests.deploy.support.relay import connect_file, end, file_listener, relay
 
+API = f"https://{sandbox.LOOPBACK}:{sandbox.API_PORT}"
+"""Where a pod finds the API server."""
 START_TIMEOUT = 60.0
 """Seconds to readiness; 3 on idle cores."""
 
 
 class Pod:
-    """The first container of a Deployment's pods, whose volumes are empty; a context manager, in which it runs.
+    """The first container of a pod's spec; a context manager, in which it runs. Its volumes are empty but for `files`.
 
     `path` is the PATH that the image has. Without a `root`, the image's, the container sees the machine's own files.
-    Either is read-only, and the network is the container's own; the API server is on its loopback.
+    Either is read-only, and the network is the container's own; the API server is on its loopback, at `API`.
     """
 
     def __init__(
         self,
         cloud: RealCloud,
-        deployment: Mapping[str, Any],
+        pod: Mapping[str, Any],
         folder: Path,
         path: str,
         root: Path | None = None,
+        files: Mapping[str, Path] | None = None,
     ) -> None:
         self._folder = folder
         self._listener = file_listener(folder / "api")
         relay(self._listener, lambda: socket.create_connection((cloud.host, cloud.port)))
-        pod = deployment["spec"]["template"]["spec"]
-        container = pod["containers"][0]
-        self._namespace = str(deployment["metadata"]["namespace"])
+        container = pod["spec"]["containers"][0]
         environment = {
             "PATH": path,
             "KUBERNETES_SERVICE_HOST": sandbox.LOOPBACK,
             "KUBERNETES_SERVICE_PORT": str(sandbox.API_PORT),
             **{each["name"]: each["value"] for each in container.get("env", [])},
         }
-        account = folder / "account"
-        account.mkdir()
-        (account / "token").write_text(cloud.token(self._namespace, pod["serviceAccountName"]))
-        (account / "ca.crt").write_bytes(cloud.authority.certificate)
-        (account / "namespace").write_text(self._namespace)
+        # Whoever a container runs as may write into an emptyDir; a folder of the node is root's.
+        shared = {each["name"] for each in pod["spec"].get("volumes", []) if "emptyDir" in each}
+        files = files or {}
+        volumes = [
+            [each["mountPath"], "1777" if each["name"] in shared else "0755"]
+            for each in container.get("volumeMounts", [])
+            if each["mountPath"] not in files
+        ]
+        user = pod["spec"].get("securityContext", container["securityContext"])["runAsUser"]
         spec = {
             "command": [*container["command"], *container.get("args", [])],
             "environment": [f"{name}={value}" for name, value in environment.items()],
             "root": str(root or ""),
-            "user": pod["securityContext"]["runAsUser"] if root else None,
-            "account": str(account),
-            "volumes": [each["mountPath"] for each in container.get("volumeMounts", [])],
+            "user": user,
+            "account": str(self._account(cloud, pod)),
+            "files": [[str(source), place] for place, source in files.items()],
+            "volumes": volumes,
             "sockets": str(folder),
+            "admin_port": admin_port(container),
         }
         (folder / "spec.json").write_text(json.dumps(spec))
         self._process: Process | None = None
+
+    def _account(self, cloud: RealCloud, pod: Mapping[str, Any]) -> Path:
+        """A folder with what kubelet gives to a pod that has a service account."""
+        folder = self._folder / "account"
+        folder.mkdir()
+        if name := pod["spec"].get("serviceAccountName"):
+            namespace = pod["metadata"]["namespace"]
+            (folder / "token").write_text(cloud.token(namespace, name))
+            (folder / "ca.crt").write_bytes(cloud.authority.certificate)
+            (folder / "namespace").write_text(namespace)
+        return folder
 
     def __enter__(self) -> Self:
         program = [sys.executable, "-m", "tests.deploy.support.sandbox"]
@@ -81,7 +99,7 @@ class Pod:
         end(self._listener)
 
     def wait_until_ready(self) -> None:
-        """As its readiness probe asks."""
+        """Until `/readyz` of its admin port says so."""
         assert self._process is not None
         deadline = time.monotonic() + START_TIMEOUT
         while self.status("/readyz") != 200:
@@ -96,7 +114,7 @@ class Pod:
 
     def status(self, path: str) -> int:
         """Of a GET on the admin port; 0 while nobody answers."""
-        connection = http.client.HTTPConnection("pod", timeout=10)
+        connection = http.client.HTTPConnection(sandbox.LOOPBACK, timeout=10)
         try:
             connection.sock = connect_file(self._folder / "admin")
             connection.request("GET", path)
@@ -105,6 +123,19 @@ class Pod:
             return 0
         finally:
             connection.close()
+
+
+def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod as the controller of a Deployment makes it."""
+    template = deployment["spec"]["template"]
+    return {"metadata": {"namespace": deployment["metadata"]["namespace"]}, "spec": template["spec"]}
+
+
+def admin_port(container: Mapping[str, Any]) -> int:
+    """The port that the liveness probe asks."""
+    port = container["livenessProbe"]["httpGet"]["port"]
+    named = {each["name"]: each["containerPort"] for each in container.get("ports", [])}
+    return int(named.get(port, port))
 
 
 def isolated() -> list[str]:

@@ -1,9 +1,10 @@
 """`python -m tests.deploy.support.sandbox SPEC`: what kubelet and the container runtime do for a container.
 
-It runs in mount and network namespaces of its own, made by `unshare`. SPEC is a file of JSON: `command`, `environment`,
-`root` (an image's, or "" for the machine's own), `user` (a number, or null), `account` (files of the service account),
-`volumes` (paths that are empty and writable) and `sockets` (a folder with `api`, which leads to the API server, and
-room for `admin`, which leads to port 10258).
+It runs in mount and network namespaces of its own, made by `unshare`. SPEC is a file of JSON: `command`,
+`environment`, `root` (an image's, or "" for the machine's own), `user` (a number), `account` (a folder with the service
+account's files), `files` (pairs of a file and its path), `volumes` (paths of empty folders, with their modes),
+`admin_port`, and `sockets` (a folder with `api`, which leads to the API server, and room for `admin`, which leads to
+the admin port).
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ SECRETS = "run/secrets/kubernetes.io/serviceaccount"
 """/var/run is a link to /run."""
 CHECKOUT = Path(__file__).resolve().parents[3]
 API_PORT = 6443
-ADMIN_PORT = 10258
 LOOPBACK = "127.0.0.1"
 
 
@@ -34,7 +34,8 @@ def main(spec: Path) -> int:
     _raise_loopback()
     sockets = Path(asked["sockets"])
     relay(socket.create_server((LOOPBACK, API_PORT)), lambda: connect_file(sockets / "api"))
-    relay(file_listener(sockets / "admin"), lambda: socket.create_connection((LOOPBACK, ADMIN_PORT)))
+    admin = LOOPBACK, int(asked["admin_port"])
+    relay(file_listener(sockets / "admin"), lambda: socket.create_connection(admin))
     root = Path(asked["root"] or "/")
     sees = ["/usr/bin/env", "-i", *asked["environment"], *asked["command"]]
     if asked["root"]:
@@ -44,8 +45,10 @@ def main(spec: Path) -> int:
         _mount("--bind", "/dev", root / "dev")
         _mount("--bind", "/proc", root / "proc")
     _mount_account(root, Path(asked["account"]))
-    for volume in asked["volumes"]:
-        _mount_volume(root / volume.lstrip("/"), sockets)
+    for source, path in asked["files"]:
+        _mount_file(Path(source), root / path.lstrip("/"))
+    for volume, mode in asked["volumes"]:
+        _mount_volume(root / volume.lstrip("/"), mode, sockets)
     _mount("-o", "remount,bind,ro", root)
     with subprocess.Popen(sees) as container:
         signal.signal(signal.SIGTERM, lambda *_: container.terminate())
@@ -67,11 +70,18 @@ def _mount_account(root: Path, account: Path) -> None:
         (folder / file.name).write_bytes(file.read_bytes())
 
 
-def _mount_volume(volume: Path, sockets: Path) -> None:
+def _mount_file(source: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+    _mount("--bind", source, place)
+
+
+def _mount_volume(volume: Path, mode: str, sockets: Path) -> None:
     """Lay an empty folder over another; on the machine's own root the checkout and the sockets show through."""
     new = sockets / "volume"
-    new.mkdir(exist_ok=True)
-    _mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", new)
+    for folder in (new, volume):
+        folder.mkdir(parents=True, exist_ok=True)
+    _mount("-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", new)
     for kept in (CHECKOUT, sockets):
         if kept.is_relative_to(volume):
             place = new / kept.relative_to(volume)

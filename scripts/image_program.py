@@ -1,0 +1,162 @@
+"""`scripts/image`: the images of hub and manager by buildah, on a base of Debian's packages by mmdebstrap.
+
+The base is made once per user, and so are the layers that hold the locked packages; a build after a change of the
+sources takes seconds. Where pip of this machine has a proxy, a mirror or a CA of its own, so has pip within the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from addons.settings import version
+
+ROOT = Path(__file__).parents[1]
+TARGETS = {"hub": "edgehub", "manager": "edgehub-manager"}
+"""Target of the Containerfile: the name of its image."""
+SUITE = "trixie"
+"""Debian's release with Python 3.13."""
+PACKAGES = ("python3", "python3-venv")
+BASE = f"localhost/edgehub-base:{SUITE}"
+OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+"""What pip goes by within the build, where this machine has it."""
+
+
+class CannotBuildError(Exception):
+    """Images cannot be built here; the message says what is missing."""
+
+
+class BuildError(Exception):
+    """The Containerfile failed; the message carries buildah's last words."""
+
+
+class Builder:
+    """buildah with a storage of its own, below a folder that is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        """CannotBuildError where this machine has no tools for it."""
+        missing = [name for name in ("buildah", "mmdebstrap") if shutil.which(name) is None]
+        if missing:
+            raise CannotBuildError(
+                f"{' and '.join(missing)} not found (Debian: apt-get install {' '.join(missing)})"
+            )
+        if os.geteuid() != 0:
+            raise CannotBuildError(
+                "images are built by root alone: mmdebstrap makes a base with Debian's owners"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._driver = "overlay" if can_overlay(folder) else "vfs"
+
+    def build(self, target: str, date: int) -> str:
+        """Build a target; the name of its image. All files have the date, in seconds since 1970.
+
+        CannotBuildError where no base can be made, BuildError where the Containerfile fails.
+        """
+        self.make_base(date)
+        name = f"localhost/{TARGETS[target]}:{version()}"
+        mounts = [f"--volume={path}:{path}:ro" for path in OF_THE_MACHINE if Path(path).exists()]
+        self.run(
+            *("build", "--layers", "--isolation=chroot", "--network=host", f"--timestamp={date}"),
+            *(f"--build-arg=BASE={BASE}", *mounts, f"--target={target}", f"--tag={name}", str(ROOT)),
+        )
+        return name
+
+    def write(self, image: str, file: Path) -> None:
+        """Write an image as an OCI archive, which `ctr image import` and `podman load` take."""
+        file.unlink(missing_ok=True)
+        self.run("push", "--quiet", image, f"oci-archive:{file}")
+
+    def run(self, *arguments: str) -> str:
+        """What buildah prints; BuildError where it fails."""
+        storage = [f"--root={self._folder / 'storage'}", f"--runroot={self._folder / 'run'}"]
+        done = subprocess.run(
+            ["buildah", *storage, f"--storage-driver={self._driver}", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise BuildError(f"buildah {arguments[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+        return done.stdout.strip()
+
+    def make_base(self, date: int) -> None:
+        """Make the image that the others begin with, once; CannotBuildError where it cannot be made."""
+        if BASE in self.run("images", "--format={{.Name}}:{{.Tag}}").splitlines():
+            return
+        with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
+            archive = Path(temporary) / "base.tar"
+            command = ["mmdebstrap", "--variant=essential", f"--include={','.join(PACKAGES)}", "--quiet"]
+            # What a container does not read.
+            command += ["--dpkgopt=path-exclude=/usr/share/{doc,locale,man}/*"]
+            done = subprocess.run(
+                [*command, SUITE, str(archive)],
+                env={**os.environ, "SOURCE_DATE_EPOCH": str(date)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise CannotBuildError(f"mmdebstrap failed:\n{done.stderr[-2000:]}")
+            container = self.run("from", "scratch")
+            self.run("add", "--quiet", container, str(archive), "/")
+            self.run("commit", "--quiet", "--rm", f"--timestamp={date}", container, BASE)
+
+
+def can_overlay(folder: Path) -> bool:
+    """Whether the kernel lays folders over each other here, which takes less room than copies."""
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        names = ["lower", "upper", "work", "merged"]
+        for name in names:
+            (Path(temporary) / name).mkdir()
+        lower, upper, work, merged = (str(Path(temporary) / name) for name in names)
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        mount = ["unshare", "--mount", "mount", "-t", "overlay", "overlay", "-o", options, merged]
+        return subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+def storage_folder() -> Path:
+    """Where base and layers are kept for this user."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "edgehub" / "images"
+
+
+def write_images(folder: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[Path]:
+    """Build targets and write each as an archive into a folder; CannotBuildError or BuildError."""
+    builder = Builder(storage_folder())
+    date = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    files = []
+    for target in targets:
+        file = folder / f"{TARGETS[target]}-{version()}.oci.tar"
+        builder.write(builder.build(target, date), file)
+        files.append(file)
+    return files
+
+
+def main() -> int:
+    """Build what the command line names; status 1 where that is not possible."""
+    parser = argparse.ArgumentParser(prog="scripts/image", description=__doc__)
+    parser.add_argument("target", nargs="*", help=f"{' or '.join(TARGETS)}. Default: both.")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Folder of the files. Default: dist/.")
+    asked = parser.parse_args()
+    unknown = set(asked.target) - set(TARGETS)
+    if unknown:
+        parser.error(f"there is no target {', '.join(sorted(unknown))}")
+    asked.to.mkdir(parents=True, exist_ok=True)
+    try:
+        for file in write_images(asked.to, asked.target or tuple(TARGETS)):
+            print(f"{file.stat().st_size / 1e6:>8.1f} MB {file}")
+    except (CannotBuildError, BuildError) as error:
+        print(f"scripts/image: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
