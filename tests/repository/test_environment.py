@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository.support.machine import Machine
+from tests.repository.support.machine import PACKAGES, Machine
 
 QUICK_START = 0.1
 """Seconds of CPU that a second start may spend on the environment."""
@@ -31,6 +31,14 @@ def test_the_first_start_installs_and_the_second_does_nothing(machine: Machine) 
     second = machine.start("hub")
     assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
     assert machine.installed() == []
+
+
+def test_the_first_start_compiles_the_project(machine: Machine) -> None:
+    """Where Python writes no bytecode, a hub that was not compiled would compile two hundred modules at each start."""
+    machine.install("python3.13")
+    assert "cannot be compiled" not in machine.start("hub", PYTHONDONTWRITEBYTECODE="1").stderr
+    for package in PACKAGES:
+        assert [*(machine.root / package / "__pycache__").iterdir()]
 
 
 def spent_by_children() -> float:

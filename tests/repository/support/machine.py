@@ -27,6 +27,8 @@ TOOLS = (
     "tee",
 )
 """All that the scripts need beside Python."""
+PACKAGES = ("addons", "controllers", "kube")
+"""Of the project."""
 
 
 class Machine:
@@ -40,6 +42,9 @@ class Machine:
         for path in (self.root / "scripts", self.root / "requirements", self.path, self.home):
             path.mkdir(parents=True)
         shutil.copy(ROOT / "scripts" / "environment", self.root / "scripts")
+        for package in PACKAGES:
+            (self.root / package).mkdir()
+            (self.root / package / "__init__.py").touch()
         for name in (
             "pyproject.toml",
             "requirements/hub.lock",
@@ -70,6 +75,7 @@ class Machine:
             case "$*" in
             *"-m venv"*) mkdir -p "${{@: -1}}/bin" && cp "$0" "${{@: -1}}/bin/python" ;;
             *"-m pip"*) {pip} ;;
+            *"-m compileall"*) exec {sys.executable} "$@" ;;
             *) exec {sys.executable} -I -c "import sys; sys.version_info = {version}; {missing}
 ${{@: -1}}" ;;
             esac
