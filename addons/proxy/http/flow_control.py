@@ -47,12 +47,12 @@ class PausingReader:
         self._moved = moved
 
     async def read(self, n: int) -> bytes:
-        while self._room() <= 0:
+        while (room := self._room()) <= 0:
             if isinstance(self._reader, asyncio.StreamReader):
                 pause(self._reader)
             self._moved.clear()
             await self._moved.wait()
-        return await self._reader.read(min(n, self._most, max(self._room(), LEAST_READ)))
+        return await self._reader.read(min(n, self._most, max(room, LEAST_READ)))
 
     def let_go(self) -> None:
         """Drop what was read ahead: the connection has ended. A cycle of references keeps the reader for a while."""

@@ -133,9 +133,12 @@ class LastingHttpLayer(HttpLayer):
         if self._is_over:
             return
         yield from super()._handle_event(event)
-        if isinstance(event, events.DataReceived) and event.connection is not self.context.client:
+        # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.
+        came_from = event.connection if isinstance(event, events.DataReceived) else None
+        if came_from is not None and came_from is not self.context.client and _is_http2(self.context.client):
             yield from self._bound_unread()
-        yield from self._open_windows(event)
+        if self._stalled or (came_from is not None and _is_http2(came_from)):
+            yield from self._open_windows(came_from)
 
     def room(self, conn: connection.Connection) -> int:
         """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.
@@ -144,9 +147,11 @@ class LastingHttpLayer(HttpLayer):
         """
         if conn is self.context.client:
             return 0 if self._client_is_ahead() else STREAM_UNREAD
+        if not _is_http2(self.context.client):
+            return STREAM_UNREAD  # a client of HTTP/1.1 makes its socket wait
         upstream, server = self._protocol_of(conn), self._server
         if not isinstance(upstream, KeptHttp1Client) or server is None or upstream.stream_id is None:
-            return STREAM_UNREAD  # HTTP/1.1 waits for its socket
+            return STREAM_UNREAD
         return STREAM_UNREAD - server.h2_conn.unread_on(upstream.stream_id)
 
     @property
@@ -180,10 +185,9 @@ class LastingHttpLayer(HttpLayer):
         found = self.connections.get(conn)
         return found.context.layers[-1] if found is not None else None
 
-    def _open_windows(self, event: events.Event) -> layer.CommandGenerator[None]:
+    def _open_windows(self, came_from: connection.Connection | None) -> layer.CommandGenerator[None]:
         """Let peers of HTTP/2 send on, on each stream whose data the other side has taken."""
-        changed = {event.connection} if isinstance(event, events.DataReceived) else set()
-        for conn in self._stalled | changed:
+        for conn in self._stalled | ({came_from} if came_from is not None else set()):
             self._stalled.discard(conn)
             protocol = self._protocol_of(conn)
             if not isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
@@ -268,6 +272,10 @@ class LastingHttpLayer(HttpLayer):
         if client.limit is not None:
             self._limit = client.limit
         return client.is_leaving or client.open_streams >= self._limit
+
+
+def _is_http2(conn: connection.Connection) -> bool:
+    return conn.alpn == b"h2"
 
 
 def _is_unfair(peer: PeerConnections) -> bool:
