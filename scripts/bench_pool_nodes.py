@@ -36,7 +36,7 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.pool_site import PATIENCE, Site, eventually
 from tests.hub.support.process import Hub
 
-INTERVAL = 0.05
+INTERVAL = 0.1
 """Seconds between two updates."""
 THREADS = 8
 """Updates under way at once where they come as fast as kube-apiserver takes them."""

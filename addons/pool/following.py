@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose
-from addons.pool.peer_reader import PeerReader
+from addons.pool.peer_reader import CLOUD_NAME, PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.relays import hub_of
 from addons.pool.spread import SPREAD, cloud_delay, leader_order
@@ -176,9 +176,11 @@ class Following:
 
     def reads(self, reader: PeerReader, server: str) -> None:
         """Note that a reader goes on to read from a server: the name of a node, or `cloud`."""
-        if reader.server != server:
-            logger.info("%s: read from %s", reader.type.group_resource, server)
-        reader.server = server
+        if reader.server == server:
+            return
+        reader.why = self._why_moved(reader, server)
+        reader.server, reader.since = server, time.time()
+        logger.info("%s: read from %s: %s", reader.type.group_resource, server, reader.why)
         metrics.SOURCE_SERVER.clear()
         for _, each in self._readers():
             if each.server:
@@ -209,6 +211,38 @@ class Following:
             }
             for each in self._order
         ]
+
+    def describe_sources(self) -> list[dict[str, Any]]:
+        """From where the hub reads each shared source, since when, and why it left the server before."""
+        return [
+            {
+                "resource": each.type.group_resource,
+                "server": each.server,
+                "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.since)),
+                "why": each.why,
+            }
+            for _, each in self._readers()
+            if each.server
+        ]
+
+    def _why_moved(self, reader: PeerReader, server: str) -> str:
+        former = reader.server
+        if not former:
+            return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
+        if former == CLOUD_NAME:
+            return "it serves, and the cloud need not"
+        state = next((each for each in self._order if each.leader.node == former), None)
+        if state is None:
+            return f"{former} is no longer named"
+        if state.failure:
+            return f"{former} failed: {state.failure}"
+        if state.age:
+            return f"{former} has no cloud"
+        if not reader.may_resume(state):
+            return f"the history of {former} is too short"
+        if server == CLOUD_NAME:
+            return f"{former} serves it no longer"
+        return f"it comes before {former}"
 
     def _readers(self) -> Iterator[tuple[Source, PeerReader]]:
         for source in self._sources:

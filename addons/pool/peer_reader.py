@@ -18,6 +18,8 @@ from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switch
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import Malformed
 
+CLOUD_NAME = "cloud"
+"""The cloud among the names of servers, which are else nodes."""
 OPEN_TIMEOUT = 5.0
 """Seconds in which a leader must begin to answer a watch: it waits 3 s for a version that it does not have yet."""
 
@@ -57,6 +59,10 @@ class PeerReader:
         """Who was last asked; None for the cloud."""
         self.server = ""
         """The name of who was last asked, the node of a leader or `cloud`; "" where nobody was asked yet."""
+        self.since = 0.0
+        """When the reader went to this server, in Unix seconds."""
+        self.why = ""
+        """Why it went there, for people."""
         self._too_short: dict[LeaderState, int] = {}
         """The leaders that could not resume from a version, each with the version."""
         self._cloud = cloud
@@ -129,7 +135,7 @@ class PeerReader:
     async def _next(self, *, resumes: bool) -> LeaderState | None:
         leader = await self._chooser.server(self, resumes=resumes)
         self.leader = leader
-        self._chooser.reads(self, leader.leader.node if leader is not None else "cloud")
+        self._chooser.reads(self, leader.leader.node if leader is not None else CLOUD_NAME)
         return leader
 
     def _client(self, leader: LeaderState) -> Client:

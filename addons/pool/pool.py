@@ -143,6 +143,7 @@ class Pool:
             "whyNot": self._why_not(),
             "ageSeconds": round(self.age(), 1),
             "follows": self.following.describe(),
+            "sources": self.following.describe_sources(),
             "followers": serving.watchers() if serving is not None else {},
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ import pytest
 
 from addons.pool.following import Following
 from addons.pool.peer_reader import PeerReader
-from addons.pool.pool_config import LeaderHub, PoolConfig, Role
+from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER
 from addons.requests.route_decision import PROBE_PATH
 from addons.telemetry import metrics
 from addons.upstream.servers import Server
 from addons.views.source import Source
+from kube.errors import expired
 from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
@@ -217,6 +220,35 @@ async def test_an_unshared_resource_moves_to_the_cloud_after_the_delay(scene: Sc
     scene.now += 10.0
     assert await scene.server() == "cloud"
     assert scene.following._choose(scene.reader, resumes=True).wait == 0
+
+
+async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    scene.update()
+
+    async def moved(server: str) -> str:
+        assert await scene.server() == server
+        [found] = scene.following.describe_sources()
+        assert (found["resource"], found["server"]) == ("services", server)
+        assert time.strptime(found["since"], "%Y-%m-%dT%H:%M:%SZ")
+        assert f"services: read from {server}: {found['why']}" in caplog.text
+        return str(found["why"])
+
+    first, second = (each["node"] for each in scene.following.describe())
+    assert await moved(first) == "it is the first choice"
+    scene.fail(first)
+    assert await moved(second) == f"{first} failed: refused"
+    scene.reader._left(
+        next(each for each in scene.following._order if each.leader.node == second), expired("1")
+    )
+    scene.following.balance()
+    scene.now += SPREAD
+    assert await moved("cloud") == f"the history of {second} is too short"
+    scene.reader._too_short.clear()
+    assert await moved(second) == "it serves, and the cloud need not"
+    scene.update(Role.NONE, NOTHING_SHARED)
+    scene.now += SPREAD
+    assert await moved("cloud") == f"{second} is no longer named"
 
 
 async def test_a_leader_that_answers_again_is_used_again(scene: Scene) -> None:
