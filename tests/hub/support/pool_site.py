@@ -21,8 +21,8 @@ SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 SERVICES = "/api/v1/services"
 ENDPOINTS = "/api/v1/endpoints"
 SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
-PATIENCE = 40.0
-"""Seconds that a test waits for what takes one to ten."""
+PATIENCE = 90.0
+"""Seconds that a test waits for what takes one to ten, and up to twenty after many failures of a leader."""
 
 
 class Member:
