@@ -9,7 +9,6 @@ from ipaddress import ip_address
 from typing import ClassVar
 from weakref import WeakSet
 
-from mitmproxy import command, exceptions
 from mitmproxy.addonmanager import Loader
 from mitmproxy.master import Master
 
@@ -43,7 +42,6 @@ from addons.telemetry import metrics
 from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
 from addons.ui.admin import Admin
-from addons.ui.explain import explain
 from addons.ui.link_log import LinkLog, LinkState
 from addons.ui.reports.running_hub import RunningHub
 from addons.upstream.health import Cloud, ServerHealth
@@ -259,17 +257,6 @@ class Assembly:
             service_manager.notify(service_manager.STOPPING)
             logger.info("the hub stops")
 
-    @command.command("edgehub.explain")  # type: ignore[untyped-decorator]  # mitmproxy has no annotations there
-    def explain(
-        self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
-    ) -> str:
-        """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        if self._parts is None:
-            raise exceptions.CommandError("the hub is starting")
-        parts = self._parts
-        asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
-        return explain(parts.rules.rules, parts.sources, parts.inputs, verb=verb, **asked).text
-
     def _build(
         self,
         settings: Settings,
@@ -291,6 +278,7 @@ class Assembly:
         self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, cached_relay)
         self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
+        self._egress.drills.are_allowed |= settings.allow_drills
         if peer_spec(settings):
             self._join_pool(settings, credentials, cloud, clients, parts)
         self._run("origin", parts.origin.start())
@@ -306,6 +294,7 @@ class Assembly:
         self._hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
+            drills=self._egress.drills,
             traffic=self._traffic.counts,
             link=link,
             log=self._log,
@@ -313,6 +302,7 @@ class Assembly:
             closed=lambda: closed(specs),
             web_address=self._console.web_address,
         )
+        self._console.show(self._hub)
         if settings.admin_port:
             self._admin = Admin(self._hub)
             self._run("admin server", self._admin.start())

@@ -22,6 +22,7 @@ from addons.proxy.http import (
     message_costs,
     request_stream,
 )
+from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener
 from addons.settings import listener_modes, peer_spec
 
@@ -104,6 +105,10 @@ class Connections:
         """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
         settings, spec = self._options.settings, client.proxy_mode.full_spec
         return listener_modes(settings).get(spec) != Listener.TLS and spec != peer_spec(settings)
+
+    def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
+        """Read from an upstream connection that has just been opened at a pace."""
+        pace(data.client, data.server, pacing)
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""

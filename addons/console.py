@@ -9,10 +9,13 @@ from mitmproxy.addonmanager import Loader
 
 from addons.options import Options
 from addons.proxy.master import HubMaster
+from addons.upstream.drills import Drills
 
 if TYPE_CHECKING:
+    from addons.ui.commands.console import ConsoleCommands
     from addons.ui.flows.filtered import FilteringParts
     from addons.ui.flows.flows import Flows
+    from addons.ui.reports.running_hub import RunningHub
 
 WEB_COLUMNS = ["icon", "comment", "method", "path", "status", "size", "time"]
 """What mitmproxy shows of a flow in the browser; its own choice has no comment, and TLS first."""
@@ -23,21 +26,26 @@ class Console:
 
     name = "edgehub-console"
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, drills: Drills) -> None:
         self._options = options
+        self._drills = drills
         self._flows: Flows | None = None
+        self._commands: ConsoleCommands | None = None
 
     def load(self, loader: Loader) -> None:
         if isinstance(loader.master, HubMaster):
             return
         # The packages of an interface, which no other hub imports.
+        from addons.ui.commands.console import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.annotations import DEFAULT_FILTER  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
 
         register()
-        self._flows = Flows(lambda: self._options.settings.show_secrets)
-        ctx.master.addons.add(self._flows)
+        self._drills.are_allowed = True
+        self._flows = Flows(lambda: self._options.settings.show_secrets, self._drills)
+        self._commands = ConsoleCommands()
+        ctx.master.addons.add(self._flows, self._commands)
         is_web = ctx.master.addons.get("webauth") is not None
         # The browser has its filter in the address, where a person sees it and takes it away.
         defaults = {"web_columns": WEB_COLUMNS} if is_web else {"view_filter": DEFAULT_FILTER}
@@ -50,6 +58,11 @@ class Console:
         if self._flows is not None:
             self._flows.start(parts)
 
+    def show(self, hub: RunningHub) -> None:
+        """Answer a person's commands of this hub."""
+        if self._commands is not None:
+            self._commands.start(hub)
+
     def web_address(self) -> str:
         """The URL of mitmproxy's web interface, with its token; "" where there is none."""
         return self._flows.web_address() if self._flows is not None else ""
@@ -58,3 +71,6 @@ class Console:
         if self._flows is not None:
             ctx.master.addons.remove(self._flows)
             self._flows = None
+        if self._commands is not None:
+            ctx.master.addons.remove(self._commands)
+            self._commands = None

@@ -21,6 +21,7 @@ from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.telemetry import metrics
+from addons.upstream.drills import Drills
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.probes import Probes
 from addons.upstream.servers import Server, ServerHost
@@ -49,6 +50,7 @@ class Egress:
         self._tls: UpstreamTls | None = None
         self._connections = connections
         self._probes = Probes(self.cut, self.changed, clock)
+        self.drills = Drills(self._drill_changed, clock)
         self._origin: tuple[str, int] | None = None
         self._lanes = TokenLanes()
         self._peer_tls: PeerTls | None = None
@@ -74,6 +76,15 @@ class Egress:
 
     def done(self) -> None:
         self._probes.close()
+        self.drills.close()
+
+    def _drill_changed(self) -> None:
+        """Let the hub learn of a drill as of any outage: connections break, and new ones are refused."""
+        if self.drills.is_offline:
+            for health in (*self.cloud.servers, *self._peers().values()):
+                if health.server.is_in_cloud:
+                    self.cut(health.server)
+                    self._probes.suspect(health)
 
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now."""
@@ -145,6 +156,8 @@ class Egress:
         address = data.server.address
         if address is None or not (isinstance(address[0], ServerHost) or address == self._origin):
             data.server.error = "no addon named this server"
+        elif isinstance(address[0], ServerHost) and address[0].server.is_in_cloud and self.drills.is_offline:
+            data.server.error = self.drills.refusal
 
     @guarded_connection
     def tls_start_server(self, data: tls.TlsData) -> None:
@@ -172,6 +185,9 @@ class Egress:
 
     @guarded_connection
     def server_connected(self, data: ServerConnectionHookData) -> None:
+        host = data.server.address[0] if data.server.address is not None else ""
+        if self.drills.are_allowed and isinstance(host, ServerHost) and host.server.is_in_cloud:
+            self._connections.pace(data, self.drills.pace)
         if data.server.address is not None and (health := self._health(data.server.address[0])) is not None:
             health.connections += 1
 

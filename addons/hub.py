@@ -12,12 +12,12 @@ from addons.router import Router
 from addons.traffic import Traffic
 
 _options = Options()
-_console = Console(_options)
 _connections = Connections(_options)
 _resolve = Resolve()
 _identity = Identity(_options)
 _router = Router(_options, _connections)
 _egress = Egress(_connections)
+_console = Console(_options, _egress.drills)
 _traffic = Traffic()
 
 # Each addon, those that must come before it, and why it stands where it does.

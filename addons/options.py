@@ -171,6 +171,13 @@ OPTIONS: tuple[tuple[str, type, Any, str], ...] = (
         14,
         "Days after its last use when a copy is deleted from disk; never while the cloud is away.",
     ),
+    (
+        "allow_drills",
+        bool,
+        False,
+        "`edgehub link` may take the link to the cloud away for some minutes, or slow it down. An interface allows it, "
+        "too.",
+    ),
     ("show_secrets", bool, False, "Interfaces show the values of Secrets, which they hide else."),
 )
 """Name without `hub_`, type, default, help; the command line's flags are made of the same table."""

@@ -77,6 +77,8 @@ class Settings:
     idle: int
     review_max_age: int
     keep_days: int
+    allow_drills: bool
+    """`edgehub link` may rehearse an outage."""
     show_secrets: bool
     """Interfaces show the values of Secrets."""
 
@@ -139,6 +141,7 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         idle=values["idle"],
         review_max_age=values["review_max_age"],
         keep_days=values["keep_days"],
+        allow_drills=values["allow_drills"],
         show_secrets=values["show_secrets"],
         **ports,
         **identity,

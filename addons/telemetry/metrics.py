@@ -28,6 +28,9 @@ UPSTREAM_BYTES = Counter(
     registry=REGISTRY,
 )
 SERVER_UP = Gauge("edgehub_server_up", "1 while a server is up.", ["server"], registry=REGISTRY)
+DRILL = Gauge(
+    "edgehub_drill", "1 while a person rehearses an outage, or a slow link, on this node.", registry=REGISTRY
+)
 FILTER_OBJECTS = Counter(
     "edgehub_filter_objects",
     "Objects a filter has judged: kept, changed or dropped.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -18,13 +18,15 @@ from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
 from addons.ui.turns import Turns
-from kube.errors import bad_request
+from addons.upstream.drills import DrillKind, Drills
+from kube.errors import bad_request, forbidden
 
 type Report = Callable[[RunningHub], Any]
 
 REPORTS: dict[str, Report] = {
     "status": status.status,
     "servers": status.servers,
+    "link": status.link,
     "components": components.components,
     "sources": copies.sources,
     "views": copies.views,
@@ -54,6 +56,7 @@ class DebugPages:
             web.get("/debug/log", self._log),
             web.get("/debug/support", self._support),
             web.post("/debug/rules/try", self._try),
+            web.post("/debug/link", self._link),
         ]
 
     def _shown(self, report: Report) -> Callable[[web.Request], Any]:
@@ -110,6 +113,32 @@ class DebugPages:
             except ValueError as error:
                 raise bad_request(str(error)) from None
             return json_response(await try_rules(self._hub, data))
+
+    async def _link(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        drills = self._hub.drills
+        if drills is None or not drills.are_allowed:
+            raise forbidden("this hub allows no drills: start it with --allow-drills, or beside an interface")
+        try:
+            begin(drills, request.query)
+        except ValueError as error:
+            raise bad_request(str(error)) from None
+        return json_response(status.link(self._hub))
+
+
+def begin(drills: Drills, asked: Mapping[str, str]) -> None:
+    """Begin the drill that is asked for, or end the one that is under way; ValueError for what is no drill."""
+    link = asked.get("link", "")
+    if link == "online":
+        drills.end()
+        return
+    if link not in [*DrillKind]:
+        raise ValueError("the link can be offline, online or slow")
+    numbers = {name: asked[name] for name in ("minutes", "kbps", "ms") if asked.get(name)}
+    for name, text in numbers.items():
+        if not text.isdecimal() or len(text) > 9:
+            raise ValueError(f"{name} is a number, not {text!r}")
+    drills.begin(DrillKind(link), **{name: int(text) for name, text in numbers.items()})
 
 
 def json_response(document: Any) -> web.Response:

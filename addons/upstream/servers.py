@@ -11,6 +11,8 @@ from addons.requests.caller import Lending
 
 MAX_RELAYS = 10
 """Relays that a hub takes: each is a task that probes it."""
+RELAY = "relay "
+"""What the name of a relay begins with; no node's does."""
 ServerOrder = Literal["round-robin", "priority"]
 
 
@@ -23,6 +25,11 @@ class Server:
     port: int
     node: str = ""
     """The node whose hub this is, or a name for a relay; "" for a server of the cloud."""
+
+    @property
+    def is_in_cloud(self) -> bool:
+        """Whether the link to the cloud leads there: to a kube-apiserver or a relay, not to another node's hub."""
+        return not self.node or self.node.startswith(RELAY)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -55,7 +62,7 @@ def parse_relays(text: str) -> tuple[Server, ...]:
             raise ValueError(f"relay {each} is not of the form https://host:port")
     if len(found) > MAX_RELAYS:
         raise ValueError(f"there are {len(found)} relays, more than {MAX_RELAYS}")
-    return tuple(Server("https", each.host, each.port, f"relay {each.host}:{each.port}") for each in found)
+    return tuple(Server("https", each.host, each.port, f"{RELAY}{each.host}:{each.port}") for each in found)
 
 
 def parse_leaders(text: str, port: int) -> tuple[Server, ...]:
@@ -92,6 +99,10 @@ class ServerHost(str):
     server: Server
     lending: Lending
     lane: str
+
+    def __getnewargs__(self) -> tuple[Server, Lending, str]:  # type: ignore[override]  # str has one argument
+        """What a copy is made of: mitmproxy copies a flow before a person edits it."""
+        return self.server, self.lending, self.lane
 
     def __eq__(self, other: object) -> bool:
         return (

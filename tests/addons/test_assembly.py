@@ -67,7 +67,13 @@ class Running:
         self.resolve, self.egress = Resolve(), Egress(connections := Connections(options))
         identity, router = Identity(options), Router(options, connections)
         self.assembly = Assembly(
-            options, self.resolve, identity, router, self.egress, self.traffic, Console(options)
+            options,
+            self.resolve,
+            identity,
+            router,
+            self.egress,
+            self.traffic,
+            Console(options, self.egress.drills),
         )
         chain = [
             options,

@@ -16,6 +16,7 @@ from mitmproxy.tools.web.webaddons import WebAddon, WebAuth
 from addons.console import WEB_COLUMNS, Console
 from addons.options import Options
 from addons.ui.flows.annotations import DEFAULT_FILTER
+from addons.upstream.drills import Drills
 
 FLOWS = "edgehub-flows"
 
@@ -49,7 +50,7 @@ def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
 @pytest.mark.parametrize("interface", [View, Dumper])
 def test_beside_an_interface_the_addon_comes_and_goes(interface: type) -> None:
     with taddons.context(interface()) as context:
-        console = Console(Options())
+        console = Console(Options(), Drills(lambda: None))
         context.master.addons.add(console)
         assert context.master.addons.get(FLOWS) is not None
         context.master.addons.remove(console)
@@ -61,14 +62,14 @@ def test_beside_an_interface_the_addon_comes_and_goes(interface: type) -> None:
 
 
 def test_the_browser_shows_comments_first(web: taddons.context) -> None:
-    web.master.addons.add(Console(Options()))
+    web.master.addons.add(Console(Options(), Drills(lambda: None)))
     assert web.options.web_columns == WEB_COLUMNS
     assert web.options.view_filter is None, "it is in the address, where a person sees it"
 
 
 def test_what_a_person_has_set_stays(web: taddons.context) -> None:
     web.options.update(web_columns=["path"])
-    web.master.addons.add(Console(Options()))
+    web.master.addons.add(Console(Options(), Drills(lambda: None)))
     assert web.options.web_columns == ["path"]
 
 
@@ -76,6 +77,6 @@ def test_what_a_person_has_set_stays(web: taddons.context) -> None:
 def test_the_console_hides_the_hubs_own_requests(given: str | None, shown: str) -> None:
     with taddons.context(View()) as context:
         context.options.update(view_filter=given)
-        context.master.addons.add(Console(Options()))
+        context.master.addons.add(Console(Options(), Drills(lambda: None)))
         assert context.options.view_filter == shown
         context.master.addons.clear()

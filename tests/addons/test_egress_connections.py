@@ -14,8 +14,10 @@ from addons.egress import Egress
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
+from addons.upstream.connect_errors import Fault, fault_of
+from addons.upstream.drills import DrillKind
 from addons.upstream.health import Cloud, Condition, ServerHealth
-from addons.upstream.servers import ServerHost
+from addons.upstream.servers import Server, ServerHost, parse_relays
 from addons.upstream.token_lanes import SHARED_LANES
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
@@ -23,6 +25,9 @@ from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import ORIGIN, A, B, flow_of
 from tests.addons.support.observed import beats_of, value_of
 from tests.cloud.pki import Authority
+
+LEADER = Server("https", "n2", 10269, "n2")
+(RELAY,) = parse_relays("https://relay:10269")
 
 # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -44,6 +49,45 @@ def test_only_named_servers_and_the_origin_are_connected_to(
     data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
     egress.server_connect(data)
     assert bool(data.server.error) is refused
+
+
+@pytest.mark.parametrize(
+    ("address", "refused"),
+    [
+        ((ServerHost(A, Lending.HUB), 6443), True),
+        ((ServerHost(RELAY, Lending.HUB), 10269), True),
+        ((ServerHost(LEADER, Lending.HUB), 10269), False),
+        (ORIGIN, False),
+    ],
+)
+async def test_a_drill_takes_the_cloud_away_and_nothing_else(
+    egress: Egress, address: tuple[str, int], refused: bool
+) -> None:
+    egress.drills.begin(DrillKind.OFFLINE)
+    data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
+    egress.server_connect(data)
+    assert bool(data.server.error) is refused
+    assert fault_of(data.server.error or "") is (Fault.SERVER if refused else Fault.NONE)
+    egress.done()
+
+
+async def test_a_drill_cuts_what_is_open(egress: Egress, connections: Cut) -> None:
+    to_cloud = connection.Server(address=(ServerHost(A, Lending.HUB), 6443))
+    connections.open = [to_cloud, connection.Server(address=ORIGIN)]
+    egress.drills.begin(DrillKind.OFFLINE)
+    assert connections.ended == [to_cloud]
+    egress.drills.end()
+    assert connections.ended == [to_cloud], "the end of a drill breaks nothing"
+
+
+@pytest.mark.parametrize(("allowed", "server", "paced"), [(True, A, 1), (False, A, 0), (True, LEADER, 0)])
+def test_connections_to_the_cloud_are_read_at_a_pace_where_drills_are_allowed(
+    egress: Egress, connections: Cut, allowed: bool, server: Server, paced: int
+) -> None:
+    egress.drills.are_allowed = allowed
+    conn = connection.Server(address=(ServerHost(server, Lending.HUB), 6443))
+    egress.server_connected(ServerConnectionHookData(conn, tflow.tclient_conn()))
+    assert len(connections.paced) == paced
 
 
 def test_before_the_start_no_server_is_connected_to(connections: Cut) -> None:

@@ -43,8 +43,8 @@ from tests.addons.support.routed import ANSWERERS
 
 WIRING = {
     Options: {"as_typed"},
-    Connections: {"cut"},
-    Console: {"start", "web_address"},
+    Connections: {"cut", "pace"},
+    Console: {"show", "start", "web_address"},
     Resolve: {"listen"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "serve_peers"},
@@ -57,7 +57,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"web_address", "as_typed", "confirm", "cut", "listen", "serve_peers", "serve_with"},
-    *{"start", "start_peers", "rules_changed"},
+    *{"pace", "show", "start", "start_peers", "rules_changed"},
 }
 
 

@@ -11,7 +11,7 @@ from addons.options import OPTIONS
 from addons.parts import disabled_by, filter_modules, filters_of
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
-from tests.addons.support.foreign_filters import text_of
+from tests.addons.support.foreign_filters import text_of, write
 
 
 def settings(**given: Any) -> Settings:
@@ -42,7 +42,7 @@ def test_what_several_topology_keys_mean(order: str, said: str) -> None:
 
 def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:
     file = tmp_path / "acme.py"
-    file.write_text(text_of("web"))
+    write(file, text_of("web"))
     given = settings(filter_module=str(file), disabled_filters="acme-hide")
     assert filter_modules(given).filters[:-1] == filters_of(given)
     with pytest.raises(ValueError, match="hub_disabled_filters: there is no filter 'acme-show'"):

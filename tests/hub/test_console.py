@@ -71,16 +71,24 @@ class WebHub:
 
     async def command(self, name: str, *arguments: str) -> Any:
         """What a command of the interface's prompt says."""
+        return json.loads(await self.change("POST", f"/commands/{name}", {"arguments": arguments}))
+
+    async def change(self, method: str, path: str, body: Json | None = None) -> bytes:
+        """Do what a button of the interface does."""
         headers = {
             "Authorization": f"Bearer {TOKEN}",
             "X-XSRFToken": XSRF,
             "Cookie": f"_mitmproxy_xsrf={XSRF}",
         }
-        async with self._session.post(
-            f"{self._web}/commands/{name}", headers=headers, json={"arguments": arguments}
-        ) as answer:
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
+        async with self._session.request(method, self._web + path, headers=headers, json=body) as answer:
+            assert answer.status < 300, await answer.text()
+            return await answer.read()
+
+    async def edit(self, path: str, what: str, edit: Json) -> None:
+        """Edit the intercepted `request` or `response` of a flow, and resume it."""
+        flow = await self.flow(path, lambda flow: flow["intercepted"] and flow.get(what))
+        await self.change("PUT", f"/flows/{flow['id']}", {what: edit})
+        await self.change("POST", f"/flows/{flow['id']}/resume")
 
     async def flow(self, path: str, is_so: Callable[[Any], object] | None = None) -> Any:
         """The flow of a request, as soon as it is over, or what is asked for; the interface has no way to wait."""
@@ -233,6 +241,54 @@ async def test_a_replay_runs_as_the_component_that_sent_the_request(web: WebHub)
     assert again["comment"].startswith("kube-proxy ▸ view ▸ discardcloudservice")
     assert again["response"]["status_code"] == 200
     assert "name: web" in (await web.shown(again))["text"]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def holding(web: WebHub) -> AsyncIterator[WebHub]:
+    """Requests and answers of the component `held` wait for a person."""
+    await web.command("set", "intercept", "~hq held")
+    yield web
+    await web.command("set", "intercept", "")
+
+
+async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
+    path = "/api/v1/namespaces/default/services/web"
+    sent, edited = ({"spec": {"sessionAffinity": each}} for each in ("None", "ClientIP"))
+    headers = {"User-Agent": "held/v1", "Content-Type": "application/merge-patch+json"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        asking = asyncio.create_task(session.patch(holding.hub.url + path, json=sent))
+        await holding.edit(path, "request", {"content": json.dumps(edited)})
+        await holding.edit(
+            path, "response", {"headers": [["Content-Type", "text/plain"]], "content": "edited"}
+        )
+        async with asyncio.timeout(WAIT), await asking as answer:
+            assert (answer.status, await answer.text()) == (200, "edited")
+    assert holding.cloud.store.get("services", "web", "default")["spec"]["sessionAffinity"] == "ClientIP"
+
+
+AGENT = {"headers": [["User-Agent", "kubelet/v1"], ["Host", "x"]]}
+
+
+@pytest.mark.parametrize(
+    ("path", "edit", "words"),
+    [
+        (f"{SERVICES}?resourceVersion=0", {"path": "/api/v1/pods"}, "the hub answers this request itself"),
+        ("/api/v1/events", {"path": "/api/v1/secrets"}, "method, path and server were decided on"),
+        ("/api/v1/events", {"method": "DELETE"}, "method, path and server were decided on"),
+        ("/api/v1/events", AGENT, "the hub has decided by user-agent"),
+    ],
+)
+async def test_an_edit_that_would_make_the_hub_another_is_refused(
+    holding: WebHub, path: str, edit: Json, words: str
+) -> None:
+    await holding.command("set", "intercept", "~q & ~hq held")  # the answer is not held, too
+    agent = "kube-proxy/held" if path.startswith(SERVICES) else "held/v1"
+    async with aiohttp.ClientSession(headers={"User-Agent": agent}) as session:
+        asking = asyncio.create_task(session.get(holding.hub.url + path))
+        await holding.edit(path, "request", edit)
+        async with asyncio.timeout(WAIT), await asking as answer:
+            assert answer.status == 403
+            assert words in (await answer.json())["message"]
 
 
 async def test_a_person_asks_why(web: WebHub) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kube.wire.encoding import Encoding
 from tests.addons.rules.test_filter_trial import blocks
-from tests.addons.support.foreign_filters import text_of
+from tests.addons.support.foreign_filters import text_of, write
 from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import SLACK, Hub
@@ -23,7 +23,7 @@ async def names(hub: Hub) -> list[str]:
 
 async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud, tmp_path: Path) -> None:
     file = tmp_path / "acme.py"
-    await asyncio.to_thread(file.write_text, blocks("python")[0])
+    await asyncio.to_thread(write, file, blocks("python")[0])
     canary = service("api")
     canary["metadata"]["labels"] = CANARY
     for each in (service("web"), canary):
@@ -40,7 +40,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
         async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
             await events.until(lambda seen: [each.name for each in seen] == ["web"])
             # A broken file changes nothing, and people are told.
-            await asyncio.to_thread(file.write_text, "FILTERS = (")
+            await asyncio.to_thread(write, file, "FILTERS = (")
             await asyncio.to_thread(hub.wait_for_metric, "edgehub_filter_modules_broken", 1, SLACK)
             rules = await asyncio.to_thread(hub.debug, "rules")
             assert isinstance(rules, dict)
@@ -48,7 +48,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
             assert [each["filter"] for each in rules["filterModules"]["filters"]] == ["acme-canary"]
             assert await names(hub) == ["web"]
             # Another filter: the open watch gets the difference.
-            await asyncio.to_thread(file.write_text, text_of("web"))
+            await asyncio.to_thread(write, file, text_of("web"))
             seen = await events.until(lambda seen: len(seen) == 3)
             assert {(each.type, each.name) for each in seen[1:]} == {("ADDED", "api"), ("DELETED", "web")}
             await asyncio.to_thread(hub.wait_for_metric, "edgehub_filter_modules_broken", 0, SLACK)
@@ -63,7 +63,7 @@ async def test_a_watch_of_protobuf_ends_where_a_filter_needs_json(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     file = tmp_path / "acme.py"
-    await asyncio.to_thread(file.write_text, text_of("hidden"))
+    await asyncio.to_thread(write, file, text_of("hidden"))
     cloud.store.create(service("web"))
     hub = Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))
     await asyncio.to_thread(hub.start)
@@ -73,7 +73,7 @@ async def test_a_watch_of_protobuf_ends_where_a_filter_needs_json(
         ) as events:
             await events.until(lambda seen: [each.name for each in seen] == ["web"])
             assert events.seen[0].object.encoding is Encoding.PROTOBUF
-            await asyncio.to_thread(file.write_text, text_of("hidden", protobuf=False))
+            await asyncio.to_thread(write, file, text_of("hidden", protobuf=False))
             await events.until(lambda _: events.ended)
         found = await listed(
             hub.url, SERVICES, component="kube-proxy", encoding=Encoding.PROTOBUF, resourceVersion="0"
@@ -85,7 +85,7 @@ async def test_a_watch_of_protobuf_ends_where_a_filter_needs_json(
 
 def test_a_hub_never_starts_without_a_filter_that_it_was_given(tmp_path: Path) -> None:
     file = tmp_path / "acme.py"
-    file.write_text("FILTERS = (")
+    write(file, "FILTERS = (")
     hub = Hub(tmp_path / "hub", "http://127.0.0.1:1", flags=("--filter-module", str(file)))
     hub.launch()
     assert f"{file}: SyntaxError" in hub.process.wait_for_line("the hub cannot start", SLACK)

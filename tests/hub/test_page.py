@@ -34,6 +34,12 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
                     assert answer.status == 200
             # Who asks: the page hears of it by itself.
             await page.until("document.getElementById('components').innerText.includes('reader')")
+            # Who reads a table by keys goes on there when the table changes.
+            await page.value("document.querySelector('#components .scroll').focus()")
+            async with session.get(hub.url + SERVICES, headers={"User-Agent": "kubelet"}) as answer:
+                assert answer.status == 200
+            await page.until("document.getElementById('components').innerText.includes('kubelet')")
+            assert await page.value("document.activeElement.matches('#components .scroll')")
             # What would this rule change?
             await page.value(
                 "document.getElementById('edit').focus(), document.getElementById('edit').select()"
@@ -48,6 +54,7 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
             cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
             await page.until("document.getElementById('state').innerText.includes('Offline for')")
             await page.until("document.title.startsWith('Offline')")
+            await page.until("document.getElementById('announced').textContent === 'Offline'")
             wide = (
                 "[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('pre, .scroll') && "
                 "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"

@@ -46,6 +46,10 @@ def test_the_rest_of_a_bad_configmap_applies_and_people_are_told(hub: Hub, real_
             about = next(told).object["involvedObject"]
         found = real_cloud.admin.get("/api/v1/namespaces/kube-system/configmaps/yurt-hub-cfg")
         assert about["uid"] == found["metadata"]["uid"], "kubectl describe finds Events by it"
+        described = real_cloud.kubectl("describe", "configmap", "yurt-hub-cfg", "-n", "kube-system").stdout
+        shown = described.partition("Events:")[2]
+        assert "BadRule" in shown
+        assert "is skipped:" in shown
     finally:
         set_rules(real_cloud)
 

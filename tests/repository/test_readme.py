@@ -59,7 +59,7 @@ def test_broken_links_are_found() -> None:
     ]
 
 
-SUBCOMMANDS = frozenset({*shell.REPORTS, "explain", "rules", "dump", "support"})
+SUBCOMMANDS = frozenset({*shell.REPORTS, "explain", "rules", "link", "dump", "support"})
 """What the hub's program does besides running the hub."""
 
 

@@ -13,7 +13,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-from addons.ui.reports.text import TEXTS, trial_text
+from addons.ui.reports.text import ALARM, TEXTS, trial_text
 
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
@@ -41,7 +41,29 @@ def run(arguments: Sequence[str]) -> int:
 
 def _report(asked: Asked) -> int:
     answer = _ask(asked, asked.name)
-    print(answer if asked.json else TEXTS[asked.name](json.loads(answer)), end="")
+    print(answer if asked.json else _in_red(TEXTS[asked.name](json.loads(answer))), end="")
+    return 0
+
+
+def _in_red(text: str) -> str:
+    """On a terminal, the lines about a drill in red."""
+    if not sys.stdout.isatty():
+        return text
+    lines = text.splitlines(keepends=True)
+    return "".join(f"\x1b[1;31m{line}\x1b[0m" if line.startswith(ALARM) else line for line in lines)
+
+
+def _link(asked: Asked) -> int:
+    asked.name = "link"
+    if not asked.link:
+        return _report(asked)
+    numbers = {"kbps": asked.kbps, "ms": asked.ms, "minutes": asked.minutes}
+    query = {
+        "link": asked.link,
+        **{name: str(number) for name, number in numbers.items() if number is not None},
+    }
+    answer = _ask(asked, "link", query, body=b"")
+    print(answer if asked.json else _in_red(TEXTS["link"](json.loads(answer))), end="")
     return 0
 
 
@@ -168,6 +190,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="End with status 0 although a component loses objects or endpoints.",
     )
+    _add_link(add("link", _link, "Rehearse an outage, or a slow link; without a word: what there is now."))
     _add_dump(add("dump", _dump, "The hub's copy of a resource as YAML, or what a component sees of it."))
     support = add(
         "support", _support, "Write an archive for who helps: reports, metrics and log, no secrets."
@@ -198,6 +221,14 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="One object; without it, all that is hidden or changed.")
     parser.add_argument("--verb", choices=("get", "list", "watch"), default="list")
     _add_json(parser)
+
+
+def _add_link(parser: argparse.ArgumentParser) -> None:
+    _add_json(parser)
+    parser.add_argument("link", nargs="?", choices=("offline", "online", "slow"))
+    parser.add_argument("kbps", nargs="?", type=int, help="slow: kilobits a second from the cloud.")
+    parser.add_argument("ms", nargs="?", type=int, help="slow: milliseconds until an answer begins.")
+    parser.add_argument("--minutes", type=int, help="After so many the link is given back. Default: 10.")
 
 
 def _add_dump(parser: argparse.ArgumentParser) -> None:

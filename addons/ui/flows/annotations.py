@@ -8,6 +8,7 @@ from mitmproxy import http
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
+from addons.upstream.drills import Drill
 
 MARKS = {
     RouteKind.RELAY: ":cloud:",
@@ -28,6 +29,8 @@ WORDS = {
     RouteKind.LOCAL: "local",
 }
 ARROW = " ▸ "
+RED = "\N{LARGE RED CIRCLE}"
+"""Comments have no colours of their own."""
 
 DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
 """Shows what components ask for: neither the hub's own requests, nor anybody's probes."""
@@ -42,11 +45,15 @@ def mark_of(context: RequestContext | None, *, refused: bool) -> str:
     return MARKS[context.route.kind]
 
 
-def comment_of(context: RequestContext | None, refusal: http.Response | None = None) -> str:
+def comment_of(
+    context: RequestContext | None, refusal: http.Response | None = None, drill: Drill | None = None
+) -> str:
     """`kube-proxy ▸ view ▸ servicetopology`: who asks, the route, and the filters, else the reason for the route.
 
-    `refusal` is the hub's own answer to a request that it sent nowhere.
+    `refusal` is the hub's own answer to a request that it sent nowhere. A `drill` that is under way stands in front.
     """
+    if drill is not None:
+        return ARROW.join((f"{RED} DRILL {drill.kind}", comment_of(context, refusal)))
     component = (context.component if context is not None else "") or "(unnamed component)"
     if refusal is not None:
         return ARROW.join((component, "refused", why_refused(refusal)))

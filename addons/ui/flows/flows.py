@@ -25,6 +25,7 @@ from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.records import FlowRecord, remember
 from addons.ui.flows.web_address import web_address
+from addons.upstream.drills import Drills
 from kube.errors import StatusError
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -50,8 +51,9 @@ class Flows:
 
     name = "edgehub-flows"
 
-    def __init__(self, show_secrets: Callable[[], bool]) -> None:
+    def __init__(self, show_secrets: Callable[[], bool], drills: Drills) -> None:
         self._show_secrets = show_secrets
+        self._drills = drills
         self._parts: FilteringParts | None = None
         self._open: dict[str, UnderWayFlow] = {}
         self._under_way = UnderWay()
@@ -83,7 +85,7 @@ class Flows:
         elif context is not None:
             flow.metadata[edits.CALLER] = str(context.caller.lending)
         flow.marked = mark_of(context, refused=flow.response is not None)
-        flow.comment = comment_of(context, flow.response)
+        flow.comment = comment_of(context, flow.response, self._drills.current)
         filtered = (
             FilteredRead(self._parts, context) if self._parts is not None and context is not None else None
         )

@@ -10,10 +10,30 @@ events.onmessage = (event) => {
       continue;
     }
     const place = document.getElementById(name);
-    if (place) place.innerHTML = made; // the hub has escaped all that others wrote
+    if (place) replace(place, made);
   }
+  announce();
 };
 events.onerror = () => document.body.classList.add("stale");
+
+// What is read or scrolled just now stays where it is.
+function replace(place, made) {
+  const areas = () => [...place.querySelectorAll(".scroll, pre")];
+  const before = areas().map((area) => [area.scrollLeft, area.scrollTop, area === document.activeElement]);
+  place.innerHTML = made; // the hub has escaped all that others wrote
+  areas().forEach((area, at) => {
+    const [left, top, hasFocus] = before[at] ?? [0, 0, false];
+    if (hasFocus) area.focus({ preventScroll: true });
+    area.scrollTo(left, top);
+  });
+}
+
+// A screen reader is told when the link comes or goes, and not each second how long that is.
+function announce() {
+  const said = [...document.querySelectorAll("#state .drill, #state .big")].map((e) => e.textContent.split(" for ")[0]).join(" ");
+  const status = document.getElementById("announced");
+  if (status.textContent !== said) status.textContent = said;
+}
 
 const ask = document.getElementById("ask");
 ask.addEventListener("change", (event) => {

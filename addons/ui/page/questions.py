@@ -8,16 +8,17 @@ from typing import Any
 
 import yaml
 
-from addons.telemetry.labels import HUB
 from addons.ui.explain import explain, hub_source
 from addons.ui.page.markup import options, table, text
+from addons.ui.reports.components import known_components
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import Column, Row
 from addons.ui.reports.whole_resource import explain_resource
 
 MAX_CHOICES = 500
 """Objects in the list to choose from; others can be named in the address."""
-VERBS = ("list", "watch", "get")
+VERBS = ("watch", "get")
+"""Those besides `list`, which is the choice of none."""
 
 NOTES: list[Column] = [
     ("filter", lambda row: row["filter"]),
@@ -34,8 +35,7 @@ OBJECTS: list[Column] = [
 
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     """Lists of what there is; a choice is part of the page's address."""
-    views = {key.component for source in hub.sources for key in source.views}
-    components = sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
+    components = known_components(hub)
     resources = sorted({each.list_watch.type.group_resource for each in hub.sources if not each.user})
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
     items = (

@@ -59,7 +59,13 @@ def _state(report: Row) -> str:
     ]
     told = "".join(f"<li>{text(note)}</li>" for note in notes)
     facts = f"node {report['node']} · pool {report['pool'] or NOTHING} · edgehub {report['version']}"
-    return f'<p class="big {"up" if up else "down"}">{text(link(report))}</p><p>{text(facts)}</p>' + (
+    drill = report["drill"]
+    alarm = (
+        f'<p class="drill">Drill: {text(drill["text"])}. It ends by itself.</p>'
+        if drill["link"] != "online"
+        else ""
+    )
+    return f'{alarm}<p class="big {"up" if up else "down"}">{text(link(report))}</p><p>{text(facts)}</p>' + (
         f'<ul class="notes">{told}</ul>' if told else ""
     )
 

@@ -189,7 +189,7 @@ DOCUMENT = """<!doctype html>
 <script src="/page.js" defer></script>
 </head>
 <body>
-<header><h1>Edgehub</h1><div id="state" aria-live="polite">{state}</div>
+<header><h1>Edgehub</h1><div id="state">{state}</div><p id="announced" role="status"></p>
 <nav><a href="#h-components">Who asks</a> <a href="#h-sources">Copies</a> <a href="#h-rules">Rules</a>
 <a href="#h-explain">Explain</a> <a href="#h-try">Try</a> <a href="#h-journal">Journal</a> <a href="#h-log">Log</a>
 <a href="/debug">All pages</a></nav></header>

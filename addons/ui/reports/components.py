@@ -8,6 +8,7 @@ from typing import Any
 from addons.filters.filter import READS
 from addons.rules.table import Rules
 from addons.telemetry.component_traffic import Totals
+from addons.telemetry.labels import HUB
 from addons.ui.reports.running_hub import RunningHub
 
 
@@ -34,6 +35,12 @@ def components(hub: RunningHub) -> list[dict[str, Any]]:
             }
         )
     return sorted(found, key=lambda each: (-each["bytes"], each["component"]))
+
+
+def known_components(hub: RunningHub) -> list[str]:
+    """Those that a rule names, that have a view, or that asked for anything; neither the hub nor nameless ones."""
+    views = {key.component for source in hub.sources for key in source.views}
+    return sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
 
 
 def bound_filters(rules: Rules, component: str) -> list[str]:

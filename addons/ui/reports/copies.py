@@ -9,6 +9,7 @@ from typing import Any
 from addons.pool.peer_reader import PeerReader
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.source import OpenView, Source, ViewKey
+from kube.store.upstream import Upstream
 
 
 def sources(hub: RunningHub) -> list[dict[str, Any]]:
@@ -54,6 +55,7 @@ def _source(source: Source) -> dict[str, Any]:
         "metadataOnly": source.list_watch.metadata_only,
         "identity": source.user or "hub",
         "server": reflector.upstream.server if isinstance(reflector.upstream, PeerReader) else "cloud",
+        "from": _from(reflector.upstream),
         "state": reflector.state,
         "error": str(reflector.error) if reflector.error else "",
         "complete": source.store.complete,
@@ -65,6 +67,15 @@ def _source(source: Source) -> dict[str, Any]:
         "watches": reflector.watches,
         "views": len(source.views),
     }
+
+
+def _from(upstream: Upstream | None) -> str:
+    """Where a source reads, in words: `cloud`, `leader n2`, a relay; "" where it has asked nobody yet."""
+    if not isinstance(upstream, PeerReader):
+        return "cloud"
+    if upstream.leader is None:
+        return upstream.server
+    return upstream.server if upstream.leader.is_relay else f"leader {upstream.server}"
 
 
 def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.telemetry.log_tail import LogTail
 from addons.ui.link_log import LinkState
+from addons.upstream.drills import Drills
 from addons.upstream.health import Cloud
 from addons.views.sources import Sources
 
@@ -36,6 +37,8 @@ class RunningHub:
     log: LogTail = field(default_factory=LogTail)
     pool: Pool | None = None
     """None where the hub shares nothing with other nodes."""
+    drills: Drills | None = None
+    """Rehearsed outages; None for a hub without a link of its own."""
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""
     web_address: Callable[[], str] = str

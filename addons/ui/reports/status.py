@@ -29,6 +29,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "seconds": hub.link.seconds(),
             "servers": servers(hub),
         },
+        "drill": link(hub),
         "rules": {
             "known": hub.rules.is_known,
             "whyUnknown": "" if hub.rules.is_known else hub.rules.why_unknown,
@@ -53,6 +54,11 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "saved": max(0, sent - down),
         },
     }
+
+
+def link(hub: RunningHub) -> dict[str, Any]:
+    """The drill that is under way: `link` is `online` without one."""
+    return hub.drills.describe() if hub.drills is not None else {"allowed": False, "link": "online"}
 
 
 def servers(hub: RunningHub) -> list[dict[str, Any]]:

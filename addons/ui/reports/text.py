@@ -10,6 +10,8 @@ from addons.ui.durations import duration
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
 
+ALARM = "DRILL: "
+"""What a line begins with that a terminal shows in red."""
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -22,9 +24,10 @@ def size(count: float) -> str:
 
 
 def link(status: Row) -> str:
-    """`Online for 3m20s`, or `Offline for 4m0s, 12 writes wait`."""
+    """`Online for 3m20s`, or `Offline for 4m0s, 12 writes wait`; in front of it `DRILL, ` while one is under way."""
     cloud, waits = status["cloud"], status["journal"]
-    words = f"{'Online' if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
+    drill = "DRILL, " if status["drill"]["link"] != "online" else ""
+    words = f"{drill}{'Online' if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
     writes = "write waits" if waits == 1 else "writes wait"
     return f"{words}, {waits} {writes} for the cloud" if waits or not cloud["up"] else words
 
@@ -82,6 +85,7 @@ COMPONENTS: Sequence[Column] = (
 )
 SOURCES: Sequence[Column] = (
     ("path", selectors),
+    ("from", _of("from")),
     ("state", _of("state")),
     ("objects", _of("objects")),
     ("encoding", lambda row: row["encoding"].rpartition(".")[2].removeprefix("application/")),
@@ -126,6 +130,7 @@ def status_text(report: Row) -> str:
     counts, rules = report["bytes"], report["rules"]
     in_force = rules["digest"][:12] if rules["known"] else f"not known yet: {rules['whyUnknown']}"
     lines = [
+        *((("", drill_text(report["drill"]).rstrip()),) if report["drill"]["link"] != "online" else ()),
         ("", link(report)),
         ("node", report["node"]),
         ("pool", report["pool"] or "-"),
@@ -144,6 +149,14 @@ def status_text(report: Row) -> str:
         *(("not open", each) for each in report["closedListeners"]),
     ]
     return "".join(f"{name + ':':10}{text}\n" if name else f"{text}\n" for name, text in lines)
+
+
+def drill_text(report: Row) -> str:
+    """What the report `link` says."""
+    if report["link"] != "online":
+        return f"{ALARM}{report['text']}; it ends by itself, or with: edgehub link online\n"
+    allowed = "allowed" if report["allowed"] else "not allowed: start the hub with --allow-drills"
+    return f"the link is as it is; drills are {allowed}\n"
 
 
 def rules_text(report: Row) -> str:
@@ -228,6 +241,7 @@ TEXTS: Mapping[str, Callable[[Any], str]] = {
     "views": lambda rows: table(rows, VIEWS),
     "watchers": lambda rows: table(rows, WATCHERS),
     "rules": rules_text,
+    "link": drill_text,
     "journal": journal_text,
 }
 """How each report without arguments is told, by its name."""

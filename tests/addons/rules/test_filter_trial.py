@@ -11,6 +11,7 @@ import pytest
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Outcome
 from addons.rules.filter_trial import GivenInputs, try_filters
+from tests.addons.support.foreign_filters import write
 from tests.repository.support.pages import DOCS
 
 SERVICE = "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: default}}"
@@ -38,7 +39,7 @@ def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     example, its_test = blocks("python")
     (objects,) = blocks("yaml")
     assert len([line for line in example.splitlines() if line]) <= 30, "an example that is read in a minute"
-    (tmp_path / "canaries.py").write_text(example)
+    write(tmp_path / "canaries.py", example)
     (tmp_path / "services.yaml").write_text(objects)
     monkeypatch.chdir(tmp_path)
     there: dict[str, Any] = {}
@@ -49,7 +50,7 @@ def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def tried(
     folder: Path, body: str, outcome: str = "KEPT", objects: str = SERVICE
 ) -> list[tuple[str, Outcome, Any]]:
-    (folder / "acme.py").write_text(FILTER.format(body=body, outcome=outcome))
+    write(folder / "acme.py", FILTER.format(body=body, outcome=outcome))
     (folder / "objects.yaml").write_text(objects)
     found = try_filters(folder / "acme.py", folder / "objects.yaml")
     return [(each.name, each.outcome, each.shown) for each in found]

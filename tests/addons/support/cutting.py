@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mitmproxy import connection
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
+from addons.proxy.pacing import Pacing
 
 
 class Cut(Connections):
@@ -15,6 +17,10 @@ class Cut(Connections):
     def __init__(self) -> None:
         self.open: list[connection.Server] = []
         self.ended: list[connection.Server] = []
+        self.paced: list[ServerConnectionHookData] = []
+
+    def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
+        self.paced.append(data)
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         ended = [conn for conn in self.open if matches(conn)]

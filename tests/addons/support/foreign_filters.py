@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from addons.filters.filter import LIST_AND_WATCH, SERVICES, GroupResource
 from addons.filters.inputs import Inputs
@@ -40,3 +41,9 @@ def text_of(hidden: str, *, protobuf: bool = True) -> str:
         "from tests.addons.support.foreign_filters import Hiding\n"
         f"FILTERS = (Hiding(hidden={hidden!r}, protobuf={protobuf}),)\n"
     )
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file of filters as a hub takes it: others cannot write it, whatever the umask."""
+    file.write_text(text)
+    file.chmod(0o600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,7 @@ import pytest
 from addons.ui.admin import Admin
 from addons.ui.debug_pages import REPORTS
 from addons.ui.reports.rule_text import MAX_TEXT
+from addons.upstream.drills import Drills
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub
 from tests.addons.support.samples import cloud_service, service
@@ -91,6 +93,53 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: Pages) -> Non
     assert (await pages.ask("/debug/rules/try"))[0] == 405
     code, _ = await pages.ask("/debug/rules/try", b"a: b", Origin="https://evil.example")
     assert code == 403
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        ("", 400, "offline, online or slow"),
+        ("?link=sideways", 400, "offline, online or slow"),
+        ("?link=slow", 400, "1 to 10000000 kbit/s"),
+        ("?link=slow&kbps=fast", 400, "kbps is a number, not 'fast'"),
+        ("?link=offline&minutes=61", 400, "1 to 60 minutes"),
+        ("?link=offline&minutes=0", 400, "1 to 60 minutes"),
+        ("?link=slow&kbps=64&ms=300", 200, '"kbps": 64'),
+        ("?link=offline", 200, '"link": "offline"'),
+        ("?link=online", 200, '"link": "online"'),
+    ],
+)
+async def test_a_drill_is_asked_for_by_a_post(
+    drilled: tuple[Pages, Drills], asked: str, code: int, words: str
+) -> None:
+    pages, drills = drilled
+    found, text = await pages.ask(f"/debug/link{asked}", b"")
+    assert (found, words in text.decode()) == (code, True), text
+    assert (drills.current is not None) is (code == 200 and "online" not in asked)
+
+
+async def test_no_drill_without_leave(drilled: tuple[Pages, Drills], pages: Pages) -> None:
+    allowing, drills = drilled
+    drills.are_allowed = False
+    for each in (allowing, pages):
+        code, text = await each.ask("/debug/link?link=offline", b"")
+        assert (code, b"--allow-drills" in text) == (403, True)
+    assert drills.current is None
+    assert (await allowing.ask("/debug/link?link=offline", b"", Origin="https://evil.example"))[0] == 403
+
+
+@pytest.fixture
+async def drilled(parts: HubParts) -> AsyncIterator[tuple[Pages, Drills]]:
+    """A hub that allows drills."""
+    drills = Drills(lambda: None)
+    drills.are_allowed = True
+    hub = replace(running_hub(parts), drills=drills)
+    admin = Admin(hub)
+    await admin.start()
+    async with aiohttp.ClientSession() as session:
+        yield Pages(session, f"http://127.0.0.1:{hub.settings.admin_port}"), drills
+    admin.close()
+    drills.close()
 
 
 async def test_log_and_support(pages: Pages) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from addons.requests.caller import Lending
@@ -95,3 +97,10 @@ def test_leaders_are_named_as_in_the_pools_configmap() -> None:
 def test_what_names_no_leader(text: str) -> None:
     with pytest.raises(ValueError, match="NODE/ADDRESS"):
         parse_leaders(text, 10269)
+
+
+def test_a_copy_of_an_address_is_that_address() -> None:
+    """mitmproxy copies a flow, with its addresses, before a person edits it."""
+    host = ServerHost(A, Lending.OWN, "lane")
+    assert copy.deepcopy(host) == host
+    assert copy.deepcopy({"address": (host, 6443)}) == {"address": (host, 6443)}

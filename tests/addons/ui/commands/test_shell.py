@@ -91,6 +91,44 @@ def test_each_report_in_words_and_as_json(
     assert json.loads(capsys.readouterr().out) == ["x"]
 
 
+DRILL = {"allowed": True, "link": "offline", "text": "the link is offline until 12:00:00"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (("offline",), "link=offline"),
+        (("slow", "256", "600", "--minutes", "5"), "link=slow&kbps=256&ms=600&minutes=5"),
+        (("online",), "link=online"),
+    ],
+)
+def test_a_drill_is_posted(
+    admin: Told, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], asked: str
+) -> None:
+    assert run(["link", *arguments, "--admin", admin.url, "--json"]) == 0
+    assert capsys.readouterr().out == f"application/json /debug/link?{asked}\n"
+    assert admin.posted == b""
+    admin.answer = json.dumps(DRILL).encode()
+    assert run(["link", *arguments, "--admin", admin.url]) == 0
+    assert capsys.readouterr().out == (
+        "DRILL: the link is offline until 12:00:00; it ends by itself, or with: edgehub link online\n"
+    )
+
+
+def test_on_a_terminal_a_drill_is_red(
+    admin: Told, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.answer = json.dumps(DRILL).encode()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(["link", "--admin", admin.url]) == 0
+    assert capsys.readouterr().out.startswith("\x1b[1;31mDRILL: ")
+    admin.answer = b'{"allowed": false, "link": "online"}'
+    assert run(["link", "--admin", admin.url]) == 0
+    assert capsys.readouterr().out == (
+        "the link is as it is; drills are not allowed: start the hub with --allow-drills\n"
+    )
+
+
 def test_dump_asks_for_what_is_named(admin: Told, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump", "services", "--namespace", "a", "--as", "kubelet", "--admin", admin.url]) == 0
     assert capsys.readouterr().out.endswith("/debug/dump?resource=services&namespace=a&name=&as=kubelet\n")

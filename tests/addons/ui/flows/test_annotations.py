@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 from mitmproxy import flowfilter, http
 from mitmproxy.addons.view import View
@@ -13,6 +15,7 @@ from addons.ui.flows.annotations import (
     DEFAULT_FILTER,
     MARKS,
     OWN,
+    RED,
     REFUSED,
     WORDS,
     comment_of,
@@ -20,6 +23,7 @@ from addons.ui.flows.annotations import (
     remark,
     why_refused,
 )
+from addons.upstream.drills import Drill, DrillKind
 from kube.errors import forbidden
 from tests.addons.support.samples import request_context
 
@@ -85,3 +89,8 @@ def test_the_marks_are_mitmproxys() -> None:
         for mark in (*MARKS.values(), OWN, REFUSED):
             context.master.commands.call("flow.mark", [flow], mark)
             assert flow.marked == mark
+
+
+def test_a_drill_stands_in_front() -> None:
+    drill = Drill(DrillKind.SLOW, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), 64, 300)
+    assert comment_of(None, None, drill) == f"{RED} DRILL slow ▸ (unnamed component)"

@@ -19,6 +19,7 @@ from addons.ui.flows.bodies import MAX_BODY, Copy
 from addons.ui.flows.edits import CALLER
 from addons.ui.flows.flows import Flows
 from addons.ui.flows.live_watches import LiveWatch
+from addons.upstream.drills import Drills
 from tests.addons.support.routed import Routed, flow_of
 from tests.addons.support.samples import SERVICES, raw, service
 
@@ -31,7 +32,7 @@ class Seen:
     def __init__(self) -> None:
         self.view, self.intercept, self.routed = View(), Intercept(), Routed()
         self.context = taddons.context(self.view, self.intercept)
-        self.flows = Flows(lambda: False)
+        self.flows = Flows(lambda: False, Drills(lambda: None))
         self.told: list[http.HTTPFlow] = []
         self.context.master.addons.add(self.flows)
 

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
+from addons.pool.following import Following
+from addons.pool.leaders import LeaderState
+from addons.pool.peer_reader import PeerReader
+from addons.pool.pool_config import LeaderHub
 from addons.ui.reports.copies import sources, views, watchers
+from addons.upstream.health import ServerHealth
+from addons.upstream.servers import Server
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.report_parts import SERVICES as SERVICES_TYPE
+from tests.addons.support.report_parts import read, running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
@@ -18,7 +27,10 @@ async def test_a_source_a_view_and_a_watch(parts: HubParts, cloud: ScriptableClo
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
         await watch.event()
         (source,) = sources(hub)
-        assert source.items() >= {"path": SERVICES, "objects": 2, "error": "", "nextTry": None}.items()
+        assert (
+            source.items()
+            >= {"path": SERVICES, "objects": 2, "error": "", "nextTry": None, "from": "cloud"}.items()
+        )
         assert 0 <= source["age"] < 60
         (view,) = views(hub)
         assert (view["kept"], view["changed"], view["hidden"]) == (1, 0, 1)
@@ -39,3 +51,25 @@ async def test_a_source_that_is_refused_says_when_it_tries_again(
     assert source["nextTry"] >= 0
     assert source["age"] is None
     assert (views(hub), watchers(hub)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_relay", "words"),
+    [
+        ("", False, ""),
+        ("cloud", False, "cloud"),
+        ("n2", False, "leader n2"),
+        ("relay r:1", True, "relay r:1"),
+    ],
+)
+async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, words: str) -> None:
+    await read(parts, SERVICES_TYPE)
+    (source,) = parts.sources
+    following = Following("n1", 1, source.client, (), lambda: True, lambda _: 0)
+    reader = PeerReader(SERVICES_TYPE, source.client, following, lambda: 0)
+    reader.server = name
+    if name not in ("", "cloud"):
+        health = ServerHealth(Server("https", "10.0.0.2", 10269, name))
+        reader.leader = LeaderState(LeaderHub(name, "10.0.0.2"), health, is_relay=is_relay)
+    source.reflector.upstream = reader
+    assert sources(running_hub(parts))[0]["from"] == words

@@ -11,7 +11,7 @@ from addons.rules.filter_modules import FilterModules
 from addons.ui.reports.rules import rules
 from addons.ui.reports.status import status
 from addons.ui.reports.text import rules_text, status_text
-from tests.addons.support.foreign_filters import text_of
+from tests.addons.support.foreign_filters import text_of, write
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service
@@ -52,7 +52,7 @@ async def test_each_entry_says_what_it_does_and_where_it_is_from(
 async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path: Path) -> None:
     hub = running_hub(parts, {})
     assert rules(hub)["filterModules"] == {"filters": [], "problem": ""}
-    (tmp_path / "acme.py").write_text(text_of("web"))
+    write(tmp_path / "acme.py", text_of("web"))
     modules = FilterModules(FILTERS, [tmp_path / "acme.py"])
     modules.problem = "it is broken"
     report = rules(replace(hub, modules=modules))

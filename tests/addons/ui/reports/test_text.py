@@ -33,7 +33,9 @@ def test_sizes(count: int, said: str) -> None:
     ],
 )
 def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
-    assert link({"cloud": {"up": up, "seconds": seconds}, "journal": waits}) == said
+    report = {"cloud": {"up": up, "seconds": seconds}, "journal": waits, "drill": {"link": "online"}}
+    assert link(report) == said
+    assert link(report | {"drill": {"link": "slow"}}) == f"DRILL, {said}"
 
 
 def test_a_table() -> None:

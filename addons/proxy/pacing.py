@@ -1,0 +1,42 @@
+"""Lets a connection to a server bring its bytes as slowly as a drill says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from mitmproxy import connection
+
+from addons.proxy.connection_handlers import proxyserver
+
+AT_ONCE = 0.001
+"""Seconds in which asyncio hands out bytes that it already has; what takes longer came over the link just now."""
+
+
+class Pacing(Protocol):
+    """When bytes may go on: `addons.upstream.drills.Drills.pace`."""
+
+    async def __call__(self, size: int, *, is_first: bool) -> None:
+        """Return when so many bytes may go on; OSError where the connection is to break."""
+
+
+def pace(client: connection.Client, server: connection.Server, pacing: Pacing) -> None:
+    """Read from this upstream connection at a pace. To be called before mitmproxy reads from the connection."""
+    handler = proxyserver().connections.get(client.id)
+    transport = handler.transports.get(server) if handler is not None else None
+    if transport is not None and isinstance(transport.reader, asyncio.StreamReader):
+        read_at(transport.reader, pacing)
+
+
+def read_at(reader: asyncio.StreamReader, pacing: Pacing) -> None:
+    """Give a reader a pace. It stays the reader that it is: who pauses a connection looks for asyncio's own."""
+    read_at_once = reader.read
+
+    async def read(n: int = -1) -> bytes:
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        data = await read_at_once(n)
+        await pacing(len(data), is_first=loop.time() - asked > AT_ONCE)
+        return data
+
+    reader.read = read  # type: ignore[method-assign]  # this one reader's

@@ -1,0 +1,208 @@
+"""`edgehub.NAME` in mitmproxy's command line: what `scripts/hub NAME` asks, with completion, beside an interface."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from mitmproxy import ctx, exceptions, flow, http, types
+from mitmproxy.log import ALERT
+
+from addons.filters.filter import READS
+from addons.requests.request_context import context_of
+from addons.ui.commands import shell
+from addons.ui.debug_pages import REPORTS, begin
+from addons.ui.explain import COMMON_RESOURCES, explain
+from addons.ui.reports import status, support
+from addons.ui.reports.components import known_components
+from addons.ui.reports.dump import dump
+from addons.ui.reports.rule_text import MAX_TEXT, read_rules
+from addons.ui.reports.rule_trial import try_rules
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.reports.text import TEXTS, trial_text
+from addons.ui.reports.whole_resource import explain_resource, text_of
+from addons.ui.turns import Turns
+from addons.upstream.drills import DEFAULT_MINUTES, DrillKind
+from kube.errors import StatusError
+
+SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}
+"""The reports without arguments."""
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = types.Choice("edgehub.choices.components")
+RESOURCE = types.Choice("edgehub.choices.resources")
+VERB = types.Choice("edgehub.choices.verbs")
+LINK = types.Choice("edgehub.choices.links")
+
+
+class ConsoleCommands:
+    """The commands. One that takes long shows its answer when it has it: over the console, else in the event log."""
+
+    name = "edgehub-commands"
+
+    def __init__(self) -> None:
+        self._running: RunningHub | None = None
+        self._turns = Turns()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, hub: RunningHub) -> None:
+        """Answer from now on."""
+        self._running = hub
+
+    def load(self, _loader: object) -> None:
+        commands: dict[str, Callable[..., object]] = {
+            **{name: self._report(name, summary) for name, summary in SUMMARIES.items()},
+            "choices.components": self.components,
+            "choices.resources": self.resources,
+            "choices.verbs": self.verbs,
+            "choices.links": self.links,
+            "explain": completed(self.explain, component=COMPONENT, resource=RESOURCE, verb=VERB),
+            "explain.all": completed(self.explain_all, component=COMPONENT, resource=RESOURCE, verb=VERB),
+            "explain.flow": self.explain_flow,
+            "rules.try": self.try_rules,
+            "dump": completed(self.dump, resource=RESOURCE),
+            "link": completed(self.link, link=LINK),
+            "support": self.support,
+        }
+        for name, run in commands.items():
+            ctx.master.commands.add(f"edgehub.{name}", run)
+
+    def done(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def components(self) -> Sequence[str]:
+        """Components that asked for something, or that a rule names."""
+        return known_components(self._hub())
+
+    def resources(self) -> Sequence[str]:
+        """Resources that the hub keeps, that filters understand, or that components of a node ask for."""
+        kept = {each.list_watch.type.group_resource for each in self._hub().sources if not each.user}
+        understood = {resource for each in self._hub().rules.rules.filters for _, resource in each.resources}
+        return sorted(kept | understood | COMMON_RESOURCES)
+
+    def verbs(self) -> Sequence[str]:
+        """What components read by."""
+        return sorted(READS)
+
+    def links(self) -> Sequence[str]:
+        """What the link to the cloud can be in a drill, and without one."""
+        return ["online", *DrillKind]
+
+    def explain(
+        self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
+    ) -> str:
+        """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
+        hub = self._hub()
+        asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
+        return explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked).text
+
+    def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
+        """The same for a whole resource: each object that is hidden or changed, with the reasons."""
+        self._show(self._explain_all(component, resource, namespace, verb))
+
+    def explain_flow(self, flow: flow.Flow) -> None:
+        """The same for what a flow asked: `edgehub.explain.flow @focus`."""
+        context = context_of(flow) if isinstance(flow, http.HTTPFlow) else None
+        if context is None or context.info.type is None or context.info.verb not in READS:
+            raise exceptions.CommandError("this flow reads no objects that this hub knows of")
+        info = context.info
+        assert info.type is not None
+        resource, namespace = info.type.group_resource, info.namespace
+        if info.verb == "get":
+            show(self.explain(context.component, resource, namespace, info.name, info.verb))
+        else:
+            self.explain_all(context.component, resource, namespace, info.verb)
+
+    def try_rules(self, file: types.Path) -> None:
+        """What an edit of the rules would change, for each component. Nothing is applied."""
+        self._show(self._try(Path(file)))
+
+    def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> None:
+        """The copy of a resource as YAML, or what a component sees of it."""
+        self._show(dump(self._hub(), resource, namespace, name, component))
+
+    def link(self, link: str, kbps: int = 0, ms: int = 0, minutes: int = DEFAULT_MINUTES) -> str:
+        """Rehearse an outage or a slow link, and end it: offline, online, slow KBPS MS."""
+        hub = self._hub()
+        if hub.drills is None:
+            raise exceptions.CommandError("this hub has no link to the cloud")
+        try:
+            begin(hub.drills, {"link": link, "kbps": str(kbps), "ms": str(ms), "minutes": str(minutes)})
+        except ValueError as error:
+            raise exceptions.CommandError(str(error)) from None
+        return TEXTS["link"](status.link(hub))
+
+    def support(self, path: types.Path) -> str:
+        """Write an archive for who helps: reports, metrics and log, no secrets."""
+        packed = support.archive(support.files(self._hub()))
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(packed)
+        except OSError as error:
+            raise exceptions.CommandError(f"{path}: {error.strerror}") from None
+        return f"{path}: {len(packed)} bytes"
+
+    def _hub(self) -> RunningHub:
+        if self._running is None:
+            raise exceptions.CommandError("the hub is starting")
+        return self._running
+
+    def _report(self, name: str, summary: str) -> Callable[[], str]:
+        def report() -> str:
+            # Reports hold values that only JSON makes plain.
+            return TEXTS[name](orjson.loads(orjson.dumps(REPORTS[name](self._hub()))))
+
+        report.__doc__ = summary
+        return report
+
+    async def _explain_all(self, component: str, resource: str, namespace: str, verb: str) -> str:
+        head = self.explain(component, resource, namespace, "", verb)
+        return text_of(await explain_resource(self._hub(), component, resource, namespace, verb), head)
+
+    async def _try(self, file: Path) -> str:
+        def read() -> bytes:
+            with file.open("rb") as opened:
+                return opened.read(MAX_TEXT + 1)
+
+        data = await asyncio.to_thread(lambda: read_rules(read()))
+        return trial_text(await try_rules(self._hub(), data))
+
+    def _show(self, work: Coroutine[Any, Any, str]) -> None:
+        """Show a person what this comes to, when it does. One such work runs at a time."""
+
+        async def run() -> None:
+            try:
+                async with self._turns.take():
+                    show(await work)
+            except (StatusError, ValueError, OSError) as error:
+                show(str(error))
+            finally:
+                work.close()
+
+        task = asyncio.create_task(run(), name="a command of an interface")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def completed[Method: Callable[..., object]](method: Method, **choices: types.Choice) -> Method:
+    """A command whose arguments mitmproxy completes from these choices, and refuses others."""
+    method.__annotations__.update(choices)
+    return method
+
+
+def show(text: str) -> None:
+    """Show a text over mitmproxy's console; in its event log where there is no console."""
+    overlay = getattr(ctx.master, "overlay", None)
+    if overlay is None:
+        logger.log(ALERT, "%s", text)
+        return
+    from mitmproxy.tools.console.overlay import DataViewerOverlay  # noqa: PLC0415 - the console's own packages
+
+    overlay(DataViewerOverlay(ctx.master, text), valign="top")

@@ -1,0 +1,183 @@
+"""`edgehub.NAME` as a person types it in mitmproxy: answers, completion, and what is shown when it is known."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from mitmproxy import exceptions, types
+from mitmproxy.test import taddons, tflow
+
+from addons.requests.request_context import begin
+from addons.ui.commands import console
+from addons.ui.commands.console import COMPONENT, LINK, RESOURCE, VERB, ConsoleCommands
+from addons.upstream.drills import Drills
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.observed import until
+from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.samples import cloud_service, request_context, service
+from tests.cloud.scriptable import ScriptableCloud
+
+
+class Typed:
+    """A person at mitmproxy's command line, and what is shown to them afterwards."""
+
+    def __init__(self, context: taddons.context, addon: ConsoleCommands, drills: Drills) -> None:
+        self.context = context
+        self.addon = addon
+        self.drills = drills
+        self.shown: list[str] = []
+
+    def __call__(self, line: str) -> Any:
+        return self.context.master.commands.execute(line)
+
+    async def later(self, line: str) -> str:
+        """What is shown for a command that returns nothing."""
+        assert self(line) is None
+        await until(lambda: self.shown)
+        return self.shown.pop()
+
+
+@pytest.fixture
+async def typed(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Typed]:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    await read(parts, SERVICES)
+    drills = Drills(lambda: None)
+    hub = replace(running_hub(parts, {"discardcloudservice": "chosen"}), drills=drills)
+    addon = ConsoleCommands()
+    with taddons.context(addon) as context:
+        made = Typed(context, addon, drills)
+        monkeypatch.setattr(console, "show", made.shown.append)
+        addon.start(hub)
+        yield made
+    drills.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("edgehub.status", "Online for"),
+        ("edgehub.components", "none"),
+        ("edgehub.sources", "/api/v1/services"),
+        ("edgehub.views", "none"),
+        ("edgehub.watchers", "none"),
+        ("edgehub.journal", "0 writes wait"),
+        ("edgehub.rules", "discardcloudservice"),
+        ("edgehub.explain chosen services default lb", "its type is LoadBalancer"),
+        ("edgehub.link offline 0 0 3", "DRILL: the link is offline until"),
+        ("edgehub.link slow 256 600", "slow (256 kbit/s, 600 ms)"),
+        ("edgehub.link online", "the link is as it is"),
+    ],
+)
+async def test_what_is_answered_at_once(typed: Typed, line: str, words: str) -> None:
+    assert words in typed(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("edgehub.explain.all chosen services", "default/lb: hidden"),
+        ("edgehub.dump services", "name: web"),
+        ("edgehub.dump services chosen", "name: web"),
+        ("edgehub.dump pods", "the hub keeps no copy of 'pods'"),
+    ],
+)
+async def test_what_takes_long_is_shown_when_it_is_known(typed: Typed, line: str, words: str) -> None:
+    assert words in await typed.later(line)
+
+
+async def test_an_edit_of_a_file_is_tried(typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "edit.yaml").write_text("discardcloudservice: ''\n")
+    assert "chosen" in await typed.later(f"edgehub.rules.try {tmp_path}/edit.yaml")
+    (tmp_path / "edit.yaml").write_text("kind: Pod\n")
+    assert "the text has no ConfigMap" in await typed.later(f"edgehub.rules.try {tmp_path}/edit.yaml")
+    assert "No such file" in await typed.later(f"edgehub.rules.try {tmp_path}/none.yaml")
+
+
+async def test_a_flow_explains_itself(typed: Typed) -> None:
+    flow = tflow.tflow()
+    begin(flow, request_context("/api/v1/namespaces/default/services/lb", component="chosen"))
+    typed.addon.explain_flow(flow)
+    assert "chosen get /api/v1/namespaces/default/services/lb" in typed.shown.pop()
+    begin(flow, request_context("/api/v1/services?resourceVersion=0", component="chosen"))
+    typed.addon.explain_flow(flow)
+    await until(lambda: typed.shown)
+    assert "default/lb: hidden" in typed.shown.pop()
+
+
+@pytest.mark.parametrize("target", ["/version", None])
+async def test_a_flow_of_no_objects_has_nothing_to_explain(typed: Typed, target: str | None) -> None:
+    flow = tflow.tflow()
+    if target is not None:
+        begin(flow, request_context(target))
+    with pytest.raises(exceptions.CommandError, match="reads no objects"):
+        typed.addon.explain_flow(flow)
+
+
+@pytest.mark.parametrize(
+    ("choice", "some"),
+    [
+        (COMPONENT, {"chosen", "kube-proxy", "kubelet"}),
+        (RESOURCE, {"services", "endpointslices", "pods"}),
+        (VERB, {"get", "list", "watch"}),
+        (LINK, {"offline", "online", "slow"}),
+    ],
+)
+async def test_arguments_are_completed(typed: Typed, choice: types.Choice, some: set[str]) -> None:
+    manager = typed.context.master.commands
+    kind = types.CommandTypes.get(cast(Any, choice))
+    assert kind is not None
+    assert some <= {*kind.completion(manager, choice, "")}
+    with pytest.raises(ValueError, match="Invalid choice"):
+        kind.parse(manager, choice, "nonsense")
+
+
+@pytest.mark.parametrize(
+    ("name", "completed"),
+    [
+        ("explain", {"component", "resource", "verb"}),
+        ("explain.all", {"component", "resource", "verb"}),
+        ("dump", {"resource"}),
+        ("link", {"link"}),
+    ],
+)
+async def test_which_arguments_are_completed(typed: Typed, name: str, completed: set[str]) -> None:
+    parameters: list[Any] = typed.context.master.commands.commands[f"edgehub.{name}"].parameters
+    assert {each.name for each in parameters if isinstance(each.type, types.Choice)} == completed
+
+
+async def test_support_writes_a_new_file_for_its_owner(typed: Typed, tmp_path: Path) -> None:
+    path = tmp_path / "support.tar.gz"
+    assert "bytes" in typed(f"edgehub.support {path}")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(exceptions.CommandError, match="File exists"):
+        typed(f"edgehub.support {path}")
+
+
+@pytest.mark.parametrize("line", ["edgehub.link offline 0 0 61", "edgehub.link slow"])
+async def test_a_bad_drill_is_told(typed: Typed, line: str) -> None:
+    with pytest.raises(exceptions.CommandError, match=r"minutes|kbit/s"):
+        typed(line)
+    assert typed.drills.current is None
+
+
+async def test_before_the_hub_has_started_it_says_so() -> None:
+    with (
+        taddons.context(ConsoleCommands()) as context,
+        pytest.raises(exceptions.CommandError, match="the hub is starting"),
+    ):
+        context.master.commands.execute("edgehub.status")
+
+
+def test_without_a_console_a_text_is_in_the_event_log(caplog: pytest.LogCaptureFixture) -> None:
+    with taddons.context(), caplog.at_level(logging.INFO):
+        console.show("a text")
+    assert "a text" in caplog.text
