@@ -95,13 +95,16 @@ def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_pat
         assert given
         assert stat.S_IMODE((hub.state / "pki" / "node.pem").stat().st_mode) == 0o600
         assert 0 < hub.metric("edgehub_certificate_expiry_seconds", use="client") <= 24
-        assert status_of_node(hub) == 404, "the cloud knows the node, which has no lease yet"
+        # The cloud knows the node, which has no lease yet.
+        until(lambda: status_of_node(hub) == 404)
 
         until(lambda: serial(hub) != given)
+        # On a busy machine a certificate may end before it is renewed, and the token is needed again.
+        until(
+            lambda: f"system:node:{node}" in (each["spec"]["username"] for each in requests_of(cloud, node))
+        )
         # The connections of the former certificate are not used any more when it ends.
         until(lambda: status_of_node(hub) == 404)
-        by = [each["spec"]["username"] for each in requests_of(cloud, node)]
-        assert by[-1] == f"system:node:{node}", "the token is needed once"
     finally:
         hub.stop()
 

@@ -124,6 +124,22 @@ def test_the_doctor_looks_at_the_hub_that_is_installed(
     assert "169.254.2.1: the hub gives itself the address" in said
 
 
+def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / KUBELET).unlink()
+    token = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
+    text, kubelet = token.read_text(), f"/{KUBELET}"
+    wish = Wish("n9", "systemd", "/usr/bin/edgehub", "", (), "", kubelet, (), text)
+    Joining(root, Services(""), print).install(wish, 1)
+    capsys.readouterr()
+    assert run(["install", "--root", str(root), "--dry-run", "--program", "/usr/bin/edgehub"]) == 0
+    assert capsys.readouterr().out == "every file is as it shall be\n"
+    assert "0123456789abcdef" not in (root / "var/lib/edgehub-install/ledger.json").read_text()
+    assert run(["uninstall", "--root", str(root)]) == 0
+    assert [path.name for path in root.rglob("*") if path.is_file()] == ["token.conf"]
+
+
 def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["uninstall", "--root", str(root)]) == 0
     assert run(["upgrade", "--root", str(root)]) == 1

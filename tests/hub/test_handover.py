@@ -1,0 +1,154 @@
+"""A hub on sockets of a service manager is replaced under load: no connection is refused, and watches go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kube.json_type import Json
+from tests.addons.support.observed import until
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.streams import Events, Seen, listed, watching
+
+CLIENTS = 6
+WATCHERS = 10
+READY = "ready$"
+REFUSED = "refused"
+SERVICES = "/api/v1/services"
+
+
+class Load:
+    """Clients that open a connection for each request, until they are told to stop; how the requests ended."""
+
+    def __init__(self, url: str) -> None:
+        self.ends: Counter[str] = Counter()
+        self.longest = 0.0
+        """Seconds that a request took at most."""
+        self._url = url
+
+    async def run(self) -> None:
+        connector = aiohttp.TCPConnector(force_close=True)
+        headers = {"User-Agent": "kube-proxy/v1"}
+        async with aiohttp.ClientSession(self._url, connector=connector, headers=headers) as session:
+            await asyncio.gather(*(self._ask(session) for _ in range(CLIENTS)))
+
+    async def answers(self, count: int) -> None:
+        """Return when so many more requests were answered."""
+        wanted = self.ends["200"] + count
+        await until(lambda: self.ends["200"] >= wanted, 2 * SLACK)
+
+    async def _ask(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                async with session.get(SERVICES, params={"resourceVersion": "0"}) as answer:
+                    await answer.read()
+                    self.ends[str(answer.status)] += 1
+            except aiohttp.ClientConnectorError:
+                self.ends[REFUSED] += 1
+            except aiohttp.ClientError:
+                self.ends["broken off"] += 1  # it was under way in the hub that ended
+            self.longest = max(self.longest, time.monotonic() - began)
+            await asyncio.sleep(0.01)
+
+
+async def more(events: Events, known: int) -> list[Seen]:
+    """The events of a watch beyond the first ones, as soon as there are any, or the watch has ended."""
+    await events.until(lambda seen: events.ended or len(seen) > known, timeout=3600)
+    return events.seen[known:]
+
+
+async def state(hub: Hub) -> tuple[str, list[str]]:
+    """The hub's version of the services, and their names."""
+    async with (
+        aiohttp.ClientSession(hub.url, headers={"User-Agent": "kube-proxy/v1"}) as session,
+        session.get(SERVICES, params={"resourceVersion": "0"}) as answer,
+    ):
+        answer.raise_for_status()
+        found = await answer.json()
+    return found["metadata"]["resourceVersion"], [each["metadata"]["name"] for each in found["items"]]
+
+
+async def follow(hub: Hub, seen: list[str]) -> None:
+    """List and watch as a reflector does: from the last version when a watch ends, from a list after an ERROR.
+
+    A new process answers an old version with ERROR where a filter has a part in what the client saw.
+    """
+    version = ""
+    while True:
+        try:
+            if not version:
+                version, names = await state(hub)
+                seen += names
+            async with watching(
+                *(hub.url, SERVICES),
+                component="kube-proxy",
+                resourceVersion=version,
+                allowWatchBookmarks="true",
+            ) as events:
+                known = 0
+                while not events.ended and version:
+                    for event in await more(events, known):
+                        version = "" if event.type == "ERROR" else str(event.object.version)
+                        known += 1
+                        seen.append(event.name)
+        except aiohttp.ClientConnectorError:
+            seen.append(REFUSED)
+        except aiohttp.ClientError:
+            pass
+
+
+def service(name: str) -> Json:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "clusterIP": "None"}}
+
+
+@pytest.fixture
+def hub(real_cloud: RealCloud, tmp_path: Path, node: str) -> Iterator[Hub]:
+    real_cloud.apply(HUB_RBAC)
+    identity = real_cloud.node_kubeconfig(node)
+    with Hub(
+        *(tmp_path, real_cloud.url),
+        node=node,
+        kubeconfig=identity,
+        flags=("--wait", "60"),
+        is_handed_sockets=True,
+    ) as made:
+        yield made
+
+
+async def test_a_restart_under_load_refuses_nobody(hub: Hub, real_cloud: RealCloud, namespace: str) -> None:
+    services, late = f"/api/v1/namespaces/{namespace}/services", f"late-{namespace}"
+    await asyncio.to_thread(real_cloud.admin.post, services, service("first"))
+    load, seen = Load(hub.url), [list[str]() for _ in range(WATCHERS)]
+    tasks = [asyncio.create_task(load.run())]
+    tasks += [asyncio.create_task(follow(hub, each)) for each in seen]
+    try:
+        await load.answers(50)
+        begun = len(hub.process.lines)
+        os.kill(hub.pid, signal.SIGHUP)
+        await asyncio.to_thread(hub.process.wait_for_line, READY, 2 * SLACK, begun)
+        await load.answers(50)
+        await asyncio.to_thread(real_cloud.admin.post, services, service(late))
+        await until(
+            lambda: all(late in each for each in seen) or any(map(asyncio.Task.done, tasks)), 2 * SLACK
+        )
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert not [each for each in ends if not isinstance(each, asyncio.CancelledError)]
+    print(dict(load.ends), f"longest {load.longest:.2f} s")  # the figures in docs/install.md
+    assert load.ends[REFUSED] == 0
+    for each in seen:
+        assert REFUSED not in each
+    assert late in await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
