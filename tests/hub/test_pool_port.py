@@ -21,8 +21,8 @@ from tests.hub.test_views import endpoint_slice, slices
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 LIFE = timedelta(hours=1)
-ALMOST_DUE = LIFE * 2 / 3 - timedelta(seconds=8)
-"""The age of a certificate that the hub renews in some seconds."""
+ALMOST_OVER = LIFE - timedelta(seconds=30)
+"""The age of a certificate that the hub renews before the next half minute is over."""
 PATIENCE = 30.0
 """Seconds that an answer, or the next piece of one, may take."""
 
@@ -42,7 +42,7 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
     try:
         leader.hub.start()
         eventually(lambda: leader.pool()["whyNot"] == "no certificate yet", "the hub cannot lead yet")
-        sign(made, leader, ALMOST_DUE)
+        sign(made, leader, ALMOST_OVER)
         eventually(lambda: leader.pool()["role"] == "leader", "the first node leads")
         yield made
     finally:
@@ -88,16 +88,15 @@ def asking(
 
 def test_the_certificate_is_renewed_without_an_end_of_streams(site: Site) -> None:
     leader, member = site.members
-    folder = leader.hub.state / "pki"
-    eventually((folder / "peer.crt").exists, "the certificate is kept")
-    for name in ("peer.crt", "peer.key"):
-        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
-    first = (folder / "peer.crt").read_bytes()
+    kept = leader.hub.state / "pki" / "peer.pem"
+    eventually(kept.exists, "the certificate is kept")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    first = kept.read_bytes()
     accept = {"Accept": Encoding.JSON.value}
     with asking(site, member.credential, f"{SLICES}?watch=true", headers=accept) as answer:
         assert answer.status == 200
         sign(site, leader, timedelta(0))
-        eventually(lambda: (folder / "peer.crt").read_bytes() != first, "the new certificate is kept")
+        eventually(lambda: kept.read_bytes() != first, "the new certificate is kept")
         made = site.cloud.admin.post(slices("default"), endpoint_slice("renewed", "web", "n1"))
         reader = codec_for(Encoding.JSON).frames()
         pieces = (reader.feed(piece) for piece in answer.stream())
