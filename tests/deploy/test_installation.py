@@ -26,8 +26,8 @@ def start_pod(empty_cloud: RealCloud, tmp_path: Path) -> StartPod:
     """A pod of the Deployment in a namespace, with the environment of `scripts/manager` in place of an image."""
 
     def start(namespace: str) -> Pod:
-        path = str(Path(interpreter()).parent)
-        return Pod(empty_cloud, pod_of(deployment(empty_cloud, namespace)), tmp_path, path)
+        brought = {"PATH": str(Path(interpreter()).parent), "HOME": "/tmp"}  # noqa: S108 - as the image has it
+        return Pod(empty_cloud, pod_of(deployment(empty_cloud, namespace)), tmp_path, brought)
 
     return start
 

@@ -29,8 +29,8 @@ START_TIMEOUT = 60.0
 class Pod:
     """The first container of a pod's spec; a context manager, in which it runs. Its volumes are empty but for `files`.
 
-    `path` is the PATH that the image has. Without a `root`, the image's, the container sees the machine's own files.
-    Either is read-only, and the network is the container's own; the API server is on its loopback, at `API`.
+    `defaults` is the environment that the image brings. Without a `root`, the image's, the container sees the machine's
+    own files. Either is read-only, and the network is the container's own; the API server is on its loopback, at `API`.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Pod:
         cloud: RealCloud,
         pod: Mapping[str, Any],
         folder: Path,
-        path: str,
+        defaults: Mapping[str, str],
         root: Path | None = None,
         files: Mapping[str, Path] | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class Pod:
         relay(self._listener, lambda: socket.create_connection((cloud.host, cloud.port)))
         container = pod["spec"]["containers"][0]
         environment = {
-            "PATH": path,
+            **defaults,
             "KUBERNETES_SERVICE_HOST": sandbox.LOOPBACK,
             "KUBERNETES_SERVICE_PORT": str(sandbox.API_PORT),
             **{each["name"]: each["value"] for each in container.get("env", [])},

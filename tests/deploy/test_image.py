@@ -1,0 +1,99 @@
+"""The images: what the Containerfile makes of Debian's packages and the locked wheels, run as a pod's spec says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from addons.install.templates import static_pod
+from scripts.image_program import Builder, CannotBuildError, storage_folder
+from tests.cloud.real import RealCloud
+from tests.deploy.support.pod import API, Pod, pod_of
+
+COMPILERS = ("gcc", "cc", "g++", "clang", "ld", "as", "rustc", "go")
+LARGEST = 500_000_000
+"""Bytes of an image, unpacked: what a node with a small disk may lose to it."""
+KUBECONFIG = "/etc/kubernetes/edgehub.conf"
+DATE = 1700000000
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+
+class Image:
+    """One image, built and unpacked at `root`."""
+
+    def __init__(self, builder: Builder, target: str) -> None:
+        self._builder = builder
+        name = builder.build(target, DATE)
+        self.configuration = json.loads(builder.run("inspect", "--type=image", name))["OCIv1"]["config"]
+        self._container = builder.run("from", name)
+        self.root = Path(builder.run("mount", self._container))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it gives to its programs."""
+        return dict(each.split("=", 1) for each in self.configuration["Env"])
+
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(path.lstat().st_size for path in self.root.rglob("*") if path.is_file())
+
+    def close(self) -> None:
+        """Take the unpacked files away."""
+        self._builder.run("umount", self._container)
+        self._builder.run("rm", self._container)
+
+
+@pytest.fixture(scope="module")
+def builder() -> Builder:
+    """Skips the tests where no image can be built."""
+    try:
+        made = Builder(storage_folder())
+        made.make_base(DATE)
+    except CannotBuildError as error:
+        pytest.skip(f"no image can be built here: {error}")
+    return made
+
+
+@pytest.fixture(scope="module", params=["hub", "manager"])
+def image(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Image]:
+    """Each image in turn."""
+    built = Image(builder, request.param)
+    yield built
+    built.close()
+
+
+def test_an_image_runs_as_nobody_and_holds_nothing_to_build_with(
+    image: Image, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert image.configuration["User"] == "65532:65532"
+    assert image.configuration["Cmd"][0] in {"edgehub", "edgehub-manager"}
+    assert (image.root / "opt/edgehub/bin" / image.configuration["Cmd"][0]).exists()
+    everywhere = ":".join(
+        str(image.root / folder.lstrip("/")) for folder in image.environment["PATH"].split(":")
+    )
+    assert [name for name in COMPILERS if shutil.which(name, path=everywhere)] == []
+    packages = next((image.root / "opt/edgehub/lib").glob("python3*")) / "site-packages"
+    assert not {"pip", "setuptools", "pytest"} & {path.name for path in packages.iterdir()}
+    size = image.size()
+    with capsys.disabled():
+        print(f"\nimage {image.configuration['Cmd'][0]}: {size / 1e6:.0f} MB unpacked")
+    assert size < LARGEST
+
+
+@pytest.mark.usefixtures("plain_manifests")
+def test_the_images_run_as_the_pods_say(image: Image, empty_cloud: RealCloud, tmp_path: Path) -> None:
+    if image.configuration["Cmd"] == ["edgehub-manager"]:
+        path = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"
+        pod = Pod(empty_cloud, pod_of(empty_cloud.admin.get(path)), tmp_path, image.environment, image.root)
+    else:
+        arguments = ["--kubeconfig", KUBECONFIG, "--node", "n1"]
+        spec = json.loads(static_pod("edgehub", arguments, KUBECONFIG, ("127.0.0.1", 10267)))
+        identity = {KUBECONFIG: empty_cloud.node_kubeconfig("n1", API)}
+        pod = Pod(empty_cloud, spec, tmp_path, image.environment, image.root, identity)
+    with pod:
+        pod.wait_until_ready()
