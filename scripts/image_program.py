@@ -24,6 +24,10 @@ SUITE = "trixie"
 """Debian's release with Python 3.13."""
 PACKAGES = ("python3", "python3-venv")
 BASE = f"localhost/edgehub-base:{SUITE}"
+MOST_LAYERS = 30
+"""Kept layers without a name. A build adds two or three, of some MB each."""
+NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
+"""What pip says when nobody answers it."""
 OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 """What pip goes by within the build, where this machine has it."""
 
@@ -57,16 +61,34 @@ class Builder:
     def build(self, target: str, date: int) -> str:
         """Build a target; the name of its image. All files have the date, in seconds since 1970.
 
-        CannotBuildError where no base can be made, BuildError where the Containerfile fails.
+        CannotBuildError where no base can be made, or the package index does not answer; BuildError where the
+        Containerfile fails.
         """
+        self._make_room()
         self.make_base(date)
         name = f"localhost/{TARGETS[target]}:{version()}"
+        former = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
+        try:
+            self._build(target, name, date)
+        except BuildError as error:
+            if any(word in str(error) for word in NO_INDEX):
+                raise CannotBuildError("the package index does not answer") from error
+            raise
+        if former and former != self.run("images", "--quiet", "--no-trunc", name):
+            self.run("rmi", "--force", former)
+        return name
+
+    def _build(self, target: str, name: str, date: int) -> None:
         mounts = [f"--volume={path}:{path}:ro" for path in OF_THE_MACHINE if Path(path).exists()]
         self.run(
             *("build", "--layers", "--isolation=chroot", "--network=host", f"--timestamp={date}"),
             *(f"--build-arg=BASE={BASE}", *mounts, f"--target={target}", f"--tag={name}", str(ROOT)),
         )
-        return name
+
+    def _make_room(self) -> None:
+        """Forget the kept layers once there are many: those of former sources serve nobody."""
+        if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
+            self.run("rmi", "--prune", "--force")
 
     def write(self, image: str, file: Path) -> None:
         """Write an image as an OCI archive, which `ctr image import` and `podman load` take."""
@@ -83,7 +105,7 @@ class Builder:
             check=False,
         )
         if done.returncode:
-            raise BuildError(f"buildah {arguments[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+            raise BuildError(f"buildah {arguments[0]} failed:\n{(done.stdout + done.stderr)[-4000:]}")
         return done.stdout.strip()
 
     def make_base(self, date: int) -> None:
@@ -103,7 +125,7 @@ class Builder:
                 check=False,
             )
             if done.returncode:
-                raise CannotBuildError(f"mmdebstrap failed:\n{done.stderr[-2000:]}")
+                raise CannotBuildError(f"mmdebstrap failed:\n{done.stderr[-4000:]}")
             container = self.run("from", "scratch")
             self.run("add", "--quiet", container, str(archive), "/")
             self.run("commit", "--quiet", "--rm", f"--timestamp={date}", container, BASE)
