@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
 from tests.cloud.rest import RestClient
-from tests.controllers.conftest import MANIFESTS
+from tests.controllers.conftest import MANIFESTS, StartManager
 from tests.controllers.support.scene import ACCOUNT, CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
 
 pytestmark = [pytest.mark.real]
@@ -61,6 +62,7 @@ def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> Non
     [
         ("triggers.yaml", "patch", "endpointslices.discovery.k8s.io"),
         ("triggers.yaml", "patch", "endpoints"),
+        ("servicegrids-rbac.yaml", "create", "services"),
         ("configbindings-rbac.yaml", "patch", "deployments.apps"),
         ("configbindings-rbac.yaml", "patch", "statefulsets.apps"),
         ("crd-creation.yaml", "create", "customresourcedefinitions.apiextensions.k8s.io"),
@@ -74,6 +76,38 @@ def test_leaving_a_manifest_out_takes_its_rights_away(
     scene.until(lambda: not can(scene, verb, resource))
     scene.cloud.apply(MANIFESTS / manifest)
     scene.until(lambda: can(scene, verb, resource))
+
+
+@pytest.fixture
+def no_bindings(scene: Scene) -> Iterator[None]:
+    """Takes the manifests of bindings away for a test."""
+    manifests = [MANIFESTS / name for name in ("configbindings-rbac.yaml", "webhook.yaml")]
+    for each in manifests:
+        scene.cloud.kubectl("delete", "-f", str(each))
+    scene.until(lambda: not can(scene, "patch", "deployments.apps"))
+    yield
+    for each in manifests:
+        scene.cloud.apply(each)
+
+
+@pytest.mark.usefixtures("no_bindings")
+def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
+    scene: Scene, start_manager: StartManager
+) -> None:
+    mark = scene.cloud.audit_mark()
+    start_manager("--no-leader-elect", "--controllers=*,-configbinding,-configbindingwebhook")
+    asked = [each for each in scene.cloud.audit(mark) if each.user == ACCOUNT]
+    of_bindings = (
+        "yurtappconfigbindings",
+        "deployments",
+        "statefulsets",
+        "horizontalpodautoscalers",
+        "secrets",
+    )
+    assert len(asked) > 10
+    assert [
+        each.uri for each in asked if each.code == 403 or any(name in each.uri for name in of_bindings)
+    ] == []
 
 
 def can(scene: Scene, verb: str, resource: str) -> bool:
