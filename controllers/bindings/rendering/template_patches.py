@@ -18,6 +18,9 @@ from kube.objects.json_patch import JsonPatching
 ROOT = "/spec/template/spec"
 """What the paths of patches begin with."""
 OPERATIONS = frozenset({"add", "remove", "replace"})
+MAX_DEPTH = 64
+"""Objects and lists in each other in a patch's value. A pod spec has a dozen; the API server takes hundreds, on which
+every recursion here would fail."""
 
 
 def apply_patch(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
@@ -29,6 +32,8 @@ def apply_patch(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
     pointer = path.removeprefix(ROOT)
     if pointer == path or not pointer.startswith("/") or operation not in OPERATIONS:
         return "PathNotAllowed"
+    if _depth(patch.get("value")) > MAX_DEPTH:
+        return "ValueTooDeep"
     value = _filled(patch.get("value"), fill)
     if operation == "add" and _is_repeated(spec, pointer, value):
         return "AlreadyThere"
@@ -37,6 +42,15 @@ def apply_patch(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
     except StatusError:
         return "PathNotFound"
     return ""
+
+
+def _depth(value: Any) -> int:
+    """How many objects and lists are in each other."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
 
 
 def _filled(value: Any, fill: Callable[[str], str]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.bindings.rendering.template_patches import apply_patch
+from controllers.bindings.rendering.template_patches import MAX_DEPTH, apply_patch
 from kube.json_type import Json
 from tests.controllers.support.workloads import patch
 
@@ -81,6 +81,16 @@ def test_a_patch_changes_the_pod_spec(given: Json, path: tuple[str | int, ...], 
 )
 def test_one_without_a_place_changes_nothing(given: Json, reason: str) -> None:
     assert applied(given["patch"]) == (SPEC, reason)
+
+
+@pytest.mark.parametrize(
+    ("depth", "reason"), [(MAX_DEPTH, ""), (MAX_DEPTH + 1, "ValueTooDeep"), (5000, "ValueTooDeep")]
+)
+def test_a_value_is_only_so_deep(depth: int, reason: str) -> None:
+    value: Any = "x"
+    for number in range(depth):
+        value = [value] if number % 2 else {"a": value}
+    assert applied(patch("add", "/hostname", value)["patch"])[1] == reason
 
 
 def test_the_patch_stays_as_it_is() -> None:
