@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kube.json_type import Json
 from tests.cloud.rest import RestError
@@ -13,6 +16,8 @@ from tests.controllers.support.binding_scene import BindingScene
 from tests.controllers.support.workloads import claim, config_map, env, image, patch
 
 pytestmark = [pytest.mark.real]
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "bindings.md"
 
 
 @pytest.mark.parametrize(
@@ -182,3 +187,31 @@ def test_who_may_edit_workloads_may_edit_bindings(bindings: BindingScene, role: 
 
     # The controller of aggregated roles and the authorizer follow in a moment.
     scene.until(lambda: allowed() == may)
+
+
+def documented() -> list[Json]:
+    """The bindings of the document, and one for each example of an item in its table."""
+    text = DOCUMENT.read_text()
+    whole = [
+        each
+        for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+        if (each := yaml.safe_load(block)).get("kind") == "YurtAppConfigBinding"
+    ]
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `(.*)` \|$", text, re.MULTILINE)
+    subject = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"]}
+    return [
+        *whole,
+        *(
+            {**whole[0], "spec": {"subject": subject, "items": [{item: yaml.safe_load(example)}]}}
+            for item, example in rows
+        ),
+    ]
+
+
+def test_the_examples_of_the_document_are_taken(bindings: BindingScene) -> None:
+    examples = documented()
+    assert len(examples) == 2 + 6, "two whole ones, and one of each kind of item"
+    for each in examples:
+        name = bindings.scene.name("example")
+        body = {**each, "metadata": {"name": name}}
+        assert bindings.scene.admin.post(bindings.path, body)["spec"] == each["spec"]
