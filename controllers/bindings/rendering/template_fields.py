@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +85,8 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
     held: dict[Path, Any] = {}
     for path, change in changes.items():
         try:
-            live = read_field(spec, path)
+            # An element that a patch removed was stored as it is in the record; a similar one is another element.
+            live = read_field(spec, path, exact=change.after is None)
         except NoField:
             continue
         if covers(live, change.after, path):
@@ -101,12 +103,15 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
     return held
 
 
-def read_field(spec: Json, path: Path) -> Any:
-    """The value of a field, None if it is absent; NoField if what should hold it is absent."""
+def read_field(spec: Json, path: Path, *, exact: bool = False) -> Any:
+    """The value of a field, None if it is absent; NoField if what should hold it is absent.
+
+    An element that is named by its value may have been completed by the API server, unless `exact`.
+    """
     parent, name = _parent(spec, path)
     if isinstance(parent, dict):
         return parent.get(name)
-    index = _index(parent, name)
+    index = _index(parent, name, exact=exact)
     return None if index is None else parent[index]
 
 
@@ -119,7 +124,7 @@ def write_field(spec: Json, path: Path, value: Any, at: int = 0) -> None:
         else:
             parent[name] = value
         return
-    index = _index(parent, name)
+    index = _index(parent, name, exact=value is not None)
     if index is None:
         if value is not None:
             parent.insert(at, value)
@@ -215,7 +220,7 @@ def _parent(spec: Json, path: Path) -> tuple[Any, str]:
     place: Any = spec
     for name in path[:-1]:
         if isinstance(place, list):
-            index = _index(place, name)
+            index = _index(place, name, exact=False)
             place = None if index is None else place[index]
         elif isinstance(place, dict):
             place = place.get(name)
@@ -224,17 +229,17 @@ def _parent(spec: Json, path: Path) -> tuple[Any, str]:
     return place, path[-1]
 
 
-def _index(elements: list[Any], name: str) -> int | None:
-    """The index of the element of a name."""
+def _index(elements: list[Any], name: str, *, exact: bool) -> int | None:
+    """The index of the element of a name; of one named by its value the same one before one that was completed."""
     try:
         wanted = orjson.loads(name)
     except orjson.JSONDecodeError:
         key, _, value = name.partition("=")
-        found = (
-            at
-            for at, each in enumerate(elements)
-            if isinstance(each, dict) and key in each and str(each[key]) == value
-        )
-    else:
-        found = (at for at, each in enumerate(elements) if covers(each, wanted, ()))
-    return next(found, None)
+        named = (isinstance(each, dict) and key in each and str(each[key]) == value for each in elements)
+        return next(itertools.compress(itertools.count(), named), None)
+    same = (_by_value(each) == name for each in elements)
+    index = next(itertools.compress(itertools.count(), same), None)
+    if index is None and not exact:
+        completed = (covers(each, wanted, ()) for each in elements)
+        index = next(itertools.compress(itertools.count(), completed), None)
+    return index

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controllers.bindings.rendering.template_fields import (
@@ -98,6 +98,11 @@ VALUES = st.recursive(
 SPECS = st.dictionaries(st.sampled_from(["containers", "volumes", "args", "other"]), VALUES, max_size=3)
 
 
+@example({"volumes": [{}, {"name": []}]}, {"volumes": [1]})
+@example(
+    {"tolerations": [{"key": "a"}, {"key": "a", "effect": "x"}]},
+    {"tolerations": [{"key": "a", "effect": "x"}]},
+)
 @given(SPECS, SPECS)
 def test_every_difference_is_undone(before: Json, after: Json) -> None:
     changes = differences(before, after)
