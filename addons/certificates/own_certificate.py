@@ -10,7 +10,7 @@ import contextlib
 import datetime
 import logging
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 class Certificate(Protocol):
     """A certificate and its key, as the TLS port shows it."""
 
+    @property
+    def mark(self) -> Hashable:
+        """What differs when the certificate is another."""
+
     def use_in(self, context: SSL.Context) -> None:
         """Show it in handshakes of a context. OpenSSL.SSL.Error when it cannot be used."""
 
@@ -42,6 +46,10 @@ class OwnCertificate:
         self._addresses: frozenset[str] = frozenset()
         self._pair: Pair | None = None
         self._moved = asyncio.Event()
+
+    @property
+    def mark(self) -> Hashable:
+        return self._pair.mark if self._pair is not None else None
 
     def use_in(self, context: SSL.Context) -> None:
         """Show it in handshakes of a context."""

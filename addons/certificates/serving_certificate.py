@@ -7,7 +7,7 @@ import datetime
 import ipaddress
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,11 @@ class Pair:
     chain: tuple[x509.Certificate, ...] = ()
     """Between the certificate and the authority that clients know."""
 
+    @property
+    def mark(self) -> Hashable:
+        """What differs when the certificate is another."""
+        return (self.certificate, *self.chain)
+
     def use_in(self, context: SSL.Context) -> None:
         """Show the certificate in handshakes of a context."""
         context.use_certificate(self.certificate)
@@ -67,10 +72,16 @@ class Pair:
 
 
 class ServingCertificate:
-    """A certificate and key in files. Each handshake reads the files, so the operator may rotate them."""
+    """A certificate and key in files. Each handshake looks whether they changed, so the operator may rotate them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate, self._key = certificate, key
+
+    @property
+    def mark(self) -> Hashable:
+        """What differs when a file was written or replaced. OSError where there is none."""
+        found = (self._certificate.stat(), self._key.stat())
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
     def use_in(self, context: SSL.Context) -> None:
         """Show the certificate in handshakes of a context. OpenSSL.SSL.Error when the files are no pair."""

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from addons.certificates.client_certificates import is_verified, node_of, server_side
+from addons.certificates import client_certificates
+from addons.certificates.client_certificates import CONTEXTS, is_verified, node_of, server_side
 from addons.certificates.serving_certificate import own_certificate
 from tests.addons.support.tls_peers import client_context, shake_hands
 from tests.cloud.pki import Authority
@@ -40,3 +41,30 @@ def test_a_certificate_counts_when_the_clusters_ca_has_signed_it(
     shown = authority.issue_node("a") if authority is not None else None
     shake_hands(server, client_context((tmp_path / "ca.crt").read_bytes(), shown), "127.0.0.1")
     assert is_verified(server) is expected
+
+
+def test_connections_that_show_the_same_share_a_context(tmp_path: Path) -> None:
+    """A context costs as much memory as the rest of a connection."""
+    authority = x509.load_pem_x509_certificate(AUTHORITY.certificate)
+    own = own_certificate(tmp_path, ["127.0.0.1"])
+    shared = server_side(own, [authority]).get_context()
+    assert server_side(own, [authority]).get_context() is shared
+    assert server_side(own, []).get_context() is not shared
+    own_certificate(tmp_path, ["127.0.0.2"])
+    assert server_side(own, [authority]).get_context() is not shared, "the operator has put another one there"
+
+
+def test_few_contexts_are_remembered(tmp_path: Path) -> None:
+    for number in range(2 * CONTEXTS):
+        own = own_certificate(tmp_path, [f"127.0.0.{number}"])
+        last = server_side(own, []).get_context()
+    assert len(client_certificates._contexts) == CONTEXTS
+    assert server_side(own, []).get_context() is last
+
+
+def test_a_certificate_that_cannot_be_read_is_shown_to_nobody(tmp_path: Path) -> None:
+    own = own_certificate(tmp_path, ["127.0.0.1"])
+    server_side(own, [])
+    (tmp_path / "serving.key").unlink()
+    with pytest.raises(OSError, match=r"serving\.key"):
+        server_side(own, [])
