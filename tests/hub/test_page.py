@@ -50,6 +50,11 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
             # What did kube-proxy get, and why not the rest? The answer has an address.
             await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
             await page.until("document.getElementById('explained').innerText.includes('LoadBalancer')")
+            # A choice by keys loads the page anew, and the same list has the focus.
+            await page.value("document.querySelector('select[name=verb]').focus()")
+            await page.press("ArrowDown")
+            await page.until("location.search.includes('verb=watch')")
+            await page.until("document.activeElement?.name === 'verb'")
             # Is the node offline?
             cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
             await page.until("document.getElementById('state').innerText.includes('Offline for')")

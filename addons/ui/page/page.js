@@ -36,7 +36,12 @@ function announce() {
 }
 
 const ask = document.getElementById("ask");
+// A choice loads the page anew: who chooses by keys goes on at the same list. The page goes to its address's heading first.
+const chosen = sessionStorage.getItem("chosen");
+sessionStorage.removeItem("chosen");
+if (chosen) window.addEventListener("load", () => setTimeout(() => ask.elements[chosen]?.focus()));
 ask.addEventListener("change", (event) => {
+  sessionStorage.setItem("chosen", event.target.name);
   if (event.target.name === "resource") ask.elements.object.value = "";
   ask.requestSubmit();
 });

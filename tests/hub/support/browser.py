@@ -17,6 +17,8 @@ import pytest
 from tests.addons.support.observed import STEP
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+KEYS = {"ArrowDown": 40}
+"""The keys that tests press, with the numbers that Windows gave them, by which browsers know them."""
 PATIENCE = 60.0
 """Seconds that a browser on a busy machine may take for anything."""
 
@@ -71,6 +73,13 @@ class Tab:
     async def type(self, text: str) -> None:
         """Text into the element that has the focus."""
         await self.ask("Input.insertText", text=text)
+
+    async def press(self, key: str) -> None:
+        """A key, by its name in JavaScript."""
+        for kind in ("keyDown", "keyUp"):
+            await self.ask(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key]
+            )
 
     async def screenshot(self, path: Path, width: int, height: int) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
