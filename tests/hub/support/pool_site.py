@@ -10,7 +10,7 @@ from typing import Any
 from kube.json_type import Json
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
-from tests.cloud.ports import free_port
+from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 from tests.hub.test_topology import POOL_CRD, POOLS
@@ -81,7 +81,9 @@ class Site:
         self.folder = folder
         self.pool = pool
         self.net = net
-        self.port = free_port()
+        # mitmproxy refuses to connect to a port that it listens on, as it would be to its own origin on this one.
+        self._reserved = ReservedPort()
+        self.port = self._reserved.number
         self.members: list[Member] = []
 
     def prepare(self, *numbers: int, given: bool = True) -> None:
@@ -137,6 +139,7 @@ class Site:
         for each in self.members:
             each.hub.stop()
             each.link.close()
+        self._reserved.release()
 
 
 def eventually(check: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
