@@ -131,6 +131,7 @@ async def test_a_lost_state_folder_costs_one_list_of_each_resource(
             and event.stage == "RequestReceived"
             and event.verb == "list"
             and event.uri.startswith(SERVICES)
+            and "continue=" not in event.uri  # further pages, where other tests have left much
         ]
         assert len(asked) <= 1, asked
     finally:
