@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +74,18 @@ def test_a_cluster_without_a_manager_takes_everything(bindings: BindingScene) ->
         began = time.monotonic()
         assert write()["kind"] == "Deployment"
         assert time.monotonic() - began < TIMEOUT, "nobody waits for a webhook that is not there"
+
+
+def test_a_write_outlasts_a_silent_webhook(bindings: BindingScene, webhook: ManagerProcess) -> None:
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    os.kill(webhook.process.pid, signal.SIGSTOP)
+    try:
+        created = create(bindings, name)
+    finally:
+        os.kill(webhook.process.pid, signal.SIGCONT)
+    assert image_of(created) == "app:1"
 
 
 def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhook: ManagerProcess) -> None:
