@@ -101,7 +101,7 @@ class ServingCertificate:
 
 
 class GivenCertificate:
-    """The operator's files for the peer port, which each handshake reads anew."""
+    """The operator's files for the peer port."""
 
     def __init__(self, files: ServingCertificate) -> None:
         self._files = files

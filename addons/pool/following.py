@@ -98,7 +98,7 @@ class Following:
             wanted.type,
             source.client,
             self,
-            lambda: max(source.store.version, source.store.given_version),
+            lambda: source.store.newest_given,
         )
 
     def update(

@@ -125,11 +125,6 @@ class Source:
         self.copy.use()
         return self.copy
 
-    @property
-    def given_version(self) -> int:
-        """The newest version that a client can have from this source."""
-        return max(self.store.version, self.store.given_version)
-
     def close(self) -> None:
         """End the source. Requests that wait for a view of it are refused."""
         self._is_closed = True

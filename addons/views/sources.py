@@ -146,7 +146,7 @@ class Sources:
 
     def rules_changed(self, version: int) -> None:
         """Give each view the filters that the rules now bind to its component. `version` is that of the edit."""
-        given = (each.given_version for each in self)
+        given = (each.store.newest_given for each in self)
         self._edits.note(self._rules().digest, max(version, self._dropped_version, *given))
         for source in self:
             source.rules_changed()
@@ -195,7 +195,7 @@ class Sources:
         """
         self._cloud_at = version
         for source in self:
-            if source.given_version > version:
+            if source.store.newest_given > version:
                 source.reflector.verify()
 
     def _relist(self) -> None:
@@ -213,7 +213,7 @@ class Sources:
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]
-        self._dropped_version = max(self._dropped_version, source.given_version)
+        self._dropped_version = max(self._dropped_version, source.store.newest_given)
         source.close()
         metrics.SOURCES.set(len(self._sources))
 

@@ -241,7 +241,7 @@ class Reflector:
         await self._watch()
 
     async def _verify(self) -> None:
-        known = max(self._store.version, self._store.given_version)
+        known = self._store.newest_given
         if await self._current_version() < known:
             self._must_list = True
             self.restored()

@@ -120,6 +120,11 @@ class Store:
         self._pulse = Pulse()
 
     @property
+    def newest_given(self) -> int:
+        """The newest version that a client can have from this store."""
+        return max(self.version, self.given_version)
+
+    @property
     def codec(self) -> Codec:
         """The codec of the encoding in which the cloud answers; RuntimeError before the first list."""
         if self._codec is None:
@@ -157,7 +162,7 @@ class Store:
         A change carries the object's own version. A deletion carries the list's version, the only one known.
         """
         known = self.complete
-        behind = version < max(self.version, self.given_version)
+        behind = version < self.newest_given
         restarted = known and (behind or codec.encoding is not self.codec.encoding)
         follows = known and not restarted
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []

@@ -175,7 +175,7 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
 
 
 async def test_an_edit_is_after_all_that_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
-    version = (await ready(parts)).given_version
+    version = (await ready(parts)).store.newest_given
     clock.now += 301
     parts.sources._sweep()
     parts.rules = parse_rules({})
