@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kube.json_type import Json
+from tests.cloud.caller import Caller
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Json:
@@ -27,3 +28,8 @@ def version(value: Json) -> int:
 def told(event: Json) -> tuple[str, str]:
     """An event's type and the name of its object."""
     return event["type"], event["object"]["metadata"].get("name", "")
+
+
+async def settle(caller: Caller, path: str, written: Json) -> None:
+    """Wait until the server's watch cache has what was written: a read with version 0 may be older, one at it not."""
+    await caller.get(path, resourceVersion=str(version(written)), resourceVersionMatch="NotOlderThan")

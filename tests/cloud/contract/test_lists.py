@@ -9,7 +9,7 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.caller import Caller
-from tests.cloud.contract.objects import config_map, names, version
+from tests.cloud.contract.objects import config_map, names, settle, version
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as={};v=v1;g=meta.k8s.io"
@@ -20,7 +20,8 @@ async def four(caller: Caller, config_maps: str) -> str:
     """Four ConfigMaps c1 … c4 with labels n=1 … 4 and odd=true on two; a real server may add one of its own."""
     for number in (3, 1, 4, 2):
         labels = {"n": str(number), "ours": ""} | ({"odd": "true"} if number % 2 else {})
-        await caller.post(config_maps, config_map(f"c{number}", labels))
+        written = await caller.post(config_maps, config_map(f"c{number}", labels))
+    await settle(caller, config_maps, written)
     return config_maps
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.caller import Caller
-from tests.cloud.contract.objects import config_map, names, told, version
+from tests.cloud.contract.objects import config_map, names, settle, told, version
 
 WATCH_LIST = {
     "sendInitialEvents": "true",
@@ -20,7 +20,8 @@ END = {"k8s.io/initial-events-end": "true"}
 async def two(caller: Caller, config_maps: str) -> str:
     """Two ConfigMaps, a and b, labelled "ours"."""
     for name in ("a", "b"):
-        await caller.post(config_maps, config_map(name, {"ours": ""}))
+        written = await caller.post(config_maps, config_map(name, {"ours": ""}))
+    await settle(caller, config_maps, written)
     return config_maps
 
 
