@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.render_program import MANIFESTS
+from scripts.building.render import MANIFESTS
 from tests.cloud.real import RealCloud
 from tests.deploy.support.charts import Release
 

@@ -14,7 +14,7 @@ import yaml
 from addons.install.templates import static_pod
 from controllers.registry import CONTROLLERS
 from controllers.settings import parse_settings
-from scripts.render_program import MANIFESTS, render
+from scripts.building.render import MANIFESTS, render
 from tests.deploy.support.charts import CHART, template, written
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.templates import static_pod
-from scripts.image_program import Builder, CannotBuildError, storage_folder
+from scripts.building.image import Builder, CannotBuildError, storage_folder
 from tests.cloud.real import RealCloud
 from tests.deploy.support.pod import API, Pod, pod_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench_load import resident_megabytes
+from scripts.benchmark.load import resident_megabytes
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import listed

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scripts.bench_load import resident_megabytes
+from scripts.benchmark.load import resident_megabytes
 from tests.cloud.real import RealCloud
 from tests.hub.support.hostile import GRANT
 from tests.hub.support.http2 import Streams

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from scripts.bench_load import resident_megabytes
+from scripts.benchmark.load import resident_megabytes
 from tests.hub.support.process import Hub
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"

@@ -1,4 +1,4 @@
-"""Where things lie: what stands directly in `addons/`, how many a folder holds, where helpers are, one thing a name."""
+"""Where things lie in `addons/`, `scripts/` and `tests/`, how full a folder is, and that a name means one thing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.repository.support.tree import ROOMS, ROOT, label, modules, parse, room_modules
+from tests.repository.support.tree import ROOMS, ROOT, label, modules, parse, program_modules, room_modules
 
 BESIDE_THE_ADDONS = frozenset({"hub", "options", "parts", "settings", "command"})
 """Modules directly in `addons/` that are no addon: the list of addons, and what starts them."""
@@ -44,11 +44,11 @@ def listed_addons(hub: Path) -> set[str]:
 
 
 def packages() -> dict[Path, tuple[int, int]]:
-    """Each package of the product: how many modules it holds, its `__init__` left out, and how many packages."""
-    folders = {path.parent for path in room_modules()}
+    """Each package of product and scripts: how many modules it holds beside `__init__`, and how many packages."""
+    folders = {path.parent for path in program_modules()}
     return {
         folder: (
-            sum(path.parent == folder and path.stem != "__init__" for path in room_modules()),
+            sum(path.parent == folder and path.stem != "__init__" for path in program_modules()),
             sum(other.parent == folder for other in folders),
         )
         for folder in folders
@@ -70,6 +70,10 @@ def test_only_addons_and_what_starts_them_stand_directly_in_addons() -> None:
     here = {path.stem for path in (ROOT / "addons").glob("*.py")} - {"__init__"}
     assert here - BESIDE_THE_ADDONS == listed_addons(ROOT / "addons" / "hub.py") - BESIDE_THE_ADDONS
     assert here >= BESIDE_THE_ADDONS
+
+
+def test_only_commands_stand_directly_in_scripts() -> None:
+    assert [label(path) for path in modules() if path.parent == ROOT / "scripts"] == []
 
 
 def test_no_package_holds_more_than_a_reader_takes_in() -> None:

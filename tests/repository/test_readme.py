@@ -13,7 +13,9 @@ import pytest
 from addons import command
 from addons.ui.commands import shell
 from controllers import manager
-from scripts import bench_program, demo_program, render_program
+from scripts.benchmark import program as bench_program
+from scripts.building import render
+from scripts.demonstration import program as demo_program
 from tests.repository.support.pages import DOCS, FLAG, README, headings, links, pages
 from tests.repository.support.tree import label
 
@@ -88,7 +90,7 @@ def flags() -> dict[str, set[str]]:
         "manager": help_of(lambda: manager.main(["--help"])),
         "demo": help_of(demo_program.main),
         "bench": help_of(bench_program.main),
-        "render": help_of(render_program.main),
+        "render": help_of(render.main),
     }
     asked.undo()
     return {name: set(FLAG.findall(text)) for name, text in helps.items()} | {"test": {"--quick"}}

@@ -17,7 +17,7 @@ import pytest
 
 from addons.options import OPTIONS
 from addons.settings import version
-from scripts.release_program import sbom
+from scripts.building.release import sbom
 from tests.repository.support.tree import ROOMS, ROOT
 
 NAME = f"edgehub-{version()}"
@@ -27,7 +27,7 @@ WHEEL = f"{NAME}-py3-none-any.whl"
 
 def build(folder: Path) -> Path:
     subprocess.run(
-        [sys.executable, "-m", "scripts.release_program", "--no-images", "--to", folder],
+        [sys.executable, "-m", "scripts.building.release", "--no-images", "--to", folder],
         cwd=ROOT,
         env={"PATH": "", "SOURCE_DATE_EPOCH": "1700000000"},
         check=True,

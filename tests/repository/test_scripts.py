@@ -18,8 +18,8 @@ LIBRARY = ROOT / "scripts" / "environment"
 LAUNCHERS = {
     "hub": "-P -m addons.command --node n1 a b",
     "manager": "-P -m controllers.manager --node n1 a b",
-    "demo": "-m scripts.demo_program --node n1 a b",
-    "bench": "-m scripts.bench_program --node n1 a b",
+    "demo": "-m scripts.demonstration.program --node n1 a b",
+    "bench": "-m scripts.benchmark.program --node n1 a b",
     "test": "-m pytest --node n1 a b",
 }
 """Script: what it asks of Python when it is given `--node n1 "a b"`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
-from scripts.bench_load import tree_megabytes
+from scripts.benchmark.load import tree_megabytes
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import ROOT, Hub

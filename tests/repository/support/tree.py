@@ -51,6 +51,11 @@ def room_modules() -> tuple[Path, ...]:
     return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in ROOMS)
 
 
+def program_modules() -> tuple[Path, ...]:
+    """Every Python file of the product, and of the programs behind `scripts/`."""
+    return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in {*ROOMS, "scripts"})
+
+
 @cache
 def scripts() -> tuple[Path, ...]:
     """Every file that begins with a shebang."""

@@ -24,7 +24,7 @@ from kube.store.reflector import ListWatch
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.bench_load import HEADERS, SLICES, fill, session, watches
+from scripts.benchmark.load import HEADERS, SLICES, fill, session, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link

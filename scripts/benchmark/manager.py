@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kube.json_type import Json
-from scripts.bench_load import NAMESPACE, cpu_seconds, resident_megabytes, waiting
+from scripts.benchmark.load import NAMESPACE, cpu_seconds, resident_megabytes, waiting
 from tests.cloud.build import ensure_binaries
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
@@ -29,7 +29,7 @@ from tests.controllers.support.scene import (
     WRITES,
 )
 
-MANIFESTS = Path(__file__).parents[1] / "controllers" / "manifests"
+MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 ENDPOINTS = 10
 THREADS = 8
 QUIET = 1.0

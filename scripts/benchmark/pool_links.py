@@ -18,7 +18,7 @@ from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
-from scripts.bench_load import NAMESPACE, SLICES
+from scripts.benchmark.load import NAMESPACE, SLICES
 from tests.cloud.build import ensure_binaries
 from tests.cloud.real import RealCloud
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from addons.settings import version
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TARGETS = {"hub": "edgehub", "manager": "edgehub-manager"}
 """Target of the Containerfile: the name of its image."""
 SUITE = "trixie"

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from addons.settings import version
 from kube.json_type import Json
-from scripts.command_files import command_files
-from scripts.image_program import CannotBuildError, write_images
+from scripts.building.command_files import command_files
+from scripts.building.image import CannotBuildError, write_images
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "addons", "kube", "controllers")
 """What the wheel is built from."""
 MANIFESTS = ("controllers/manifests", "configmaps")

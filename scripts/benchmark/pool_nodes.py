@@ -1,7 +1,7 @@
 """The load of `scripts/bench --pool nodes`: a node pool whose followers all read from one leader, and its death.
 
-Six nodes have real hubs. The others are followers without a hub (`scripts.bench_pool_clients`), on loopback addresses
-of their own. The pool is compared with a hub of a node without a pool, which reads from the cloud itself.
+Six nodes have real hubs. The others are followers without a hub (`scripts.benchmark.pool_clients`), on loopback
+addresses of their own. The pool is compared with a hub of a node without a pool, which reads from the cloud itself.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.bench_load import (
+from scripts.benchmark.load import (
     cpu_seconds,
     tree_megabytes,
 )
-from scripts.bench_pool_site import (
+from scripts.benchmark.pool_site import (
     PATH,
     Client,
     Crowd,

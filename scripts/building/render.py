@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.cloud.build import ensure_helm
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "chart"
 MANIFESTS = ROOT / "controllers" / "manifests"
 NAMESPACE = "kube-system"

@@ -14,8 +14,8 @@ import orjson
 import urllib3
 
 from kube.json_type import Json
-from scripts.bench_load import resident_megabytes
-from scripts.bench_manager import MANIFESTS, PATIENCE, THREADS, kubeconfig, steady
+from scripts.benchmark.load import resident_megabytes
+from scripts.benchmark.manager import MANIFESTS, PATIENCE, THREADS, kubeconfig, steady
 from tests.cloud.build import ensure_binaries
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud

@@ -16,8 +16,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from scripts.demo_clients import get_list, send, watch
-from scripts.demo_cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
+from scripts.demonstration.clients import get_list, send, watch
+from scripts.demonstration.cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
 from tests.hub.support.process import Hub
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"

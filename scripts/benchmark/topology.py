@@ -15,7 +15,7 @@ import aiohttp
 from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.bench_load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session
+from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scripts.bench_load import fill, lists, tree_megabytes, watches
+from scripts.benchmark.load import fill, lists, tree_megabytes, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud

@@ -21,16 +21,18 @@ from statistics import median
 
 import urllib3
 
-from scripts import (
-    bench_bindings,
-    bench_hostile,
-    bench_manager,
-    bench_offline,
-    bench_pool,
-    bench_pool_nodes,
-    bench_topology,
+from scripts.benchmark import bindings, hostile, manager, offline, pool_links, pool_nodes, topology
+from scripts.benchmark.load import (
+    SLICES,
+    Spent,
+    cpu_seconds,
+    fill,
+    gets,
+    lists,
+    tree_megabytes,
+    waiting,
+    watches,
 )
-from scripts.bench_load import SLICES, Spent, cpu_seconds, fill, gets, lists, tree_megabytes, waiting, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link
@@ -162,13 +164,14 @@ def measure_topology(slices: int) -> None:
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)
-        bench_topology.fill(cloud, slices)
+        topology.fill(cloud, slices)
         with Hub(Path(place) / "hub", cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as made:
-            costs = asyncio.run(bench_topology.topology(made, cloud, slices))
-    bench_topology.report(costs, slices)
+            costs = asyncio.run(topology.topology(made, cloud, slices))
+    topology.report(costs, slices)
 
 
-def main() -> None:
+def options() -> argparse.ArgumentParser:
+    """The sizes of the load by default, and an option for each load of its own."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     for name, default in (
         ("services", 1000),
@@ -208,26 +211,31 @@ def main() -> None:
         metavar="SECONDS",
         help="Only the hub under attack, for ten minutes or so long.",
     )
-    asked = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Run the load that the options name, and print what it measured."""
+    asked = options().parse_args()
     if asked.hostile:
-        bench_hostile.report(*bench_hostile.measure(asked.services, asked.endpoints, asked.hostile))
+        hostile.report(*hostile.measure(asked.services, asked.endpoints, asked.hostile))
         return
     if asked.pool:
         if asked.pool != "nodes":
-            bench_pool.measure_links()
+            pool_links.measure_links()
         if asked.pool != "links":
-            asyncio.run(bench_pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
+            asyncio.run(pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
         return
     if asked.offline:
-        bench_offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)
+        offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)
         return
     if asked.manager:
-        size = bench_manager.Size(slices=asked.slices)
-        bench_manager.report(bench_manager.measure(size), size)
+        size = manager.Size(slices=asked.slices)
+        manager.report(manager.measure(size), size)
         return
     if asked.bindings:
-        workloads = bench_bindings.Size()
-        bench_bindings.report(bench_bindings.measure(workloads), workloads)
+        workloads = bindings.Size()
+        bindings.report(bindings.measure(workloads), workloads)
         return
     if asked.topology:
         measure_topology(asked.slices)

@@ -1,0 +1,1 @@
+"""What `scripts/image`, `scripts/render` and `scripts/release` build from the sources."""
