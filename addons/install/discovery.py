@@ -64,27 +64,6 @@ async def authority_of(server: str, hashes: Collection[str]) -> bytes:
     return pem
 
 
-def bootstrap_kubeconfig(server: str, authority: bytes, token: str) -> str:
-    """The text of a kubeconfig with a bootstrap token."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "cloud",
-                "cluster": {
-                    "server": server,
-                    "certificate-authority-data": base64.b64encode(authority).decode(),
-                },
-            }
-        ],
-        "users": [{"name": "bootstrap", "user": {"token": token}}],
-        "contexts": [{"name": "cloud", "context": {"cluster": "cloud", "user": "bootstrap"}}],
-        "current-context": "cloud",
-    }
-    return yaml.safe_dump(document, sort_keys=False)
-
-
 async def _published(server: str, credentials: Credentials) -> list[x509.Certificate]:
     try:
         async with cloud(credentials, tls_context(credentials)) as client:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import yaml
@@ -26,7 +25,7 @@ from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET, HubFlags
 from addons.settings import parse_pod_address, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
-from kube.http.kubeconfig import Credentials, load_kubeconfig, parse_kubeconfig
+from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
 from kube.http.tls import tls_context
 
 
@@ -68,20 +67,14 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC), renewer))
     yield from certificate
     if asks and not credentials.certificate.read():
-        yield from asyncio.run(_ask_with_token(credentials, tls_context(credentials)))
+        yield from asyncio.run(_all(check_cloud_for_token(credentials, tls_context(credentials))))
     elif not has_failed(certificate):
         rules = hub.namespace, hub.configmap
-        yield from asyncio.run(_ask_cloud(credentials, tls_context(credentials), node, rules))
+        yield from asyncio.run(_all(check_cloud(credentials, tls_context(credentials), node, rules)))
 
 
-async def _ask_cloud(
-    credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str]
-) -> list[Finding]:
-    return [each async for each in check_cloud(credentials, context, node, rules)]
-
-
-async def _ask_with_token(credentials: Credentials, context: ssl.SSLContext) -> list[Finding]:
-    return [each async for each in check_cloud_for_token(credentials, context)]
+async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:
+    return [each async for each in findings]
 
 
 async def _is_running(hub: HubFlags) -> bool:

@@ -1,7 +1,8 @@
-"""Kubeconfigs of a node, as texts: one that leads to the hub, a copy for another folder, one to show. Pure."""
+"""Kubeconfigs of a node, as texts: that lead to the hub or, by a token, to the cloud; copies; one to show. Pure."""
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,14 @@ def pointed_at(text: str, hub: str) -> str:
 
 
 def without_credentials(hub: str) -> str:
-    """A kubeconfig for a component of the node, which the hub lends the node's identity."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "hub", "cluster": {"server": hub}}],
-        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": ""}}],
-        "current-context": "hub",
-    }
-    return yaml.safe_dump(document, sort_keys=False)
+    """A kubeconfig for a component of the node, to which the hub lends the node's identity."""
+    return _written("hub", {"server": hub})
+
+
+def bootstrap_kubeconfig(server: str, authority: bytes, token: str) -> str:
+    """A kubeconfig with a bootstrap token. `authority` is the cluster's CA in PEM."""
+    cluster = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
+    return _written("cloud", cluster, {"name": "bootstrap", "user": {"token": token}})
 
 
 def moved(text: str, folder: Path, to: Path) -> str:
@@ -74,6 +74,20 @@ def moved(text: str, folder: Path, to: Path) -> str:
 def redacted(diff: str) -> str:
     """A diff without the private keys, tokens and passwords of the kubeconfigs in it."""
     return SECRET_LINE.sub(lambda found: f"{found['key']}(not shown)", diff)
+
+
+def _written(name: str, cluster: dict[str, str], user: dict[str, Any] | None = None) -> str:
+    """The kubeconfig of one cluster; without a user, who calls has no credentials."""
+    context = {"cluster": name, "user": user["name"] if user else ""}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        **({"users": [user]} if user else {}),
+        "contexts": [{"name": name, "context": context}],
+        "current-context": name,
+    }
+    return yaml.safe_dump(document, sort_keys=False)
 
 
 def _document(text: str) -> Any:

@@ -6,10 +6,10 @@ import datetime
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from email.utils import parsedate_to_datetime
 
-from addons.install.checks.findings import Finding, failed, has_failed, ok, warning
+from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.install.cloud import TIMEOUT, cloud, get, may
 from addons.rules.table import parse_rules
 from addons.views.source_log import RBAC, RBAC_OF_NODES
@@ -38,59 +38,63 @@ READS = (
 """(group, resource) of what a hub lists and watches in the whole cluster."""
 
 
-async def check_cloud(
+type FurtherChecks = Callable[[Client, str], AsyncIterator[Finding]]
+"""The checks of a cloud that answers, given a client of it and its version, as `v1.36.3`."""
+
+
+def check_cloud(
     credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str]
 ) -> AsyncIterator[Finding]:
     """The checks in order; the first ends them where nothing answers. `rules` is the ConfigMap (namespace, name)."""
-    async with cloud(credentials, context) as client:
-        try:
-            async for finding in _check_reach(client, credentials.server):
-                yield finding
-                if finding.check == "cloud" and has_failed([finding]):
-                    return
-            async for finding in _check_rights(client, node, rules):
-                yield finding
-            yield await _check_node(client, node)
-            yield await _check_rules(client, rules)
-        except (StatusError, Unreachable) as error:
-            yield failed("cloud", f"{credentials.server}: {error}")
+
+    async def further(client: Client, version: str) -> AsyncIterator[Finding]:
+        async for finding in _check_rights(client, node, rules):
+            yield finding
+        yield await _check_node(client, node, version)
+        yield await _check_rules(client, rules)
+
+    return _check(credentials, context, further)
 
 
-async def check_cloud_for_token(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Finding]:
+def check_cloud_for_token(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Finding]:
     """What can be said of the cloud before the node has an identity: reachability, clock, version, the token."""
+    return _check(credentials, context, _check_token)
+
+
+async def _check(
+    credentials: Credentials, context: ssl.SSLContext, further: FurtherChecks
+) -> AsyncIterator[Finding]:
+    """Check that the cloud answers and, where it does, what `further` checks."""
+    server = credentials.server
     async with cloud(credentials, context) as client:
         try:
-            async for finding in _check_reach(client, credentials.server):
+            findings, version = await _check_reach(client, server)
+            for finding in findings:
                 yield finding
-                if finding.check == "cloud" and has_failed([finding]):
-                    return
-            asks: Json = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
-            if await may(client, {**asks, "verb": "create"}):
-                yield ok("token", "may ask for the identity of a node")
-            else:
-                yield failed(
-                    "token",
-                    "may not ask for an identity: bind its group to the ClusterRole system:node-bootstrapper",
-                )
+            if version is not None:
+                async for finding in further(client, version):
+                    yield finding
         except (StatusError, Unreachable) as error:
-            yield failed("cloud", f"{credentials.server}: {error}")
+            yield failed("cloud", f"{server}: {error}")
 
 
-async def _check_reach(client: Client, server: str) -> AsyncIterator[Finding]:
-    """That the server answers, with the time and the version that it tells; one that failed is the last."""
+async def _check_reach(client: Client, server: str) -> tuple[list[Finding], str | None]:
+    """Check that the server answers, its clock and its version. Also the version, None where it does not answer."""
     began = datetime.datetime.now(datetime.UTC)
     try:
         answer = await client.relay("GET", "/version", headers=(), body=b"", timeout=TIMEOUT)
     except Unreachable as error:
-        yield failed("cloud", f"{server} cannot be reached: {error}")
-        return
+        return [failed("cloud", f"{server} cannot be reached: {error}")], None
     took = datetime.datetime.now(datetime.UTC) - began
     if answer.status != 200:
-        yield failed("cloud", f"{server} answers {answer.status}: are the credentials still good?")
-        return
-    yield ok("cloud", f"{server} answers in {took.total_seconds() * 1000:.0f} ms")
-    yield _check_clock(answer.headers.get("Date", ""), began + took / 2)
-    yield _check_version(json.loads(answer.body))
+        return [failed("cloud", f"{server} answers {answer.status}: are the credentials still good?")], None
+    served: Json = json.loads(answer.body)
+    version = str(served.get("gitVersion") or "unknown")
+    return [
+        ok("cloud", f"{server} answers in {took.total_seconds() * 1000:.0f} ms"),
+        _check_clock(answer.headers.get("Date", ""), began + took / 2),
+        _check_version(version, str(served.get("minor"))),
+    ], version
 
 
 def _check_clock(date: str, now: datetime.datetime) -> Finding:
@@ -107,12 +111,22 @@ def _check_clock(date: str, now: datetime.datetime) -> Finding:
     return ok("clock", text)
 
 
-def _check_version(found: Json) -> Finding:
-    name = str(found.get("gitVersion") or "unknown")
-    minor = "".join(filter(str.isdigit, str(found.get("minor"))))
-    if not minor or not OLDEST_MINOR <= int(minor) <= TESTED_MINOR:
-        return warning("version", f"Kubernetes {name}: the hub is tested with 1.{TESTED_MINOR}")
-    return ok("version", f"Kubernetes {name}")
+def _check_version(version: str, minor: str) -> Finding:
+    """`minor` may be `36+`, as the clouds of some providers have it."""
+    digits = "".join(filter(str.isdigit, minor))
+    if not digits or not OLDEST_MINOR <= int(digits) <= TESTED_MINOR:
+        return warning("version", f"Kubernetes {version}: the hub is tested with 1.{TESTED_MINOR}")
+    return ok("version", f"Kubernetes {version}")
+
+
+async def _check_token(client: Client, _version: str) -> AsyncIterator[Finding]:
+    asks: Json = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
+    if await may(client, {**asks, "verb": "create"}):
+        yield ok("token", "may ask for the identity of a node")
+    else:
+        yield failed(
+            "token", "may not ask for an identity: bind its group to the ClusterRole system:node-bootstrapper"
+        )
 
 
 async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> AsyncIterator[Finding]:
@@ -155,7 +169,8 @@ async def _refused(client: Client, reads: list[Json]) -> list[str]:
     ]
 
 
-async def _check_node(client: Client, node: str) -> Finding:
+async def _check_node(client: Client, node: str, served: str) -> Finding:
+    """`served` is the version of kube-apiserver."""
     try:
         found = await get(client, f"/api/v1/nodes/{node}")
     except StatusError as error:
@@ -163,7 +178,6 @@ async def _check_node(client: Client, node: str) -> Finding:
             return warning("node", f"{node} has not joined the cluster yet; is --node its name there?")
         raise
     kubelet = str(found.get("status", {}).get("nodeInfo", {}).get("kubeletVersion") or "unknown")
-    served = str((await get(client, "/version")).get("gitVersion"))
     if _minor(kubelet) and _minor(served) and not 0 <= _minor(served) - _minor(kubelet) <= KUBELET_BEHIND:
         return warning(
             "node",

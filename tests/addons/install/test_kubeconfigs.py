@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from addons.install.kubeconfigs import moved, pointed_at, redacted, server_of
+from addons.install.kubeconfigs import (
+    bootstrap_kubeconfig,
+    moved,
+    pointed_at,
+    redacted,
+    server_of,
+    without_credentials,
+)
+from kube.http.kubeconfig import load_kubeconfig
 
 HUB = "http://127.0.0.1:10261"
 KUBEADM = """\
@@ -77,3 +85,19 @@ def test_no_key_and_no_token_is_shown() -> None:
 def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         server_of(text)
+
+
+def test_a_bootstrap_kubeconfig_has_the_authority_and_the_token(tmp_path: Path) -> None:
+    path = tmp_path / "conf"
+    path.write_text(bootstrap_kubeconfig("https://c:6443", b"authority", "abcdef.0123456789abcdef"))
+    made = load_kubeconfig(path)
+    assert (made.server, made.bearer) == ("https://c:6443", "Bearer abcdef.0123456789abcdef")
+    assert made.authority.read() == b"authority"
+
+
+def test_a_kubeconfig_without_credentials_leads_to_the_hub_as_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "conf"
+    path.write_text(without_credentials(HUB))
+    made = load_kubeconfig(path)
+    assert (made.server, made.bearer) == (HUB, "")
+    assert not made.authority.read() + made.certificate.read() + made.key.read()
