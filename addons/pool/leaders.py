@@ -30,6 +30,11 @@ class LeaderState:
     def server(self) -> Server:
         return self.health.server
 
+    @property
+    def name(self) -> str:
+        """For people: `leader n2`, or the own name of a relay."""
+        return self.leader.node if self.is_relay else f"leader {self.leader.node}"
+
     def is_usable(self, now: float) -> bool:
         return not self.failure and self.usable_from <= now
 

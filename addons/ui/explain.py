@@ -189,8 +189,7 @@ def _origin(source: Source) -> str:
     server = reader.leader if isinstance(reader, PeerReader) else None
     if server is None:
         return "the cloud"
-    name = server.leader.node if server.is_relay else f"leader {server.leader.node}"
-    return f"{name}, which has had no cloud for {server.age:g} s" if server.age else name
+    return f"{server.name}, which has had no cloud for {server.age:g} s" if server.age else server.name
 
 
 def judge(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> tuple[Outcome, list[Note], bool]:

@@ -73,9 +73,7 @@ def _from(upstream: Upstream | None) -> str:
     """Where a source reads, in words: `cloud`, `leader n2`, a relay; "" where it has asked nobody yet."""
     if not isinstance(upstream, PeerReader):
         return "cloud"
-    if upstream.leader is None:
-        return upstream.server
-    return upstream.server if upstream.leader.is_relay else f"leader {upstream.server}"
+    return upstream.leader.name if upstream.leader is not None else upstream.server
 
 
 def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
