@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controllers.bindings.rendering.injection import BindingItem
 from controllers.bindings.workloads import OWNER_GROUP, Workload, subject_key
+from controllers.cluster.node_pools import NodePool
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, number, objects, strings, text, texts
@@ -25,8 +26,8 @@ OPERATORS = {
     "DoesNotExist": Operator.ABSENT,
 }
 
-type PoolLabels = Callable[[str], Mapping[str, str] | None]
-"""The labels of the NodePool of a name, None where there is none."""
+type PoolOfName = Callable[[str], NodePool | None]
+"""The NodePool of a name, None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +92,22 @@ class Binding:
             self.subject,
         )
 
-    def matches(self, workload: Workload, labels: PoolLabels) -> bool:
+    def matches(self, workload: Workload, pools: PoolOfName) -> bool:
         """Whether the items are for this workload."""
-        return self.is_subject(workload) and self._includes(workload.pool, labels)
+        return self.is_subject(workload) and self._includes(workload.pool, pools)
 
-    def _includes(self, pool: str, labels: PoolLabels) -> bool:
-        if not pool or f"-{pool}" in self.pools:
+    def _includes(self, name: str, pools: PoolOfName) -> bool:
+        if not name or f"-{name}" in self.pools:
             return False
-        if pool in self.pools or "*" in self.pools:
+        if name in self.pools or "*" in self.pools:
             return True
-        found = labels(pool) if self.selector is not None else None
-        return found is not None and all(each.matches(found) for each in self.selector or ())
+        pool = pools(name) if self.selector is not None else None
+        return pool is not None and all(each.matches(pool.own_labels) for each in self.selector or ())
+
+
+def matching(bindings: Iterable[Binding], workload: Workload, pools: PoolOfName) -> list[Binding]:
+    """The bindings whose items are for a workload; one that is being deleted has none."""
+    return [each for each in bindings if not each.deleting and each.matches(workload, pools)]
 
 
 def items_of(bindings: Iterable[Binding]) -> list[BindingItem]:

@@ -160,7 +160,7 @@ class ConfigBindingController(Controller):
         if binding is None or binding.deleting:
             return
         subjects = [each for each in self._candidates(binding) if binding.is_subject(each)]
-        matching = [each for each in subjects if binding.matches(each, self._renderer.pool_labels)]
+        matching = [each for each in subjects if binding.matches(each, self._renderer.pool)]
         outcomes = [self._outcome(each) for each in matching]
         status = binding_status(binding, bool(subjects), outcomes, datetime.now(UTC))
         if status:

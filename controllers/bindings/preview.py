@@ -11,19 +11,18 @@ import argparse
 import asyncio
 import difflib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 import yaml
 
-from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, read_binding
+from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, matching, read_binding
 from controllers.bindings.rendering.injection import RECORD, Rendering, Target, read_record, render
 from controllers.bindings.workloads import (
     AUTOSCALERS,
     WORKLOAD_TYPES,
-    Workload,
     read_autoscaler,
     read_workload,
 )
@@ -65,18 +64,6 @@ class World:
         elif kind == POOL_KIND:
             pool = read_pool(obj)
             self.pools[pool.name] = pool
-
-    def pool_labels(self, name: str) -> Mapping[str, str] | None:
-        pool = self.pools.get(name)
-        return None if pool is None else pool.own_labels
-
-    def bindings_of(self, workload: Workload) -> list[Binding]:
-        """The bindings whose items are for a workload."""
-        return [
-            each
-            for each in self.bindings.values()
-            if not each.deleting and each.matches(workload, self.pool_labels)
-        ]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -183,7 +170,7 @@ def differences(world: World) -> Iterator[str]:
     targets = {(each.namespace, each.kind, each.name) for each in autoscalers}
     for obj in world.workloads:
         workload = read_workload(obj)
-        items = items_of(world.bindings_of(workload))
+        items = items_of(matching(world.bindings.values(), workload, world.pools.get))
         autoscaled = (workload.namespace, workload.kind, workload.name) in targets
         rendering = render(obj, read_record(obj), items, Target(workload.pool, autoscaled))
         name = f"{workload.kind} {workload.namespace}/{workload.name}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
-from controllers.bindings.binding import Binding, items_of
+from controllers.bindings.binding import Binding, items_of, matching
 from controllers.bindings.rendering.injection import Rendering, Target, read_record, render
 from controllers.bindings.workloads import Autoscaler, Workload, subject_key, subjects_of
 from controllers.cluster.node_pools import NodePool
@@ -29,18 +29,13 @@ class Renderer:
         pools = self._pools.has_synced or self._pools.missing
         return self._bindings.has_synced and self._autoscalers.has_synced and pools
 
-    def pool_labels(self, name: str) -> Mapping[str, str] | None:
-        """The labels of a NodePool, None where there is none of this name."""
-        pool = self._pools.get(("", name))
-        return None if pool is None else pool.own_labels
+    def pool(self, name: str) -> NodePool | None:
+        """The NodePool of a name, None where there is none."""
+        return self._pools.get(("", name))
 
     def matching(self, workload: Workload) -> list[Binding]:
         """The bindings whose items are for a workload."""
-        return [
-            each
-            for each in self._candidates(workload)
-            if not each.deleting and each.matches(workload, self.pool_labels)
-        ]
+        return matching(self._candidates(workload), workload, self.pool)
 
     def render(self, workload: Workload, obj: Json, stored: Json) -> Rendering:
         """A workload as its bindings want it, by the record of the stored object ({}: there is none)."""

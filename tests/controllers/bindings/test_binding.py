@@ -6,11 +6,16 @@ import pytest
 
 from controllers.bindings.binding import Binding, items_of, read_binding
 from controllers.bindings.workloads import Workload, WorkloadOwner
+from controllers.cluster.node_pools import NodePool
 
 OURS = "apps.openyurt.io"
 
 
-LABELS = {"a": {"region": "east", "size": "1"}, "b": {"region": "west"}, "c": {}}
+POOLS = {
+    "a": NodePool("a", own_labels={"region": "east", "size": "1"}),
+    "b": NodePool("b", own_labels={"region": "west"}),
+    "c": NodePool("c"),
+}
 """The NodePools of the cluster."""
 
 
@@ -43,7 +48,7 @@ def test_pools(pools: list[str], selector: object, matching: str) -> None:
     found = [
         pool
         for pool in ("a", "b", "c", "d", "")
-        if binding.matches(Workload("Deployment", "ns", "web", pool=pool), LABELS.get)
+        if binding.matches(Workload("Deployment", "ns", "web", pool=pool), POOLS.get)
     ]
     assert "".join(found) == matching
 
