@@ -7,7 +7,7 @@ import contextlib
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -195,16 +195,10 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
         async with http.get(f"{url}{SLICES}?{query}", headers=HEADERS) as answer:
             assert answer.status == 200, await answer.read()
             opened.release()
-            codec = codec_for(Encoding(answer.content_type))
-            reader = codec.frames()
-            async for chunk in answer.content.iter_any():
-                now = time.perf_counter()
-                for frame in reader.feed(chunk):
-                    began = sent.get(codec.peek(frame.raw).name) if frame.type == "MODIFIED" else None
-                    if began is not None:
-                        seconds.append(now - began)
-                        if len(seconds) == expected:
-                            done.set()
+            async for came, began in updates_of(answer, sent):
+                seconds.append(came - began)
+                if len(seconds) == expected:
+                    done.set()
 
     async with session() as http:
         async with http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
@@ -221,6 +215,20 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return Spent(spent / expected, seconds)
+
+
+async def updates_of(
+    answer: aiohttp.ClientResponse, sent: Mapping[str, float]
+) -> AsyncIterator[tuple[float, float]]:
+    """For each event of a watch that one of our updates caused: when the event came, and when the update was sent."""
+    codec = codec_for(Encoding(answer.content_type))
+    reader = codec.frames()
+    async for chunk in answer.content.iter_any():
+        now = time.perf_counter()
+        for frame in reader.feed(chunk):
+            began = sent.get(codec.peek(frame.raw).name) if frame.type == "MODIFIED" else None
+            if began is not None:
+                yield now, began
 
 
 def _update(cloud: RealCloud, updates: int, sent: dict[str, float]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +24,7 @@ from scripts.benchmark.load import (
     SLICES,
     endpoint_slice,
     session,
+    updates_of,
 )
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
@@ -179,11 +179,5 @@ async def watching(hub: Hub, sent: dict[str, float]) -> AsyncIterator[Client]:
 
 
 async def _read(answer: aiohttp.ClientResponse, client: Client, sent: dict[str, float]) -> None:
-    codec = codec_for(Encoding(answer.content_type))
-    reader = codec.frames()
-    async for chunk in answer.content.iter_any():
-        now = time.perf_counter()
-        for frame in reader.feed(chunk):
-            began = sent.get(codec.peek(frame.raw).name) if frame.type == "MODIFIED" else None
-            if began is not None:
-                client.take(now, began)
+    async for came, began in updates_of(answer, sent):
+        client.take(came, began)

@@ -53,9 +53,8 @@ NEAR, FAR = "topology-near", "topology-far"
 
 @pytest.fixture(scope="module")
 def health() -> Iterator[HealthService]:
-    made = HealthService()
-    yield made
-    made.close()
+    with HealthService() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

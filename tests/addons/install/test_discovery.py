@@ -5,9 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -15,15 +12,15 @@ import pytest
 import yaml
 from cryptography import x509
 
-from addons.install.discovery import authority_of, bootstrap_kubeconfig, check_token, hash_of
-from kube.http.kubeconfig import load_kubeconfig
+from addons.install.discovery import authority_of, check_token, hash_of
 from tests.cloud.pki import Authority
+from tests.support.server_thread import Quiet, ServerThread
 
 AUTHORITY, OTHER = Authority(), Authority()
 HASH, OTHER_HASH = (hash_of(x509.load_pem_x509_certificate(each.certificate)) for each in (AUTHORITY, OTHER))
 
 
-class Server:
+class Server(ServerThread):
     """Publishes a CA, and has a certificate of one; notes what it was sent."""
 
     def __init__(self, folder: Path, published: bytes, signer: Authority, status: int = 200) -> None:
@@ -35,7 +32,7 @@ class Server:
         }
         body = json.dumps({"data": {"kubeconfig": yaml.safe_dump({"clusters": [cluster]})}}).encode()
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet, BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 server.credentials.append(self.headers["Authorization"])
                 self.send_response(status)
@@ -44,30 +41,17 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*signer.issue_server("c", ["127.0.0.1"]).write(folder, "server"))
-        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
-        self.url = f"https://127.0.0.1:{self._http.server_address[1]}"
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield
-        finally:
-            self._http.shutdown()
-            thread.join()
-            self._http.server_close()
+        http.socket = context.wrap_socket(http.socket, server_side=True)
+        super().__init__(http)
+        self.url = f"https://127.0.0.1:{http.server_address[1]}"
 
 
 async def test_the_ca_of_this_hash_is_taken(tmp_path: Path) -> None:
     server = Server(tmp_path, OTHER.certificate + AUTHORITY.certificate, AUTHORITY)
-    with server.serving():
+    with server:
         assert await authority_of(server.url, [HASH.upper().replace("SHA", "sha")]) == AUTHORITY.certificate
     assert server.credentials == [None, None], "a stranger is sent no token"
 
@@ -87,16 +71,8 @@ async def test_nothing_else_is(
     tmp_path: Path, published: bytes, signer: Authority, hashes: list[str], status: int, words: str
 ) -> None:
     server = Server(tmp_path, published, signer, status)
-    with server.serving(), pytest.raises(ValueError, match=words):
+    with server, pytest.raises(ValueError, match=words):
         await authority_of(server.url, hashes)
-
-
-def test_the_kubeconfig_has_the_token(tmp_path: Path) -> None:
-    path = tmp_path / "conf"
-    path.write_text(bootstrap_kubeconfig("https://c:6443", AUTHORITY.certificate, "abcdef.0123456789abcdef"))
-    made = load_kubeconfig(path)
-    assert (made.server, made.bearer) == ("https://c:6443", "Bearer abcdef.0123456789abcdef")
-    assert made.authority.read() == AUTHORITY.certificate
 
 
 def test_what_is_no_token_is_refused() -> None:

@@ -22,6 +22,7 @@ from kube.json_type import Json
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK
 from tests.controllers.support.process import PROGRAM, interpreter
+from tests.support.server_thread import Quiet
 
 PATIENCE = 60.0
 """Seconds until a change of the account is seen: each request looks at the account again, beside the request."""
@@ -56,7 +57,7 @@ class Server(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -80,9 +81,6 @@ class Handler(BaseHTTPRequestHandler):
     def do_CONNECT(self) -> None:
         cast(Server, self.server).proxied.append(self.path)
         self._send(502, {})
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
 
     def _send(self, status: int, document: Json) -> None:
         body = json.dumps(document).encode()

@@ -7,15 +7,14 @@ import select
 import socket
 from collections import Counter
 from socketserver import BaseRequestHandler, ThreadingTCPServer
-from threading import Thread
-from typing import Self
 
 from tests.cloud.ports import LOOPBACK
+from tests.support.server_thread import ServerThread
 
 CHUNK = 64 * 1024
 
 
-class ClusterIP:
+class ClusterIP(ServerThread):
     """A context manager, in which the address answers. The cluster's Services have addresses of loopback."""
 
     def __init__(self, address: str, port: int, pods: list[int]) -> None:
@@ -36,17 +35,7 @@ class ClusterIP:
             allow_reuse_address = True
             daemon_threads = True
 
-        self._server = Server((address, port), Handler)
-        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(Server((address, port), Handler))
 
     def dial(self, pods: list[int]) -> socket.socket | None:
         """A connection to the next Pod that takes one, None if none does."""

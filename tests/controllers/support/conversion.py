@@ -7,21 +7,20 @@ import ssl
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Self
 
 import orjson
 
 from kube.json_type import Json
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK
+from tests.support.server_thread import Quiet, ServerThread
 
 NEW_FIELDS = {"enableLeaderElection": False, "leaderElectionStrategy": "random", "leaderReplicas": 1}
 """Fields of v1beta2 with the values that objects of older versions get."""
 REVIEW = "apiextensions.k8s.io/v1"
 
 
-class ConversionWebhook:
+class ConversionWebhook(ServerThread):
     """Converts on a port of its own; a context manager."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +31,7 @@ class ConversionWebhook:
         context.load_cert_chain(*authority.issue_server("conversion", [LOOPBACK]).write(folder, "conversion"))
         webhook = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet, BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -44,26 +43,14 @@ class ConversionWebhook:
                 self.end_headers()
                 self.wfile.write(answer)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Standard error is the test's."""
-
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._server.daemon_threads = True
+        server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        server.daemon_threads = True
+        super().__init__(server)
         self.client_config = {
-            "url": f"https://{LOOPBACK}:{self._server.server_port}/convert",
+            "url": f"https://{LOOPBACK}:{server.server_port}/convert",
             "caBundle": base64.b64encode(authority.certificate).decode(),
         }
-        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
     def review(self, request: Json) -> Json:
         """The ConversionReview that answers a request."""

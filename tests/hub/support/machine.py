@@ -6,7 +6,6 @@ import shlex
 import socketserver
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -19,6 +18,7 @@ from tests.cloud.ports import free_port
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import ROOT
+from tests.support.server_thread import ServerThread
 
 SYSTEMCTL = """\
 #!{python} -I
@@ -71,19 +71,16 @@ class Machine:
             def handle(self) -> None:
                 self.wfile.write(machine._call(self.rfile.readline().decode().split()).encode())
 
-        self._server = socketserver.UnixStreamServer(address, Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._served = ServerThread(socketserver.UnixStreamServer(address, Handler))
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._served.__enter__()
         for name in ("kubelet.service", "kube-proxy.service") if self._has_joined else ():
             self._start(name)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    def __exit__(self, *ending: object) -> None:
+        self._served.__exit__(*ending)
         for name in list(self._services):
             self._stop(name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.kube.support.recorded import single
+from tests.support.server_thread import Quiet, ServerThread
 
 EVENT = ("v1", "Event")
 EVENTS = "/api/v1/namespaces/fixtures/events"
@@ -38,7 +38,7 @@ DISCOVERY = {
 }
 
 
-class CachedResponses(BaseHTTPRequestHandler):
+class CachedResponses(Quiet, BaseHTTPRequestHandler):
     """A list of one event; a watch with a bookmark, two more events and an error."""
 
     encoding: Encoding
@@ -84,9 +84,6 @@ class CachedResponses(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
 
 @contextmanager
 def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -97,14 +94,9 @@ def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """What this server needs to know."""
 
     Handler.encoding, Handler.asked = encoding, questions
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", questions
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with ServerThread(server):
+        yield f"http://127.0.0.1:{server.server_address[1]}", questions
 
 
 type Kubectl = Callable[..., str]

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from addons.ui.commands.shell import REPORTS, run
 from addons.ui.reports.text import TEXTS
 from tests.cloud.ports import LOOPBACK, free_port
+from tests.support.server_thread import Quiet, ServerThread
 
 EXPLAIN = (
     *("explain", "--component", "kube-proxy", "--resource", "endpointslices"),
@@ -46,7 +46,7 @@ class Told:
 
 @pytest.fixture
 def admin() -> Iterator[Told]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Quiet, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(told.code)
             self.end_headers()
@@ -57,17 +57,10 @@ def admin() -> Iterator[Told]:
             told.posted = self.rfile.read(int(self.headers["Content-Length"]))
             self.do_GET()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Standard error is the test's."""
-
     server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
     told = Told(f"http://{LOOPBACK}:{server.server_port}")
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield told
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with ServerThread(server):
+        yield told
 
 
 @pytest.mark.parametrize(("flags", "accept"), [((), "text/plain"), (("--json",), "application/json")])
