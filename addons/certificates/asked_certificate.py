@@ -17,14 +17,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates.certificate_events import Tell, teller
-from addons.certificates.serving_certificate import Pair, key_pem, now, read_pair, write_file
+from addons.certificates.serving_certificate import Pair, now, read_pair, write_file
 from addons.certificates.signing_request import (
     NotSigned,
-    names_of,
     node_names,
     serving_request,
     signed_certificate,
 )
+from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError

@@ -12,16 +12,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from OpenSSL import SSL
+
+from kube.certificate_authority import (
+    CertificateAuthority,
+    certificate_pem,
+    key_of,
+    key_pem,
+    make_authority,
+    names_of,
+)
 
 logger = logging.getLogger(__name__)
 
 AUTHORITY_DAYS = 3650
 """Days of the local CA, as kubeadm's. Pods get it by hand or by ConfigMap, so it should outlive most nodes."""
 SERVING_DAYS = 365
+BACKDATING = datetime.timedelta(hours=1)
+"""A certificate begins so long before now. The clocks of edge nodes and pods differ, until NTP has corrected them."""
 RENEW_DAYS = 30
 """Days before its end at which the serving certificate is made anew."""
 SERVICE_NAMES = (
@@ -65,10 +74,7 @@ class Pair:
     @property
     def pem(self) -> bytes:
         """All of it in one file, as kubelet keeps its own."""
-        certificates = (
-            each.public_bytes(serialization.Encoding.PEM) for each in (self.certificate, *self.chain)
-        )
-        return b"".join(certificates) + key_pem(self.key)
+        return b"".join(map(certificate_pem, (self.certificate, *self.chain))) + key_pem(self.key)
 
 
 class ServingCertificate:
@@ -124,7 +130,7 @@ class GivenCertificate:
 def read_pair(pem: bytes) -> Pair:
     """The certificates and the key in a PEM text; ValueError where the key is not that of the first certificate."""
     leaf, *chain = x509.load_pem_x509_certificates(pem)
-    return Pair(leaf, _check_pair(leaf, serialization.load_pem_private_key(pem, None)), tuple(chain))
+    return Pair(leaf, key_of(leaf, pem), tuple(chain))
 
 
 def own_certificate(folder: Path, addresses: Iterable[str]) -> ServingCertificate:
@@ -149,100 +155,43 @@ def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
         found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
-        _check_pair(found, serialization.load_pem_private_key(key.read_bytes(), None))
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        key_of(found, key.read_bytes())
+        names = names_of(found)
     except Exception as error:
         if certificate.exists():
             logger.warning("making the TLS port's certificate anew: %s", error)
         return False
-    shown = sorted(str(address) for address in names.get_values_for_type(x509.IPAddress))
     # A clock that was wrong at the last start may have signed for a time to come.
     is_in_date = (
         found.not_valid_before_utc <= now() < found.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
     )
-    return shown == addresses and is_in_date
+    return set(names) == {*SERVICE_NAMES, *addresses} and is_in_date
 
 
 def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> None:
-    authority, authority_key = _authority(folder)
-    serving_key = ec.generate_private_key(ec.SECP256R1())
-    names: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVICE_NAMES]
-    names += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-    builder = (
-        _builder("edgehub", authority.subject, SERVING_DAYS, serving_key.public_key())
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-        )
+    signed, signed_key = _authority(folder).issue(
+        "edgehub",
+        (*SERVICE_NAMES, *addresses),
+        now() - BACKDATING,
+        now() + datetime.timedelta(days=SERVING_DAYS),
     )
-    write_file(key, key_pem(serving_key))
-    write_file(
-        certificate, builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    )
+    write_file(key, key_pem(signed_key))
+    write_file(certificate, certificate_pem(signed))
 
 
-def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _authority(folder: Path) -> CertificateAuthority:
     certificate, key = folder / "ca.crt", folder / "ca.key"
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        return found, _check_pair(found, serialization.load_pem_private_key(key.read_bytes(), None))
+        return CertificateAuthority(found, key_of(found, key.read_bytes()))
     except (OSError, ValueError) as error:
         if key.exists():
             logger.warning("making the local CA anew, so pods need the new ca.crt: %s", error)
-    new_key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "edgehub local CA")])
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    builder = (
-        _builder("edgehub local CA", subject, AUTHORITY_DAYS, new_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(new_key.public_key()), critical=False)
-    )
-    made = builder.sign(new_key, hashes.SHA256())
-    write_file(key, key_pem(new_key))
-    write_file(certificate, made.public_bytes(serialization.Encoding.PEM))
-    return made, new_key
-
-
-def _check_pair(certificate: x509.Certificate, key: object) -> ec.EllipticCurvePrivateKey:
-    """The key, which must be the certificate's and on an elliptic curve; ValueError otherwise."""
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise ValueError("the key is not the certificate's")
-    return key
-
-
-def _builder(
-    name: str, issuer: x509.Name, days: int, public_key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    begins = now()
-    return (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(issuer)
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        # Clocks of edge nodes and pods differ. An hour covers what NTP has not corrected yet.
-        .not_valid_before(begins - datetime.timedelta(hours=1))
-        .not_valid_after(begins + datetime.timedelta(days=days))
-    )
-
-
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    ends = now() + datetime.timedelta(days=AUTHORITY_DAYS)
+    made = make_authority("edgehub local CA", now() - BACKDATING, ends)
+    write_file(key, key_pem(made.key))
+    write_file(certificate, certificate_pem(made.certificate))
+    return made
 
 
 def write_file(path: Path, data: bytes) -> None:

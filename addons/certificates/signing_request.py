@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ipaddress
 import json
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from addons.certificates.certificate_events import Tell
+from kube.certificate_authority import general_name
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
 from kube.json_type import Json
@@ -52,16 +52,6 @@ async def node_names(client: Client, node: str) -> tuple[str, ...]:
     if not found:
         raise NotSigned(f"node {node} has no addresses yet")
     return tuple(sorted(found))
-
-
-def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The addresses and names that a certificate is for, sorted."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    addresses = map(str, names.get_values_for_type(x509.IPAddress))
-    return tuple(sorted({*addresses, *names.get_values_for_type(x509.DNSName)}))
 
 
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
@@ -107,7 +97,7 @@ def _certificate_in(name: str, request: Json) -> bytes:
 
 def serving_request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> Json:
     """The request for a certificate by which a node's hub serves under these names."""
-    shown = x509.SubjectAlternativeName([_general_name(each) for each in names])
+    shown = x509.SubjectAlternativeName([*map(general_name, names)])
     asked = _builder(node).add_extension(shown, critical=False).sign(key, hashes.SHA256())
     request = _request("peer", node, asked, SERVING_SIGNER, "server auth")
     request["metadata"]["annotations"] = {PEER_ANNOTATION: "true"}
@@ -138,10 +128,3 @@ def _request(use: str, node: str, asked: x509.CertificateSigningRequest, signer:
             "usages": ["digital signature", usage],
         },
     }
-
-
-def _general_name(text: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        return x509.DNSName(text)

@@ -12,7 +12,7 @@ import datetime
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.own_certificate import Certificate
 from addons.certificates.serving_certificate import Pair
-from addons.certificates.signing_request import names_of
+from kube.certificate_authority import names_of
 
 
 class TlsPortCertificate:

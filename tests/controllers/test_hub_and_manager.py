@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from addons.certificates.signing_request import names_of
+from kube.certificate_authority import names_of
 from tests.cloud.ports import free_port
 from tests.cloud.rest import RestClient
 from tests.controllers.support.scene import NODES, PEER, POOL_LABEL, POOLS, Scene, leaders

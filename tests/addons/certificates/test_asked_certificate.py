@@ -22,6 +22,7 @@ from addons.certificates import asked_certificate, serving_certificate, signing_
 from addons.certificates.asked_certificate import renewal_of, serving_certificate_of
 from addons.certificates.serving_certificate import Pair
 from addons.certificates.signing_request import client_request
+from kube.certificate_authority import names_of
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Unreachable
 from tests.addons.support.scripted_client import Asked, ScriptedClient
@@ -161,7 +162,7 @@ async def test_another_address_of_the_node_needs_another_certificate(tmp_path: P
         await made.next()
         found = made.certificate.current
         assert isinstance(found, Pair)
-        assert signing_request.names_of(found.certificate) == ("10.0.0.2",)
+        assert names_of(found.certificate) == ("10.0.0.2",)
 
 
 async def test_a_denial_is_logged_and_asked_again_later(
@@ -239,4 +240,4 @@ async def test_it_is_for_what_else_the_port_is_called_by(tmp_path: Path) -> None
         await made.next()
         found = made.certificate.current
         assert found is not None
-        assert signing_request.names_of(found.certificate) == ("10.0.0.1", "169.254.2.1")
+        assert names_of(found.certificate) == ("10.0.0.1", "169.254.2.1")

@@ -16,11 +16,11 @@ from addons.certificates.client_certificates import node_of
 from addons.certificates.signing_request import (
     NotSigned,
     client_request,
-    names_of,
     node_names,
     serving_request,
     signed_certificate,
 )
+from kube.certificate_authority import names_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.pki import Authority
 
