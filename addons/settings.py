@@ -126,13 +126,13 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
         peer_address=_address(values["peer_address"]) if values["peer_address"] else "",
         pod_addresses=pod_addresses,
         makes_pod_addresses=makes,
-        allowed_hosts=frozenset(_words(values["allowed_hosts"].lower())),
+        allowed_hosts=frozenset(words(values["allowed_hosts"].lower())),
         plain_users=_users(values["plain_users"]),
         namespace=values["namespace"],
         configmap=values["configmap"],
         server_order=_choice(values, "server_order", "round-robin", "priority"),
         disabled_filters=_disabled_filters(values["disabled_filters"]),
-        filter_modules=tuple(Path(each).expanduser() for each in _words(values["filter_module"])),
+        filter_modules=tuple(Path(each).expanduser() for each in words(values["filter_module"])),
         topology_order=_choice(values, "topology_order", "any", "preferred"),
         local_endpoint=_local_endpoint(values),
         local_health=_health_url(values["local_health"]),
@@ -242,7 +242,7 @@ def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:
 
 def _disabled_filters(text: str) -> frozenset[str]:
     """The names; ValueError for one that no filter of the hub has. What is not the hub's is known at the start."""
-    names = frozenset(_words(text))
+    names = frozenset(words(text))
     known = [each.name for each in build_filters(health=True)]
     for name in sorted(each for each in names.difference(known) if not is_foreign_name(each)):
         nearest = get_close_matches(name, known, n=1)
@@ -253,16 +253,15 @@ def _disabled_filters(text: str) -> frozenset[str]:
 
 def _users(text: str) -> frozenset[int]:
     try:
-        return frozenset(
-            int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in _words(text)
-        )
+        return frozenset(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in words(text))
     except KeyError as error:
         raise ValueError(
             f"hub_plain_users: this node has no user {error.args[0].rpartition(' ')[2]}"
         ) from None
 
 
-def _words(text: str) -> Iterator[str]:
+def words(text: str) -> Iterator[str]:
+    """The parts of an option that lists several, separated by commas."""
     return (word.strip() for word in text.split(",") if word.strip())
 
 

@@ -12,6 +12,7 @@ import yaml
 from addons.certificates.node_certificate import kept_credentials
 from addons.install.changes import below
 from addons.install.checks.cloud_checks import check_cloud, check_cloud_for_token
+from addons.install.checks.filter_checks import check_filters
 from addons.install.checks.findings import Finding, failed, has_failed, ok
 from addons.install.checks.node_checks import (
     check_address,
@@ -22,7 +23,7 @@ from addons.install.checks.node_checks import (
 )
 from addons.install.cloud import get, local
 from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET, HubFlags
-from addons.settings import parse_pod_address, version
+from addons.settings import parse_pod_address, version, words
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
@@ -46,6 +47,9 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     state = below(root, Path(hub.state_dir))
     yield check_disk(state)
     yield from check_kept(state, datetime.datetime.now(datetime.UTC))
+    files = [below(root, each) if each.is_absolute() else each for each in hub.filter_modules]
+    if finding := check_filters(files, list(words(hub.disabled_filters))):
+        yield finding
     try:
         file = below(root, kubeconfig)
         credentials = (

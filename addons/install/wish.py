@@ -12,7 +12,7 @@ from typing import Literal
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import moved, pointed_at, server_of, without_credentials
 from addons.install.templates import STATE_DIR, socket_unit, static_pod, unit
-from addons.settings import parse_pod_address
+from addons.settings import parse_pod_address, words
 from kube.json_type import Json
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
@@ -47,6 +47,8 @@ class HubFlags:
     state_dir: str = STATE_DIR
     namespace: str = "kube-system"
     configmap: str = "yurt-hub-cfg"
+    filter_module: str = ""
+    disabled_filters: str = ""
 
     @property
     def plain_url(self) -> str:
@@ -63,6 +65,10 @@ class HubFlags:
         pods = addresses if makes and not ip_address(self.listen).is_unspecified else ()
         found = [(self.listen, self.port), *((each, self.tls_port) for each in (self.listen, *pods))]
         return [(host, port) for host, port in found if port]
+
+    @property
+    def filter_modules(self) -> list[Path]:
+        return [Path(each) for each in words(self.filter_module)]
 
     @property
     def ports(self) -> dict[str, int]:

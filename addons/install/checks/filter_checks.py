@@ -1,0 +1,88 @@
+"""What the doctor looks at of filters that are not the hub's: it loads their files as the hub does, in another process.
+
+The process gives up what the hub's unit withholds (each capability of root, and new privileges), writes no file, and
+ends when it takes too long. So a file that breaks as it is loaded breaks neither the doctor nor the node.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from addons.filters.chain import build_filters
+from addons.install.checks.findings import Finding, failed, ok
+from addons.rules.filter_modules import GROUP, FilterModules
+
+LIMIT = 30.0
+"""Seconds for all files to load. The hub opens no port before that."""
+_CHECK = "filters"
+_NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
+"""PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP and _LINUX_CAPABILITY_VERSION_3 of the kernel's headers."""
+
+
+def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float = LIMIT) -> Finding | None:
+    """That a hub with these files starts, and which filters they bring; None where there is nothing to look at.
+
+    `disabled` are the names that the hub is told to leave out. Installed packages bring filters, too.
+    """
+    for file in files:
+        if not file.is_absolute():
+            return failed(_CHECK, f"{file}: give the whole path, for the hub runs in another folder")
+    if not files and not disabled and not metadata.entry_points(group=GROUP):
+        return None
+    command = [sys.executable, "-P", "-B", "-m", __name__, *map(str, files)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=limit, text=True)  # noqa: S603 - our own
+    except subprocess.TimeoutExpired:
+        return failed(_CHECK, f"{_named(files)}: not loaded after {limit:g} s, for which the hub would wait")
+    if done.returncode:
+        words = done.stderr.strip().splitlines()
+        why = words[-1] if words else f"ended with status {done.returncode} as it was loaded"
+        return failed(_CHECK, f"{why}; the hub does not start without a filter that it was given")
+    names: list[str] = json.loads(done.stdout.splitlines()[-1])
+    known = {*names, *(each.name for each in build_filters(health=True))}
+    for name in disabled:
+        if name not in known:
+            return failed(_CHECK, f"--disabled-filters {name}: no file and no package has such a filter")
+    return ok(_CHECK, f"{', '.join(names)} can be loaded") if names else None
+
+
+def _named(files: Sequence[Path]) -> str:
+    return ", ".join(map(str, files)) or "the filters of installed packages"
+
+
+def main(files: Sequence[str]) -> int:
+    """Load the files, and print the names of their filters as a JSON list; the exit status."""
+    _give_up_rights()
+    try:
+        made = FilterModules(build_filters(health=True), [Path(each) for each in files])
+    except ValueError as error:
+        print(*str(error).split(), file=sys.stderr)  # the doctor reads the last line
+        return 1
+    print(json.dumps([each.name for each in made.foreign]), flush=True)
+    # A thread that a file has started ends with the process.
+    os._exit(0)
+
+
+def _give_up_rights() -> None:
+    """Have no more rights than the hub's unit gives it, and write to no file."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+    for capability in range(last + 1):
+        libc.prctl(_DROP_BOUNDING, capability, 0, 0, 0)  # fails for who has none to drop
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
+    given_up = libc.capset(header, (ctypes.c_uint32 * 6)())
+    if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or given_up:
+        raise OSError(ctypes.get_errno(), "the process that loads filters cannot give up its rights")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
