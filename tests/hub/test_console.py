@@ -32,6 +32,7 @@ XSRF = "00" * 16
 """The interface wants the same in a cookie and in a header."""
 HUB_TOKEN = "secret-of-the-hub"
 POD_TOKEN = "secret-of-a-pod"
+SECRET_VALUE = "c2VjcmV0"
 SERVICES = "/api/v1/namespaces/default/services"
 WAIT = 30.0
 """Seconds for a flow to be in the interface's list; it takes milliseconds."""
@@ -218,13 +219,16 @@ async def test_a_person_sees_what_filters_did(web: WebHub) -> None:
 async def test_a_secret_is_shown_without_its_values(web: WebHub) -> None:
     secret = {"name": "s", "namespace": "default"}
     web.cloud.store.create(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": secret, "data": {"k": "c2VjcmV0"}}
+        {"apiVersion": "v1", "kind": "Secret", "metadata": secret, "data": {"k": SECRET_VALUE}}
     )
     path = "/api/v1/namespaces/default/secrets/s"
+    await web.command("set", "intercept", "~u secrets")
     await web.get(path, Encoding.JSON)
+    await web.command("set", "intercept", "")
     flow = await web.flow(path, lambda flow: "secrets are hidden" in flow["comment"])
+    assert "not held: it may have values of Secrets" in flow["comment"]
     assert "k: (hidden, 8 characters)" in (await web.shown(flow))["text"]
-    assert "c2VjcmV0" not in (await web.shown(flow, "Raw"))["text"]
+    assert SECRET_VALUE not in (await web.shown(flow, "Raw"))["text"]
 
 
 async def test_a_replay_runs_as_the_component_that_sent_the_request(web: WebHub) -> None:
@@ -264,6 +268,27 @@ async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
         async with asyncio.timeout(WAIT), await asking as answer:
             assert (answer.status, await answer.text()) == (200, "edited")
     assert holding.cloud.store.get("services", "web", "default")["spec"]["sessionAffinity"] == "ClientIP"
+
+
+async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> None:
+    """A view's list and its watch: the component gets them at once, and the flow tells the person why."""
+    await holding.command("set", "intercept", "~s & ~hq held")  # requests are not held
+    path, watch = f"{SERVICES}?resourceVersion=0", f"{SERVICES}?watch=true&resourceVersion=0"
+    async with (
+        aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/held"}) as session,
+        asyncio.timeout(WAIT),
+    ):
+        async with session.get(holding.hub.url + path) as answer:
+            assert '"web"' in await answer.text()
+        async with session.get(holding.hub.url + watch) as answer:
+            assert b'"web"' in await answer.content.readline()
+            holding.cloud.store.create(named_service("late"))
+            assert b'"late"' in await answer.content.readline()
+            for each in (path, watch):
+                flow = await holding.flow(each, lambda flow: "not held" in flow["comment"])
+                assert flow["comment"].startswith("kube-proxy ▸ view ▸ discardcloudservice")
+                assert flow["comment"].count("not held: the hub streams this answer as it comes") == 1
+                assert not flow["intercepted"]
 
 
 AGENT = {"headers": [["User-Agent", "kubelet/v1"], ["Host", "x"]]}
@@ -332,6 +357,7 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
     await asyncio.to_thread(web.hub.stop)
     everything += (await asyncio.to_thread(web.saved.read_bytes)).decode(errors="replace")
     everything += "\n".join(web.lines)
-    for secret in (HUB_TOKEN, POD_TOKEN, offered):
+    for secret in (HUB_TOKEN, POD_TOKEN, offered, SECRET_VALUE):
         assert secret not in everything
     assert "n=5" in everything
+    assert "10.96.0.9" in everything, "the file has the bodies as people saw them"

@@ -24,6 +24,7 @@ from addons.ui.flows.filtered import FilteredRead, FilteringParts
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.records import FlowRecord, remember
+from addons.ui.flows.saving import save_when_over
 from addons.ui.flows.web_address import web_address
 from addons.upstream.drills import Drills
 from kube.errors import StatusError
@@ -33,6 +34,8 @@ from kube.wire.encoding import Encoding
 OVER = 0.05
 """Seconds between two looks whether mitmproxy has sent an answer to its end."""
 LOOKS = 200
+STREAMED = "not held: the hub streams this answer as it comes"
+MASKED = "not held: it may have values of Secrets, which a held body shows; see --show-secrets"
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class Flows:
         self._total = Total()
         view = ctx.master.addons.get("view")
         self._kept = KeptFlows(view.remove) if view is not None else None
+        self._save = save_when_over(ctx.master)
         self._watches: dict[str, LiveWatch] = {}
         if view is not None:
             view.sig_store_remove.connect(self._removed)
@@ -93,7 +97,7 @@ class Flows:
         under_way = self._open[flow.id] = UnderWayFlow()
         if flow.response is not None or not flow.request.stream:
             return
-        if self._is_to_be_held(flow):
+        if self._is_to_be_held(flow) and self._may_be_held(context):
             flow.request.stream = False
             return
         flow.request.stream = under_way.request = Copy(flow.request.stream, self._under_way)
@@ -103,6 +107,10 @@ class Flows:
         if not flow.intercepted:
             return
         context, before = context_of(flow), edits.Snapshot.of(flow.request)
+        if not self._may_be_held(context):
+            flow.resume()
+            remark(flow, MASKED)
+            return
         self._update(flow)
         await flow.wait_for_resume()
         try:
@@ -127,7 +135,9 @@ class Flows:
             return
         if context is not None and context.info.verb == "watch" and response.status_code == 200:
             self._begin_watch(flow, context, under_way, response)
-        elif self._is_to_be_held(flow) and edits.may_edit_answer(context):
+            if self._is_to_be_held(flow):
+                remark(flow, STREAMED)
+        elif self._is_to_be_held(flow) and edits.may_edit_answer(context) and self._may_be_held(context):
             response.stream, under_way.mitmproxy_holds = False, True
         else:
             response.stream = under_way.response = Copy(response.stream, self._under_way)
@@ -157,13 +167,17 @@ class Flows:
         intercept = ctx.master.addons.get("intercept")
         return isinstance(intercept, Intercept) and intercept.should_intercept(flow)
 
+    def _may_be_held(self, context: RequestContext | None) -> bool:
+        """Whether a body may wait for a person, who then sees it as it came."""
+        return self._show_secrets() or not _is_secret(context)
+
     async def _hold_answer(self, flow: http.HTTPFlow) -> None:
         """Wait with an intercepted answer until a person resumes it; what was streamed is gone already."""
         assert flow.response is not None
-        under_way = self._open.get(flow.id)
-        if under_way is None or not under_way.mitmproxy_holds:
+        under_way, may_be_held = self._open.get(flow.id), self._may_be_held(context_of(flow))
+        if not may_be_held or under_way is None or not under_way.mitmproxy_holds:
             flow.resume()
-            remark(flow, "not held: the hub streams this answer as it comes")
+            remark(flow, STREAMED if may_be_held else MASKED)
             return
         before = flow.response.copy()
         self._update(flow)
@@ -227,6 +241,8 @@ class Flows:
                 self._leave(flow, message, body, len(body), is_secret=is_secret)
         if flow.websocket is not None:
             ctx.master.addons.trigger(WebsocketEndHook(flow))
+        else:
+            self._save(flow)
         if self._kept is not None:
             self._kept.add(flow, is_own=context is not None and context.listener is Listener.INTERNAL)
         self._update(flow)

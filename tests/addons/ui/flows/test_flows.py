@@ -125,6 +125,21 @@ async def test_secrets_are_hidden_once_they_are_sent(seen: Seen, *, stream: bool
     assert "c2VjcmV0" not in str(flow.get_state())
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_no_value_of_a_secret_waits_for_a_person(seen: Seen, *, stream: bool) -> None:
+    seen.context.configure(seen.intercept, intercept="~u secrets")
+    flow = await seen.routed.request("/api/v1/namespaces/default/secrets", "other", method="POST")
+    flow.request.stream = lambda piece: piece
+    seen.begin(flow)
+    assert isinstance(flow.request.stream, Copy)
+    seen.intercept.request(flow)
+    await seen.flows.request(flow)
+    assert not flow.intercepted
+    await seen.answer(flow, b"{}", stream=stream)
+    assert not flow.intercepted
+    assert "not held: it may have values of Secrets" in flow.comment
+
+
 async def test_a_request_body_that_is_streamed_is_kept(seen: Seen) -> None:
     flow = await seen.routed.request("/api/v1/namespaces/default/pods", "other", method="POST")
     flow.request.stream = lambda piece: piece

@@ -1,0 +1,30 @@
+"""Has mitmproxy write flows to a file (`-w`, `save_stream_file`) as people see them, not as they came.
+
+mitmproxy writes a flow when its answer is there. By then the flow lacks what was streamed, and it still has the values
+of a Secret that the hub holds whole to keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mitmproxy import http
+from mitmproxy.addons.save import Save
+from mitmproxy.master import Master
+
+
+def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
+    """Take the hooks of HTTP from mitmproxy's `save`; returns what writes a flow that is over.
+
+    mitmproxy looks a hook up at each call. It goes on to write watches, which end by a hook of WebSockets.
+    """
+    save = master.addons.get("save")
+    if not isinstance(save, Save):
+        return _nothing
+    for hook in ("response", "error"):
+        setattr(save, hook, _nothing)
+    return save.save_flow
+
+
+def _nothing(flow: http.HTTPFlow) -> None:
+    """In place of a hook."""
