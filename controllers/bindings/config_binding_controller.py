@@ -27,19 +27,17 @@ from controllers.bindings.workloads import (
     Workload,
     subject_key,
 )
+from controllers.bindings.write_limit import WriteLimit
 from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.runtime import metrics
 from controllers.runtime.controller import REFUSED, Context, Controller
 from controllers.runtime.informer import Informer
-from kube.concurrency.workqueue import Bucket
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.store.store import Key
 
-RATE = 20.0
-"""Workloads written a second: each write is a rollout."""
-BURST = 20
-"""Workloads written before the rate applies."""
+WRITES_A_SECOND = 20
+"""Workloads written in any one second: each write is a rollout."""
 STATUS_DELAY = 0.5
 """Seconds in which the changes of a binding's workloads become one status."""
 ATTEMPTS = 3
@@ -74,7 +72,7 @@ class ConfigBindingController(Controller):
         super().__init__(context)
         self._efforts: dict[Key, _Effort] = {}
         self._caused_by_bindings: set[Key] = set()
-        self._pace = Bucket(RATE, BURST)
+        self._limit = WriteLimit(WRITES_A_SECOND)
         self._bindings = self.watch(BINDINGS, self._of_binding)
         self._workloads: dict[str, Informer[Workload]] = {
             "Deployment": self.watch(DEPLOYMENTS, self._of_workload),
@@ -102,7 +100,7 @@ class ConfigBindingController(Controller):
         if not patch:
             self._caused_by_bindings.discard(key)
         elif not self._held_back(key, rendering):
-            await asyncio.sleep(self._pace.reserve())
+            await asyncio.sleep(self._limit.reserve())
             patch.setdefault("metadata", {})["resourceVersion"] = workload.version
             await self._write(key, workload, rendering, patch)
         for binding in self._renderer.matching(workload):

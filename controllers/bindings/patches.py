@@ -26,6 +26,8 @@ def merge_patch(old: Json, new: Json) -> Json:
 
 
 def _compare(old: object, new: object, path: str, operations: list[Json]) -> None:
+    if old == new:
+        return  # most of an object is as it was, and paths are made for the rest alone
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old:
             if key not in new:
@@ -38,7 +40,7 @@ def _compare(old: object, new: object, path: str, operations: list[Json]) -> Non
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
             _compare(before, after, f"{path}/{index}", operations)
-    elif old != new:
+    else:
         operations.append({"op": "replace", "path": path, "value": new})
 
 

@@ -15,7 +15,6 @@ which `render` restores first.
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -49,7 +48,7 @@ from controllers.bindings.rendering.template_fields import (
     write_field,
 )
 from controllers.bindings.rendering.template_patches import apply_patch
-from controllers.runtime.unstructured import mapping, metadata, number, text, texts
+from controllers.runtime.unstructured import copied, mapping, metadata, number, text, texts
 from kube.json_type import Json
 
 RECORD = "apps.openyurt.io/config-bindings"
@@ -129,7 +128,7 @@ class Rendering:
 
 def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
     """The workload with the items injected, in their order: a later one wins. `incoming` stays as it is."""
-    workload = copy.deepcopy(incoming)
+    workload = copied(incoming)
     held = _restore(workload, record)
     wishes = _Wishes()
     for item in items:
@@ -138,7 +137,7 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
     injected |= _patch(workload, wishes, target, held)
     note = format_record(injected)
     if len(note) > LARGEST_RECORD:
-        workload = copy.deepcopy(incoming)
+        workload = copied(incoming)
         _restore(workload, record)
         skipped = [Skipped(wish.binding, str(slot), "RecordTooLarge") for slot, wish in wishes.slots.items()]
         skipped += [Skipped(each.binding, _shown(each.fields), "RecordTooLarge") for each in wishes.patches]
@@ -255,7 +254,7 @@ def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, Entry], list[Sk
 def _patch(workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, _Held]) -> dict[Slot, Entry]:
     """Apply the patches; returns the fields that they changed. `held` is what `_restore` returned."""
     spec = pod_spec(workload)
-    before = copy.deepcopy(spec)
+    before = copied(spec)
     for binding, patches in itertools.groupby(wishes.patches, key=lambda each: each.binding):
         unpatched = _values(workload, wishes)
         for patch in patches:
@@ -268,7 +267,7 @@ def _patch(workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, 
     changed: dict[Slot, Entry] = {}
     for path, change in differences(before, spec).items():
         slot = Slot(FIELD, format_path(path))
-        changed[slot] = Entry(change.before, copy.deepcopy(change.after), change.at)
+        changed[slot] = Entry(change.before, copied(change.after), change.at)
         if slot in held and held[slot].injected == change.after:
             write_field(spec, path, held[slot].live, change.at)
     return changed
@@ -279,7 +278,7 @@ def _values(workload: Json, wishes: _Wishes) -> dict[Slot, Value]:
     found: dict[Slot, Value] = {}
     for slot in wishes.slots:
         with contextlib.suppress(NoPlace):
-            found[slot] = copy.deepcopy(read_slot(workload, slot))
+            found[slot] = copied(read_slot(workload, slot))
     return found
 
 
@@ -327,7 +326,7 @@ def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Wishes) ->
         if strategy is None:
             wishes.skip(item.binding, STRATEGY, "StrategyNotForKind")
         else:
-            wishes.add(item.binding, STRATEGY, copy.deepcopy(strategy))
+            wishes.add(item.binding, STRATEGY, copied(strategy))
     elif kind == "patch" and isinstance(value, dict):
         wishes.add_patch(BindingItem(item.binding, value))
     elif isinstance(value, dict):

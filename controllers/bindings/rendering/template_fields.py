@@ -11,7 +11,6 @@ neither unique keys nor unique values, or whose order changed, is one field.
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import orjson
 
 from controllers.bindings.rendering.quantities import same_quantity
+from controllers.runtime.unstructured import copied
 from kube.json_type import Json
 
 MERGE_KEYS: Mapping[str, str] = {
@@ -94,7 +94,7 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
     # Elements that come back count their places among the others, so those that go must have gone.
     for path in sorted(held, key=lambda each: (changes[each].after is None, changes[each].at)):
         with contextlib.suppress(NoField):
-            write_field(spec, path, copy.deepcopy(changes[path].before), changes[path].at)
+            write_field(spec, path, copied(changes[path].before), changes[path].at)
     # The API server keeps no empty list either.
     for path in held:
         with contextlib.suppress(NoField):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.bindings.config_binding_controller import BURST
+from controllers.bindings.config_binding_controller import WRITES_A_SECOND
 from kube.json_type import Json
 from tests.controllers.conftest import StartManager
 from tests.controllers.support.binding_scene import BindingScene, image_of
@@ -39,13 +39,13 @@ def injected(bindings: BindingScene) -> list[Json]:
 def test_twenty_pools_follow_without_a_pause_and_with_one_write_each(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
-    """`scripts/bench --bindings` says how soon. The pace of writes holds none of so few back."""
+    """`scripts/bench --bindings` says how soon. The limit of writes holds none of so few back."""
     make(bindings, POOLS)
     start_manager(*ALONE)
     bind(bindings)
     bindings.scene.until(lambda: len(injected(bindings)) == POOLS)
     assert {each["metadata"]["generation"] for each in injected(bindings)} == {2}
-    assert POOLS <= BURST
+    assert POOLS <= WRITES_A_SECOND
 
 
 def test_when_the_leader_is_killed_in_the_middle_the_next_one_finishes_and_writes_nothing_twice(

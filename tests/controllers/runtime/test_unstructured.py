@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
+from controllers.runtime.unstructured import copied, mapping, metadata, number, objects, text, texts
 
 
 @pytest.mark.parametrize("garbage", [None, 5, "x", [1], True])
@@ -20,3 +20,11 @@ def test_what_is_right_is_kept() -> None:
     assert objects({"a": 1}) == []
     assert (text("a"), text(None), text(5)) == ("a", "", "")
     assert (number(5), number(True), number("5"), number(None, 7)) == (5, 0, 0, 7)
+
+
+def test_a_copy_is_equal_and_another() -> None:
+    value = {"a": [{"b": None}, 1, 2.5, "x", True]}
+    copy = copied(value)
+    assert copy == value
+    copy["a"][0]["b"] = 1
+    assert value["a"][0] == {"b": None}

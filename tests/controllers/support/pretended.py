@@ -83,7 +83,7 @@ class PretendedCluster(Client):
         yield WatchStream("application/json", chunks())
 
     def _patch(self, path: str, patch: Json) -> Json:
-        """Of annotations, or a ConfigMap that is applied: nothing else is patched here."""
+        """A merge patch of an object or its status, or a ConfigMap that is applied."""
         if "data" in patch:
             self.applied.append(asyncio.get_running_loop().time())
             self._collections[path] = path.rpartition("/")[0]
@@ -93,9 +93,8 @@ class PretendedCluster(Client):
             )
             return patch
         self.patches.append((asyncio.get_running_loop().time(), path))
-        old = self._objects[self._collections[path]][path]
-        annotations = {**old["metadata"].get("annotations", {}), **patch["metadata"]["annotations"]}
-        new = {**old, "metadata": {**old["metadata"], "annotations": annotations}}
+        path = path.removesuffix("/status")
+        new = merged(self._objects[self._collections[path]][path], patch)
         self._commit(path, "MODIFIED", new)
         return new
 
@@ -106,3 +105,15 @@ class PretendedCluster(Client):
         self._objects[collection][path] = obj
         for events in self._watches.get(collection, []):
             events.put_nowait(orjson.dumps({"type": event, "object": obj}) + b"\n")
+
+
+def merged(old: Json, patch: Json) -> Json:
+    """An object after a JSON merge patch (RFC 7386)."""
+    new = {name: value for name, value in old.items() if patch.get(name, value) is not None}
+    for name, value in patch.items():
+        if isinstance(value, dict):
+            inner = old.get(name)
+            new[name] = merged(inner if isinstance(inner, dict) else {}, value)
+        elif value is not None:
+            new[name] = value
+    return new

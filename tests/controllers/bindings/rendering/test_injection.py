@@ -99,6 +99,38 @@ def test_what_the_server_completes_is_no_writers_value() -> None:
     assert rendered(made, []).workload == before
 
 
+def test_what_stands_beside_an_item_stays() -> None:
+    """`envFrom`, keys of a ConfigMap's volume, block devices and mounts of an init container."""
+    before = copy.deepcopy(DEPLOYMENT)
+    spec = before["spec"]["template"]["spec"]
+    spec["containers"][1]["envFrom"] = [{"configMapRef": {"name": "all"}, "prefix": "P_"}]
+    spec["initContainers"][0]["volumeMounts"] = [{"name": "site", "mountPath": "/site", "subPath": "a"}]
+    spec["initContainers"][0]["volumeDevices"] = [{"name": "disk", "devicePath": "/dev/xvda"}]
+    spec["volumes"] += [
+        {
+            "name": "site",
+            "configMap": {"name": "site", "items": [{"key": "a", "path": "a"}], "optional": True},
+        },
+        {"name": "disk", "persistentVolumeClaim": {"claimName": "disk", "readOnly": True}},
+        {"name": "all", "projected": {"sources": [{"configMap": {"name": "site"}}]}},
+    ]
+    wanted = copy.deepcopy(before)
+    there = wanted["spec"]["template"]["spec"]
+    there["containers"][1]["env"] = [{"name": "A", "value": "x"}]
+    there["initContainers"][0]["env"] = [{"name": "B", "value": "hangzhou"}]
+    there["volumes"][2]["configMap"]["name"] = "site-hangzhou"
+    there["volumes"][3]["persistentVolumeClaim"]["claimName"] = "disk-hangzhou"
+    given = items(
+        env("side", A="x"),
+        env("setup", B="{{nodepool}}"),
+        config_map("site-{{nodepool}}", container="setup", volume="site"),
+        claim("disk-{{nodepool}}", container="setup", volume="disk"),
+    )
+    made = rendered(before, given)
+    assert (made.workload["spec"], made.skipped) == (wanted["spec"], ())
+    assert rendered(made.workload, []).workload == before
+
+
 def test_several_new_variables_come_sorted_behind_those_of_the_template() -> None:
     made = rendered(DEPLOYMENT, items(env(Z="1", B="2"), env(M="3"))).workload
     assert [each["name"] for each in container(made)["env"]] == ["A", "S", "B", "M", "Z"]

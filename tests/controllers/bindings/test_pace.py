@@ -1,0 +1,114 @@
+"""How fast the controller writes, on a virtual clock: workloads at most so many a second, a status once for many."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controllers.bindings.binding import BINDING_TYPE
+from controllers.bindings.config_binding_controller import (
+    STATUS_DELAY,
+    WRITES_A_SECOND,
+    ConfigBindingController,
+)
+from controllers.bindings.workloads import WORKLOAD_TYPES
+from controllers.runtime.controller import Context
+from controllers.runtime.events import EventRecorder
+from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import WriteClient
+from controllers.settings import Settings
+from kube.json_type import Json
+from tests.controllers.support.pretended import PretendedCluster
+from tests.controllers.support.workloads import DEPLOYMENT, image
+
+MANY = 110
+
+
+@asynccontextmanager
+async def injecting(cluster: PretendedCluster) -> AsyncIterator[None]:
+    """The controller at work, its copies complete."""
+    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
+    controller = ConfigBindingController(Context(api, informers, EventRecorder(api, "test"), Settings()))
+    tasks = [asyncio.ensure_future(each.run()) for each in informers]
+    async with asyncio.timeout(60):
+        await controller.wait_for_sync()
+    tasks.append(asyncio.ensure_future(controller.run()))
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    controller.queue.close()
+
+
+def deployment(number: int) -> Json:
+    """One of the many of a YurtAppSet."""
+    made = copy.deepcopy(DEPLOYMENT)
+    owner = {
+        "apiVersion": "apps.openyurt.io/v1beta1",
+        "kind": "YurtAppSet",
+        "name": "shop",
+        "controller": True,
+    }
+    made["metadata"] |= {"name": f"web-{number}", "ownerReferences": [owner]}
+    return made
+
+
+def binding(tag: str, generation: int) -> Json:
+    subject = {
+        "apiVersion": "apps.openyurt.io/v1beta1",
+        "kind": "YurtAppSet",
+        "name": "shop",
+        "pools": ["*"],
+    }
+    return {
+        "metadata": {"namespace": "ns", "name": "shop", "generation": generation},
+        "spec": {"subject": subject, "items": [image(tag)]},
+    }
+
+
+def written(cluster: PretendedCluster, resource: str) -> list[float]:
+    """When objects of a resource were patched."""
+    return [at for at, path in cluster.patches if f"/{resource}/" in path]
+
+
+@pytest.mark.looptime
+async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> None:
+    cluster = PretendedCluster()
+    for number in range(MANY):
+        cluster.put(WORKLOAD_TYPES["Deployment"], deployment(number))
+    async with injecting(cluster):
+        cluster.put(BINDING_TYPE, binding("app:2", 1))
+        await asyncio.sleep(60)
+        first = written(cluster, "deployments")
+        # A change in the middle of a roll-out is no reason to write faster.
+        cluster.put(BINDING_TYPE, binding("app:3", 2))
+        await asyncio.sleep(2)
+        cluster.put(BINDING_TYPE, binding("app:4", 3))
+        await asyncio.sleep(60)
+    times = written(cluster, "deployments")
+    assert len(first) == MANY
+    assert MANY * 2 < len(times) < MANY * 3, "those that the middle one had not reached are written once"
+    seconds = zip(times, times[WRITES_A_SECOND:], strict=False)
+    assert min(later - earlier for earlier, later in seconds) > 1 - 1e-6
+    # They are no slower than that either.
+    assert first[-1] - first[0] == pytest.approx((MANY - 1) // WRITES_A_SECOND, abs=0.1)
+
+
+@pytest.mark.looptime
+async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
+    cluster = PretendedCluster()
+    for number in range(WRITES_A_SECOND):
+        cluster.put(WORKLOAD_TYPES["Deployment"], deployment(number))
+    async with injecting(cluster):
+        cluster.put(BINDING_TYPE, binding("app:2", 1))
+        await asyncio.sleep(60)
+    statuses = written(cluster, "yurtappconfigbindings")
+    assert len(written(cluster, "deployments")) == WRITES_A_SECOND
+    assert 1 <= len(statuses) <= 3
+    gaps = [later - earlier for earlier, later in itertools.pairwise(statuses)]
+    assert all(gap > STATUS_DELAY - 1e-6 for gap in gaps)
