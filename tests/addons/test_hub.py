@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from mitmproxy import command, hooks, http
+from mitmproxy import hooks, http
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow, tutils
@@ -69,17 +69,10 @@ def public_methods(addon: object) -> set[str]:
     }
 
 
-def is_command(addon: object, name: str) -> bool:
-    return hasattr(getattr(addon, name), "command_name")
-
-
 @pytest.mark.parametrize("addon", addons, ids=lambda addon: addon.name)
-def test_every_public_method_is_a_hook_a_command_or_wiring(addon: object) -> None:
+def test_every_public_method_is_a_hook_or_wiring(addon: object) -> None:
     """A misspelt hook is never called, and mitmproxy says nothing."""
-    strange = {
-        name for name in public_methods(addon) if name not in hooks.all_hooks and not is_command(addon, name)
-    }
-    assert strange == WIRING[type(addon)]
+    assert public_methods(addon) - set(hooks.all_hooks) == WIRING[type(addon)]
 
 
 def test_no_wiring_is_named_like_a_hook() -> None:
@@ -111,14 +104,6 @@ def test_every_hook_takes_what_mitmproxy_gives() -> None:
             signature = inspect.signature(getattr(addon, name))
             signature.bind(*range(given))
             assert len(signature.parameters) == given, f"{type(addon).__name__}.{name}"
-
-
-def test_commands_have_valid_types() -> None:
-    for addon in addons:
-        for name in public_methods(addon):
-            if is_command(addon, name):
-                with taddons.context() as context:
-                    command.Command(context.master.commands, "test", getattr(addon, name))
 
 
 # -- the order -----------------------------------------------------------------------------------------------------

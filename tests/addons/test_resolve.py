@@ -188,9 +188,11 @@ def test_what_a_web_page_sends_is_refused_where_no_credential_is_needed(
     if code:
         assert refused(resolve, flow) == code
     else:
-        resolved(resolve, flow)
+        assert resolved(resolve, flow).listener is Listener(listener)
 
 
 def test_the_option_names_the_plain_port(resolve: Resolve) -> None:
+    headers = [(b"Host", b"hub.example:10261")]
+    assert refused(resolve, flow_of(headers=headers)) == 403
     resolve.listen({SPECS["plain"]: "plain"}, frozenset({"hub.example"}))
-    resolved(resolve, flow_of(headers=[(b"Host", b"hub.example:10261")]))
+    assert resolved(resolve, flow_of(headers=headers)).listener is Listener.PLAIN

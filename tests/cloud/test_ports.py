@@ -14,8 +14,10 @@ def connect(port: int) -> None:
 
 
 def test_a_free_port_can_be_bound() -> None:
+    port = free_port()
     with socket.socket() as server:
-        server.bind((LOOPBACK, free_port()))
+        server.bind((LOOPBACK, port))
+        assert server.getsockname() == (LOOPBACK, port)
 
 
 def test_a_reserved_port_refuses_until_a_server_shares_it() -> None:

@@ -10,17 +10,20 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import urllib3
 
+from addons.views.source_log import RBAC
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import ANONYMOUS, Access
 from tests.hub.support.process import ROOT, Hub
 
 PROGRAM = (sys.executable, "-P", "-m", "addons.command")
@@ -137,12 +140,29 @@ def test_a_wrong_certificate_authority_is_told_once_with_the_problem(tmp_path: P
     assert len(told) == 2, process.lines
 
 
-async def test_a_right_that_is_missing_names_the_manifest(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    cloud.access.anonymous = False
+def know_nobody(access: Access) -> None:
+    access.anonymous = False
+
+
+def allow_nothing(access: Access) -> None:
+    access.allowed[ANONYMOUS.name] = lambda _: False
+
+
+@pytest.mark.parametrize(
+    ("refuse", "line"),
+    [
+        (know_nobody, "the cloud does not take the credentials"),
+        (allow_nothing, f"the hub lacks a right: apply {RBAC}"),
+    ],
+)
+async def test_a_hub_that_the_cloud_refuses_says_what_is_missing(
+    tmp_path: Path, cloud: ScriptableCloud, refuse: Callable[[Access], None], line: str
+) -> None:
+    refuse(cloud.access)
     hub = Hub(tmp_path, cloud.url)
     await asyncio.to_thread(hub.start, ready=False)
     try:
-        await asyncio.to_thread(hub.process.wait_for_line, "the cloud does not take the credentials", 20)
+        await asyncio.to_thread(hub.process.wait_for_line, line, 20)
     finally:
         await asyncio.to_thread(hub.stop)
 

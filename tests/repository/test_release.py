@@ -118,7 +118,8 @@ def test_the_wheel_alone_runs_the_programs(
 def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
     script = "import addons, controllers, kube; print(addons.__file__, controllers.__file__, kube.__file__)"
     done = ask(installed / "python", "-P", "-c", script, folder=tmp_path)
-    assert all(path.startswith(str(installed.parent)) for path in done.stdout.split()), done
+    assert done.returncode == 0, done.stderr
+    assert [path.startswith(str(installed.parent)) for path in done.stdout.split()] == [True] * 3, done
 
 
 @pytest.mark.parametrize(

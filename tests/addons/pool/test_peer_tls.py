@@ -71,7 +71,8 @@ def test_nobody_else_is(issue: Callable[[], Credential], tmp_path: Path) -> None
 
 def test_the_cas_that_the_cluster_publishes_count_too(tmp_path: Path) -> None:
     published = [x509.load_pem_x509_certificate(CLIENTS.certificate)]
-    connect(tmp_path, CLIENTS.issue_server("whoever", ["10.0.0.1"]), published)
+    leader = CLIENTS.issue_server("whoever", ["10.0.0.1"])
+    assert is_verified(connect(tmp_path, leader, published))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,15 @@ def check(given: Settings) -> None:
     preflight.check(given, given.servers)
 
 
+def refusal(given: Settings) -> str:
+    """Why a start ends; "" where it goes on."""
+    try:
+        check(given)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("given", "option"),
     [
@@ -40,10 +49,8 @@ def check(given: Settings) -> None:
     ],
 )
 def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf"which is this hub itself \({option}\): give hub_server the address"
-    ):
-        check(settings(**given))
+    words = f"which is this hub itself ({option}): give hub_server the address"
+    assert words in refusal(settings(**given))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +64,7 @@ def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> 
     ],
 )
 def test_servers_that_are_others(given: dict[str, Any]) -> None:
-    check(settings(**given))
+    assert refusal(settings(**given)) == ""
 
 
 def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:

@@ -151,12 +151,15 @@ def test_without_a_ca_the_machines_own_are_believed_and_no_others(server: TlsSer
 
 def test_an_insecure_kubeconfig_believes_anybody(server: TlsServer) -> None:
     greet(UpstreamTls(credentials(Authority().certificate, insecure=True)), server, "other.svc")
+    assert server.names == ["other.svc"]
 
 
 def test_two_cas_are_both_believed(server: TlsServer, authority: Authority) -> None:
     """As while a cluster's CA is rotated."""
     bundle = Authority().certificate + authority.certificate
     greet(UpstreamTls(credentials(bundle)), server)
+    # The handshake was whole: the server has noted whom it saw, nobody with a certificate.
+    assert server.shown == [""]
 
 
 def test_the_certificate_is_shown_only_where_it_is_lent(server: TlsServer, authority: Authority) -> None:

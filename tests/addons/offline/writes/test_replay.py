@@ -319,4 +319,5 @@ async def test_what_comes_just_when_it_begins_to_wait_is_not_overlooked(
     async with replaying.running():
         # Runs in the same turn of the loop as the replay's first look at the empty journal.
         await asyncio.create_task(put())
-        await until(lambda: cloud_says.heard, 1)
+        await until(lambda: cloud_says.heard)
+    assert [heard.method for heard in cloud_says.heard] == ["PATCH"]
