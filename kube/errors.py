@@ -1,4 +1,4 @@
-"""Errors as Kubernetes says them: an exception that is a metav1.Status, and a constructor for each kind of failure.
+"""The errors of the Kubernetes API: an exception that carries a metav1.Status, and a constructor for each reason.
 
 Reasons and wording are those of k8s.io/apimachinery/pkg/api/errors, because clients branch on them.
 """
@@ -12,7 +12,7 @@ import orjson
 MAX_QUOTED = 256
 """Characters of a foreign body that a message may quote: enough to recognise a proxy's page, too few to leak much."""
 
-# What a client may assume of a bare HTTP code (apimachinery, NewGenericServerResponse).
+# The reason that client-go gives a response without a Status (apimachinery, NewGenericServerResponse).
 _REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -32,7 +32,7 @@ _REASONS = {
 }
 
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
-"""Codes that blame the request: a retry changes nothing, and clients must see the answer."""
+"""Codes that say that the request itself is wrong. A retry changes nothing, so the client must get the answer."""
 
 
 class Cause(NamedTuple):
@@ -47,8 +47,8 @@ class StatusError(Exception):
     """A failure with the code, reason and details that the client gets.
 
     `details` has the JSON fields of metav1.StatusDetails (name, group, kind, uid, causes, retryAfterSeconds).
-    `retry_after` is the Retry-After header, in seconds. Its absence is meant too: client-go retries a 429 or 5xx
-    ten times by itself when there is one, and reports the error at once when there is none.
+    `retry_after` is the Retry-After header, in seconds. None has a meaning, too: client-go retries a 429 or 5xx ten
+    times by itself where the header is there, and reports the error at once where it is not.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ def bad_request(message: str) -> StatusError:
 
 
 def unauthorized(message: str) -> StatusError:
-    """401: who asks is not known."""
+    """401: the server does not know the caller."""
     return StatusError(401, "Unauthorized", message)
 
 
 def forbidden(message: str) -> StatusError:
-    """403: who asks is known and may not."""
+    """403: the server knows the caller, who may not do this."""
     return StatusError(403, "Forbidden", message)
 
 
@@ -113,17 +113,17 @@ def not_found(resource: str, name: str) -> StatusError:
 
 
 def method_not_supported(message: str) -> StatusError:
-    """405: the resource is there and cannot do that."""
+    """405: the resource exists, and does not have this verb."""
     return StatusError(405, "MethodNotAllowed", message)
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406: no representation that the client accepts."""
+    """406: the server has no representation that the client accepts."""
     return StatusError(406, "NotAcceptable", message)
 
 
 def conflict(message: str) -> StatusError:
-    """409: somebody else wrote the object meanwhile."""
+    """409: another client has written the object meanwhile."""
     return StatusError(409, "Conflict", message)
 
 
@@ -143,13 +143,13 @@ def unsupported_media_type(message: str) -> StatusError:
 
 
 def invalid(message: str, field: str = "") -> StatusError:
-    """422: well formed and against a rule; `field` is the path of what is wrong."""
+    """422: the request is well formed and breaks a rule; `field` is the path of the field that breaks it."""
     causes = [Cause("FieldValueInvalid", field, message)] if field else []
     return StatusError(422, "Invalid", message, {"causes": _listed(causes)} if causes else {})
 
 
 def invalid_fields(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
-    """422 for an object or options of a kind, with all that is wrong (apimachinery, NewInvalid)."""
+    """422 for an object or options of a kind, with every cause (apimachinery, NewInvalid)."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     why = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
@@ -196,10 +196,10 @@ def too_large_version(asked: int, current: int) -> StatusError:
 
 
 def parse_status(body: bytes, code: int) -> StatusError:
-    """The failure that an upstream answer of this HTTP code means; never raises.
+    """The error that an upstream's response with this HTTP code stands for; never raises.
 
-    A JSON Status is taken over. Anything else (a proxy's page, a protobuf Status, a torn body) becomes a failure
-    of that code whose message quotes at most MAX_QUOTED characters, so that no foreign body ends in a log in full.
+    A JSON Status becomes the error as it is. Any other body (a proxy's page, a protobuf Status, half a body) becomes an
+    error with that code. Its message quotes at most MAX_QUOTED characters, so that no log gets a foreign body in full.
     """
     try:
         status = orjson.loads(body)

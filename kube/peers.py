@@ -1,7 +1,7 @@
 """What hub and manager agree on about the hubs of a pool: how a node's identity is written, and who signs for nodes."""
 
 NODE_PREFIX = "system:node:"
-"""How the user name of a node begins; the node's own name follows."""
+"""The user name of a node begins with this; the node's own name follows."""
 NODES_GROUP = "system:nodes"
 """The group of all nodes' users."""
 PEER_ANNOTATION = "edgehub.io/peer"

@@ -1,4 +1,4 @@
-"""Delays between retries: each twice as long as the last, with a random part, short again after a quiet time."""
+"""Delays between retries: each twice as long as the last, with jitter, and short again after a time without failures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 FIRST = 0.8
-"""Seconds, as client-go's reflector."""
+"""Seconds to the first retry, as in client-go's reflector."""
 LAST = 30.0
-"""Seconds at most, as client-go's reflector."""
+"""Seconds between retries at most, as in client-go's reflector."""
 FORGET_AFTER = 120.0
-"""Seconds without a failure after which delays are short again, as client-go's reflector."""
+"""Seconds without a failure after which delays are short again, as in client-go's reflector."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ class Pulse:
                 waiter.set_result(None)
 
     def wait(self) -> asyncio.Future[None]:
-        """A future of the next notification after this call, even if nobody awaits the future yet."""
+        """A future that the next notification after this call completes, also if no task awaits it by then."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         waiter.add_done_callback(self._waiters.discard)

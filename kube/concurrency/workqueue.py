@@ -1,6 +1,7 @@
-"""A work queue for controllers: a key waits once, one worker at a time works on it, and retries come ever later.
+"""A work queue for controllers. A key is queued once, one worker at a time has it, and each retry waits longer.
 
-The semantics are those of client-go's workqueue. A key that is added while a worker has it is given out again after.
+The semantics are those of client-go's workqueue. A key that is added while a worker has it is queued
+again when the worker is done.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Callable, Hashable
 from kube.concurrency.pulse import Pulse
 
 FIRST_RETRY = 0.005
-"""Seconds to the first retry of a key, as client-go's default limiter; each further one waits twice as long."""
+"""Seconds to the first retry of a key, as in client-go's default limiter. Each further retry waits twice as long."""
 LAST_RETRY = 300.0
-"""Seconds between retries at most: a third of client-go's, so that a controller sees a cured cause within minutes."""
+"""Seconds between retries at most: a third of client-go's, so that a retry follows minutes after a cause is cured."""
 
 
 class Bucket:
@@ -28,7 +29,7 @@ class Bucket:
         self._at: float | None = None
 
     def reserve(self) -> float:
-        """Takes a token, now or in advance; the seconds to wait until it may be used."""
+        """Take a token, in advance if need be. Returns the seconds to wait until it may be used."""
         now = self._clock()
         if self._at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
@@ -109,7 +110,7 @@ class Queue[K: Hashable]:
         return self._failures.get(key, 0)
 
     async def get(self) -> K:
-        """The next key, to be given back by `done`."""
+        """The next key. The worker calls `done` when it is through."""
         while not self._ready:
             await self._pulse.wait()
         key = self._ready.popleft()

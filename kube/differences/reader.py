@@ -1,7 +1,7 @@
 """Reads a watch that was written as differences, and trusts nothing in it.
 
-Sizes are bounded before memory is taken for them, the former version must be the one that the receiver holds, and
-zstd's checksum shows a wrong prefix. After an error the stream is broken; the objects that it brought so far are right.
+The reader bounds each size before it takes memory for it. It reads a difference only to the version that the receiver
+holds, and zstd's checksum shows a wrong prefix. After an error the stream is broken; the events before it are right.
 """
 
 from __future__ import annotations

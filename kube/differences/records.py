@@ -6,7 +6,7 @@ order. So one record serves all receivers, and the writer keeps no state of any 
 
 A stream is a sequence of records. A record is the size of its content (four bytes, big-endian), its kind (one byte)
 and the content; what the content unpacks to is one or more whole frames of an ordinary watch. A zstd frame carries
-the size of what it unpacks to, and a checksum of it: `kube.differences.reader` believes neither before it looked.
+the size of what it unpacks to, and a checksum of it. `kube.differences.reader` checks both.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import zstandard
 from kube.wire.codec_base import MAX_FRAME, PIECE, in_pieces
 
 CODING = "x-edgehub-differences"
-"""The name in Accept-Encoding and Content-Encoding. Whoever does not know it, ignores it, and sends plain frames."""
+"""The name in Accept-Encoding and Content-Encoding. A server that does not know it sends plain frames."""
 LEVEL = 1
 """zstd's. A higher level makes a difference no smaller, because nearly all of it is one reference to the prefix."""
 MAX_UNPACKED_RECORD = MAX_FRAME + PIECE
 """Bytes that a record may unpack to: a piece of a state ends with the event that fills it."""
 MAX_RECORD = MAX_UNPACKED_RECORD + 64 * 1024
-"""Bytes of a record: zstd makes what it cannot pack a little longer."""
+"""Bytes of a record. What zstd cannot pack becomes a little longer."""
 
 
 class Kind(IntEnum):
@@ -60,7 +60,7 @@ LONGEST_NAME = 255
 
 
 def are_accepted(codings: str) -> bool:
-    """Whether an Accept-Encoding header names the coding: the client is a hub, and takes lists in zstd, too."""
+    """Whether an Accept-Encoding header names the coding. Such a client is a hub, and takes lists in zstd, too."""
     return CODING in {each.strip() for each in codings.split(",")}
 
 

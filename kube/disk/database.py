@@ -37,13 +37,13 @@ UNREADABLE = frozenset(
         *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_RANGE),
     }
 )
-"""SQLite's errors for a file that it cannot read. All others (full, locked, read-only) may pass."""
+"""SQLite's errors for a file that it cannot read. Every other error (full, locked, read-only) may pass by itself."""
 _CHECKSUM_SIZE = 4
 
 _FORMAT_KEY = "format"
 _META, _OBJECT, _VALUE = "m", "o", "v"
 _END = "\x00"
-"""Between the parts of a key: names of Kubernetes objects have none."""
+"""Separates the parts of a key. No name of a Kubernetes object contains it."""
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class Disk:
         self.lost = 0
         """How many stores were set aside, with all that was written to them."""
         self._doubtful = True
-        """Whether to read the keys again: nobody has yet, or a transaction failed, maybe after it was written."""
+        """Whether to read the keys again: nobody has yet, or a transaction failed, perhaps after SQLite had written it."""
 
     def open(self) -> None:
         """Read which sources there are. A store that cannot be read is set aside. DiskError when there is no disk."""
@@ -208,7 +208,7 @@ class Disk:
         return self._asked(lambda rows: _get(rows, _join(_VALUE, table, name)))
 
     def _look(self, rows: Cache | Reading) -> None:
-        """Read which sources and objects there are. The present index stays until that has worked."""
+        """Read which sources and objects there are. The former index stays until this has worked."""
         found = _get(rows, _FORMAT_KEY)
         if found != FORMAT:
             raise ValueError(f"its format is {found!r}, this hub's is {FORMAT!r}")
@@ -251,7 +251,7 @@ class Disk:
         self._guarded(transaction)
 
     def _asked[T](self, work: Callable[[Cache | Reading], T]) -> T:
-        """The result of work that only reads, also on a store that cannot be written."""
+        """Do work that only reads, also on a store that cannot be written."""
         if self._reading is not None:
             return self._unwritable(work)
         try:
@@ -262,7 +262,7 @@ class Disk:
             raise
 
     def _unwritable[T](self, work: Callable[[Reading], T]) -> T:
-        """The result of work on a store opened for reading. DiskError when it cannot be read; it is not set aside."""
+        """Do work on a store opened for reading. DiskError when the store cannot be read; it is not set aside."""
         try:
             if self._reading is None:
                 self._reading = Reading(self.folder)
@@ -274,13 +274,13 @@ class Disk:
             raise DiskError(f"{self.folder}: {error}") from error
 
     def _writable[T](self, work: Callable[[Cache], T]) -> T:
-        """The result of work on a store opened for writing: on an empty one if this one had to be set aside."""
+        """Do work on a store opened for writing, and again on an empty one where this one had to be set aside."""
         with contextlib.suppress(SetAside):
             return self._guarded(work)
         return self._guarded(work)
 
     def _guarded[T](self, work: Callable[[Cache], T]) -> T:
-        """The result of work on the open store. DiskError when it failed; an unreadable store is set aside."""
+        """Do work on the open store. DiskError when it failed, SetAside when the store could not be read."""
         try:
             if self._cache is None:
                 self.close()
@@ -293,10 +293,10 @@ class Disk:
                 self._look(self._cache)
             return work(self._cache)
         except Exception as error:
-            # Any exception: diskcache raises many kinds for damaged tables.
-            # A failed commit leaves its transaction open, until the connection closes.
+            # Every exception is caught here: diskcache raises many kinds for damaged tables.
+            # A failed commit leaves its transaction open until the connection closes.
             self.close()
-            # The first error says what happened; diskcache raises its own, or that of a failed ROLLBACK, over it.
+            # The first error says what happened. diskcache raises its own over it, or that of a failed ROLLBACK.
             told = _first(error)
             if _is_unreadable(told):
                 self._set_aside(told)

@@ -1,8 +1,8 @@
 """Reads rows of the store, also on a full or read-only disk, where the store cannot be written.
 
-SQLite opens a store in WAL mode only where it can write, or finds the log and its index. A clean end leaves neither:
-then the database is opened as an immutable file. That would be wrong beside a log that is not empty, because the log
-has the newest rows.
+SQLite opens a store in WAL mode only where it can write, or finds the log and its index. A process that ends cleanly
+leaves neither. `Reading` then opens the database as an immutable file. It does not where the log has content, because
+the log has the newest rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import diskcache
 BUSY_TIMEOUT = 1.0
 """Seconds to wait for SQLite's lock, which no other process should hold."""
 LAST = "\U0010ffff"
-"""A character of no name, so that it ends the range of keys with the same prefix."""
+"""Sorts behind each character of a name, so it ends the range of keys with one prefix."""
 
 
 class Values(diskcache.Disk):  # type: ignore[misc]  # the package ships no types

@@ -12,7 +12,7 @@ from kube.disk.database import DiskError
 MAX_WAITING = 4096
 """Pieces of work that may wait. Each source has one at most, so this many mean that the disk hangs."""
 PATIENCE = 1.0
-"""Seconds that a client, or the hub's start, waits for the disk. Then the hub goes on as if nothing were kept."""
+"""Seconds that a client, or the hub's start, waits for the disk. Then the hub goes on without what is on disk."""
 CLOSE_TIMEOUT = 2.0
 """Seconds that running work gets at the end: the hub must end within 5 s of SIGTERM."""
 

@@ -26,12 +26,12 @@ RESPONSE_TIMEOUT = 60.0
 RELAY_TIMEOUT = 75.0
 """Seconds for a relayed request: more than the server's own limit of 60, so that the server gives up first."""
 MAX_BODY = 256 * 1024 * 1024
-"""Bytes of a response on the wire. A list comes in pages; the largest is one whose pages have expired."""
+"""Bytes of a response on the wire. A list comes in pages; only one whose pages have expired comes whole."""
 MAX_RELAYED_BODY = 64 * 1024 * 1024
 """Bytes of a response that the client relays."""
 
 GZIP = "gzip"
-"""The coding that every Kubernetes API has."""
+"""The coding that every kube-apiserver knows."""
 
 NETWORK_ERRORS = (OSError, EOFError, zlib.error)
 """The errors of a response that is missing or broken off."""
@@ -42,7 +42,7 @@ class Unreachable(Exception):
 
 
 class Switched(Unreachable):
-    """The server failed, and another one takes over: go on there at once."""
+    """The server failed, and another one takes over. The caller goes on there at once."""
 
 
 class TooLarge(Unreachable):
@@ -100,7 +100,7 @@ class Client:
         codings: str = GZIP,
         timeout: float = RESPONSE_TIMEOUT,
     ) -> ApiResponse:
-        """One request and its whole response. StatusError for a response that is no 2xx, Unreachable for none.
+        """Send a request and read its whole response. StatusError where that is no 2xx, Unreachable for none.
 
         `codings` is the Accept-Encoding; the client unpacks gzip and zstd.
         """
@@ -128,7 +128,7 @@ class Client:
         body: bytes,
         timeout: float = RELAY_TIMEOUT,
     ) -> RawResponse:
-        """Another client's request relayed as it is, and its response of any status. Unreachable for none."""
+        """Relay another client's request as it is. The response may have any status; Unreachable for none."""
         own = {name.lower() for name in self._headers}
         sent = [(name, value) for name, value in headers if name.lower() not in own]
         sent += self._headers.items()

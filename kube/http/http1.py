@@ -16,7 +16,7 @@ ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
 class Http1Session:
-    """A `kube.http.session.Session` over one of aiohttp's, which must not unpack bodies. Closing it closes that one."""
+    """A `kube.http.session.Session` over one of aiohttp's, which must not unpack bodies, and which it closes."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session

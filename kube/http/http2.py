@@ -13,8 +13,8 @@ from kube.http.http2_connection import Connection, Fields, Http2Response, NotPro
 from kube.http.session import CONNECT_TIMEOUT
 
 SENDS = 5
-"""Times that a request is sent which no peer processes. kube-apiserver closes one connection after another (GOAWAY)
-when they brought it bad tokens; a peer that takes nothing at all must not be asked for ever."""
+"""How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
+(GOAWAY) when they bring it bad tokens. The limit ends the attempts at a peer that processes nothing."""
 NOT_SENT = frozenset(
     {
         *("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"),
@@ -100,7 +100,7 @@ class Http2Session:
 def request_fields(
     method: str, base: str, path: str, headers: Iterable[tuple[str, str]], body: bytes | None
 ) -> Fields:
-    """The fields of a request. Values go out byte for byte; StatusError 400 for what HTTP/2 cannot carry so."""
+    """The fields of a request. Values go out byte for byte; StatusError 400 for a value that HTTP/2 cannot carry."""
     if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
         raise bad_request("the request line cannot be sent")
     sent = [(":method", method), (":scheme", "http"), (":authority", base), (":path", path)]
@@ -127,7 +127,7 @@ def _value(name: str, value: str) -> bytes:
 
 
 def _unsendable(name: str) -> StatusError:
-    """Says nothing of the value, which may be a secret."""
+    """The refusal of a header. It does not quote the value, which may be a secret."""
     return bad_request(f"the value of the header {name} cannot be sent")
 
 

@@ -1,7 +1,7 @@
 """One HTTP/2 connection without TLS, by h2, and the responses that are under way on it.
 
-The peer is the hub's own listener, on this machine: the client opens its flow-control windows to the largest size,
-since what it does not take would only wait on the other side.
+The peer is the hub's own listener, on this machine. So the client opens its flow-control windows to the largest size:
+bytes that it does not take would only wait in the listener.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Http2Response:
 
 
 class PatientH2Connection(H2Connection):
-    """h2's connection, but for two things.
+    """h2's connection with two changes.
 
     It remembers MAX_CLOSED_STREAMS ended streams instead of 65,536, which would be megabytes. And it stays open when
     the peer sends GOAWAY: h2 would refuse the rest of the responses that the peer still sends (RFC 9113, 6.8).
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._under_way: dict[int, Http2Response] = {}
         self._unsent: dict[int, memoryview] = {}
-        """Request bodies, or their rests, that the peer has no room for yet."""
+        """Request bodies, or what is left of them, that the peer has no room for yet; by stream."""
         self._is_ending = False
         self._is_retired = False
         self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -160,11 +160,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def retire(self) -> None:
-        """Take no more requests, and close with the last response that is under way."""
+        """Take no more requests, and close after the last response that is under way."""
         self._is_retired = True
 
     def send(self, fields: Fields, body: bytes, deadline: float) -> Http2Response:
-        """Send a request. Its response has until the deadline (of the loop's clock)."""
+        """Send a request. Its response must end by the deadline, a time of the loop's clock."""
         number = self._h2.get_next_available_stream_id()
         response = self._under_way[number] = Http2Response(number, deadline)
         self._h2.send_headers(number, fields, end_stream=not body)
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         return response
 
     def release(self, response: Http2Response) -> None:
-        """The caller does not read this response any more."""
+        """Drop a response that the caller reads no further."""
         self._under_way.pop(response.stream, None)
         unsent = self._unsent.pop(response.stream, None)
         if self.is_open and response.error is None and (unsent is not None or not response.has_ended):
@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
                     response.fail(ConnectionResetError(f"the response broke off (error {event.error_code})"))
 
     def _retire_after(self, last_stream: int) -> None:
-        """The peer closes: it answers the streams up to the last one, and has not processed the others."""
+        """The peer closes the connection. It answers streams up to `last_stream`, and has not processed later ones."""
         self.retire()
         for response in list(self._under_way.values()):
             if response.stream > last_stream:
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
             size = min(
                 len(left), self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size
             )
-            # Below zero where the peer has made its windows smaller meanwhile (RFC 9113, 6.9.2).
+            # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
             if size <= 0:
                 self._unsent[number] = left
                 return

@@ -19,7 +19,7 @@ UNSUPPORTED_OF_USERS = (
     *("exec", "auth-provider", "username", "password"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 )
-"""Fields by which a user would be somebody else than this module reads. Whoever ignored `as` would have more rights."""
+"""Fields of a user that this module does not read. A reader that ignored `as` would have more rights than it should."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Piece:
             return self.data
         try:
             status = self.path.stat()
-            # The size tells a file that was read half written from the whole one: both may be of one tick of the clock.
+            # The size tells a half-written file from the whole one: the clock may give both the same time.
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._stamp and (data := self.path.read_bytes()):
                 self.data, self._stamp = data, stamp
@@ -124,7 +124,7 @@ def _piece(section: Mapping[str, Any], name: str, folder: Path) -> Piece:
     data, path = section.get(f"{name}-data"), section.get(name)
     if data:
         try:
-            # Go's decoder ignores line ends, and some tools wrap.
+            # Go's decoder ignores line ends, and some tools wrap the text.
             return Piece(base64.b64decode("".join(str(data).split()), validate=True))
         except binascii.Error:
             raise ValueError(f"{name}-data is not base64") from None

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds to a connection, as client-go's dialer is used by kubelet."""
+"""Seconds to open a connection, as kubelet sets client-go's dialer."""
 
 
 class BodyTooLarge(OSError):

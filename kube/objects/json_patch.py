@@ -1,6 +1,6 @@
 """JSON patches (RFC 6902) applied to parsed JSON, with the limits and leniencies of a kube-apiserver.
 
-It lets `replace` name a member that is not there, and counts negative indexes from the end of an array.
+A kube-apiserver lets `replace` name a member that does not exist, and counts a negative index from the end of an array.
 """
 
 import copy
@@ -135,9 +135,9 @@ def _parts(operation: Json, name: str) -> list[str]:
 
 
 def _index(part: str, size: int) -> int:
-    """A place in an array of that many places."""
+    """The index that a part of a pointer names in an array of this size."""
     digits = part.removeprefix("-")
-    # The limit keeps a megabyte of digits from int().
+    # The limit keeps int() from a megabyte of digits.
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
         raise _refused(f"{quoted(part)} is no index of an array")
     index = int(part)
@@ -147,7 +147,7 @@ def _index(part: str, size: int) -> int:
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equal as JSON, where true is not 1."""
+    """Whether two values are equal in JSON, where true is not 1."""
     match left, right:
         case dict(), dict():
             return left.keys() == right.keys() and all(_same(left[each], right[each]) for each in left)

@@ -1,8 +1,8 @@
 """The lists of a Node and a Pod that a strategic merge patch merges, and the key of their elements.
 
 From the tags patchStrategy and patchMergeKey of k8s.io/api/core/v1/types.go and apimachinery's meta/v1/types.go, 1.36.
-Only metadata and status: a write of a status changes nothing else. A patch replaces every other list as a whole, also
-containerStatuses, although lists inside of their elements have merge keys.
+The table has only lists of metadata and status: a write of a status changes nothing else. A patch replaces every other
+list as a whole. One is containerStatuses, although lists inside of its elements have merge keys.
 """
 
 from collections.abc import Mapping

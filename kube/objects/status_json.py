@@ -1,5 +1,5 @@
-"""The JSON form of a Node's and a Pod's status as a kube-apiserver would answer with it: of the right types, with
-nothing that is left out when empty, and with all that never is.
+"""The JSON of a Node's and a Pod's status, as a kube-apiserver would send it: values have the API's types, and empty
+fields are there or not as in the server's JSON.
 """
 
 import re
@@ -20,7 +20,7 @@ _LIMITS = {"int32": 2**31, "int64": 2**63}
 def canonical(message: str, document: object, path: str = "") -> Json:
     """The JSON of a message of the table; ValueError where a value is not of the field's type.
 
-    Names that the table does not have are a newer server's, and stay as they are.
+    Fields that the table does not have are a newer server's, and stay as they are.
     """
     if document is None:
         document = {}
@@ -87,7 +87,7 @@ def _text(value: Any, path: str) -> str:
 
 
 def _quantity(value: Any, path: str) -> str:
-    """A quantity's text; numbers are taken as their text, as by the server."""
+    """A quantity as text. A number becomes its text, as in the server."""
     text = (
         str(value) if isinstance(value, int | float) and not isinstance(value, bool) else _text(value, path)
     )

@@ -130,5 +130,5 @@ def _elements(
 
 
 def _mark(document: Json, key: str | None) -> bytes:
-    """What an element is recognised by."""
+    """The key by which an element of the message is found for a document."""
     return orjson.dumps(document if key is None else document[key], option=orjson.OPT_SORT_KEYS)

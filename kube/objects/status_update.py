@@ -61,8 +61,8 @@ def updated(
 ) -> bytes:
     """The object after a PATCH or PUT of its status, with the same resourceVersion.
 
-    StatusError 400, 413, 415 or 422 for a body that makes no sense, 409 for one that speaks of another object of
-    this name or of another version. ValueError for a malformed object, LookupError for a kind without a table.
+    StatusError 400, 413, 415 or 422 for a body that makes no sense, 409 for one that means another object of this
+    name, or another version. ValueError for a malformed object, LookupError for a kind without a table.
     """
     document = status_document(encoding, api_version, kind, raw)
     if method == "PATCH":
@@ -137,12 +137,12 @@ def _check_identity(kind: str, document: Json, wanted: Json) -> None:
         raise bad_request(
             f"the name of the object ({new.get('name') or ''}) does not match the name on the URL ({name})"
         )
-    # Of what has no namespace the server forgets one that is given.
+    # The server drops a namespace that is given for an object without one.
     if old.get("namespace") and new.get("namespace") not in (None, "", old["namespace"]):
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    # A server says this of a PUT, and that the field is immutable (422) of a patch; either way it is another object.
+    # The server answers a PUT so, and a patch with 422 (immutable field). In both the body means another object.
     if new.get("uid") and new["uid"] != old.get("uid"):
         raise _conflict(
             kind,
@@ -190,7 +190,7 @@ def _prepared_pod(status: Json, before: Json) -> Json:
             prepared[name] = before[name]
     if "conditions" in prepared:
         prepared["conditions"] = _with_generations(prepared["conditions"], before.get("conditions", []))
-    # The single address decides, for kubelets that know no other.
+    # podIP decides over podIPs: an old kubelet sends podIP alone.
     addresses = prepared.get("podIPs", [])
     if prepared.get("podIP") and (not addresses or addresses[0]["ip"] != prepared["podIP"]):
         prepared["podIPs"] = [{"ip": prepared["podIP"]}]

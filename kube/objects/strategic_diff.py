@@ -67,7 +67,7 @@ def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -
 
 
 def _by_key(elements: list[Any], key: str) -> dict[str, Json] | None:
-    """None where elements repeat a key, or have none."""
+    """The elements by their keys; None where two share a key, or one has none."""
     named: dict[str, Json] = {}
     for element in elements:
         identity = element.get(key) if isinstance(element, dict) else None

@@ -3,7 +3,7 @@
 import re
 
 MAX_LENGTH = 64
-"""Characters: enough for every known program; bounds the labels, keys and log lines that a client could fill."""
+"""Characters. Every known program has a shorter name. The limit bounds labels, keys and log lines of clients."""
 
 _ALLOWED = re.compile(rf"[a-z0-9._-]{{1,{MAX_LENGTH}}}")
 

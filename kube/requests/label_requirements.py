@@ -26,13 +26,13 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class LabelRequirement:
-    """One condition; `values` are sorted and without repetition, one decimal number for GREATER and LESS."""
+    """One condition. `values` are sorted and unique; GREATER and LESS have one, a decimal number."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
     _members: frozenset[str] = field(init=False, repr=False, compare=False)
-    """The values again: a selector of thousands is matched against every object."""
+    """`values` as a set: every object is matched against a selector that may have thousands."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_members", frozenset(self.values))
@@ -80,8 +80,8 @@ def parse_label_requirements(text: str) -> list[LabelRequirement]:
     return _Parser(text).requirements()
 
 
-# A token with the blanks before it. The server's lexer takes a NUL for an end: between two tokens for the end of the
-# text, after a token for the end of that token, which swallows it.
+# A token with the blanks before it. In the server's lexer a NUL between two tokens ends the text. A NUL right after a
+# token ends that token, and is dropped.
 _PIECE = re.compile("[ \t\r\n]*(?:(==|!=|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?)?")
 _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">"})
 _END = ""
@@ -97,9 +97,9 @@ _COMPARISONS = {
 
 
 class _Parser:
-    """The server's parser, function by function, because its errors depend on the function that found them.
+    """Parses as the server does, function by function: the words of an error depend on the function that found it.
 
-    A token is its text, "" the end. "in" and "notin" are words too: they may be keys and values.
+    A token is its text, and "" is the end of the text. "in" and "notin" are words, too: a key or value may be one.
     """
 
     def __init__(self, text: str) -> None:
@@ -179,7 +179,7 @@ class _Parser:
         return values
 
     def _value_list(self) -> set[str]:
-        """The values up to the closing parenthesis; no text before or after a comma is the empty value."""
+        """The values up to the closing parenthesis. A comma with no text on one side has an empty value there."""
         values: set[str] = set()
         while True:
             piece = self._take()

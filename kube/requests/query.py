@@ -11,12 +11,12 @@ from urllib.parse import unquote_to_bytes
 from kube.requests.quoting import quoted
 
 MAX_PAIRS = 10_000
-"""Go 1.26 refuses a query of more pairs (net/url, urlmaxqueryparams), older versions read it. The hub refuses it."""
+"""Pairs of a query. Go 1.26 refuses more (net/url, urlmaxqueryparams), and so does the hub; older Go reads them."""
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 _INTEGER = re.compile("[+-]?([0-9]+)")
 _MAX_INT64 = 2**63 - 1
-# No 64-bit number has more digits, leading zeros apart. Python refuses to read thousands of them.
+# No 64-bit number has more digits, leading zeros apart. int() refuses thousands of digits.
 _MAX_DIGITS = 19
 _TOO_LARGE = 2**64
 
@@ -44,7 +44,7 @@ def first_values(query: str, names: Collection[str]) -> dict[str, str]:
     pairs = query.split("&")
     if len(pairs) > MAX_PAIRS:
         raise ValueError("number of URL query parameters exceeded limit")
-    # One look at the whole query: components send neither.
+    # One search of the whole query saves one of each pair: components send neither a semicolon nor a bad escape.
     suspect = ";" in query or BAD_ESCAPE.search(query) is not None
     for pair in pairs:
         if suspect and (";" in pair or BAD_ESCAPE.search(pair)):
@@ -60,7 +60,7 @@ def first_values(query: str, names: Collection[str]) -> dict[str, str]:
 
 
 def parse_bool(text: str) -> bool:
-    """Everything but "0" and "false" is true, the empty text too."""
+    """Whether a parameter is true: "0" and "false" are false, every other text is true, the empty one as well."""
     return not (text == "0" or text.casefold() == "false")
 
 
@@ -106,7 +106,7 @@ def _natural(digits: str) -> int:
 
 
 def _share(fraction: str) -> float:
-    """What ".25" adds to a whole number; an int 0 for none keeps large numbers exact."""
+    """What a fraction such as ".25" adds to a whole number: the int 0 for none, so that large numbers stay exact."""
     return float(f"0{fraction[:_MAX_DIGITS]}") if len(fraction) > 1 else 0
 
 

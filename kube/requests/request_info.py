@@ -51,7 +51,7 @@ _PARAMETERS = {
     "deletecollection": _LIST_PARAMETERS,
 }
 
-# Go's net/url refuses a target with a control character, a space ends it on the wire, a surrogate is no text at all.
+# Go's net/url refuses a target with a control character. A space ends the target on the wire. A surrogate is no text.
 _ILLEGAL_IN_TARGET = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -66,7 +66,7 @@ class ResourceType:
 
     @property
     def api_version(self) -> str:
-        """As in an object: "v1", "discovery.k8s.io/v1"."""
+        """apiVersion as in an object: "v1", "discovery.k8s.io/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -77,7 +77,7 @@ class ResourceType:
     def path(self, namespace: str = "", name: str = "") -> str:
         """The escaped URL path of all objects, those of a namespace, or one.
 
-        `RequestInfo.namespace` of a Namespace object is its own name, which is no scope and is left out.
+        Of a Namespace, `RequestInfo.namespace` is its own name. The path leaves it out: a Namespace is in no namespace.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scoped = namespace and (self.group, self.resource) != ("", "namespaces")
@@ -87,10 +87,10 @@ class ResourceType:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The query of a list, watch or deletecollection, as sent; of a get only `resource_version` is read.
+    """The options of a list, watch or deletecollection, as the client sent them; of a get only `resource_version`.
 
-    `limit` and `timeout_seconds` may be negative: the server takes them for no limit, and for a watch that ends at
-    once. `watch` is true for every watch, also for one that the path names and not the query.
+    `limit` and `timeout_seconds` may be negative. The server takes a negative limit for none, and ends a watch with a
+    negative timeout at once. `watch` is also true where the path asks for a watch and the query does not.
     """
 
     label_selector: str = ""
@@ -278,7 +278,7 @@ def _list_options(values: dict[str, str], *, watch: bool) -> ListOptions:
 
 
 def _timeout(values: dict[str, str]) -> float | None:
-    """Seconds; zero and less are no limit (apiserver, filters/request_deadline.go)."""
+    """Seconds, None for no limit, which zero and less mean, too (apiserver, filters/request_deadline.go)."""
     text = values.get("timeout")
     if not text:
         return None

@@ -2,7 +2,7 @@
 
 from kube.requests.quoting import quoted
 
-# A longer text than the greatest uint64 cannot be one; the limit keeps int() away from a megabyte of digits.
+# No uint64 has more digits. The limit keeps int() from a megabyte of them.
 _MAX_DIGITS = 20
 _MAX_VERSION = 2**64 - 1
 

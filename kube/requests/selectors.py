@@ -81,8 +81,8 @@ class FieldSelector:
         return None
 
 
-# A component sends the same few selectors with every request. Longer ones (in characters) are parsed each time, so that
-# no client fills the memory with them.
+# A component sends the same few selectors with every request, so parsed ones are kept. A selector of more characters is
+# parsed each time, so that no client fills the memory.
 _CACHED = 1024
 _MAX_CACHED_LENGTH = 1024
 

@@ -17,10 +17,10 @@ MAX_FRAME = 16 * 1024 * 1024
 """Bytes in one event of a watch: the limit of client-go's streaming decoder (ErrObjectTooLarge)."""
 
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
-"""What a watch may say; client-go aborts at any other."""
+"""The types of events. client-go ends a watch at any other."""
 
 PIECE = 64 * 1024
-"""Bytes of a list or of a watch's state that are made and written at once, so that no client costs a whole copy."""
+"""Bytes of a list, or of the state of a watch, that are encoded at a time: no client costs a whole copy in memory."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
@@ -208,7 +208,7 @@ def item_kind(list_kind: str) -> str:
 
 
 def write_version(version: int) -> str:
-    """A resourceVersion as text, "" for 0, which is what parse_version makes of an absent one."""
+    """A resourceVersion as text: "" for 0, the number that parse_version gives an absent one."""
     return str(version) if version else ""
 
 

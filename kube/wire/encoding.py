@@ -1,4 +1,4 @@
-"""The encodings of the Kubernetes API that we read and write; CBOR, an alpha of the server, is never asked for."""
+"""The encodings of the Kubernetes API that hub and manager read and write. They never ask for CBOR, which is alpha."""
 
 from enum import StrEnum
 

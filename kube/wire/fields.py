@@ -75,7 +75,7 @@ class Fields(ABC):
 
     @abstractmethod
     def keep(self, name: str, predicate: "Callable[[Fields], bool]") -> int:
-        """Remove the messages of a list that the predicate refuses; how many those were. With 0 nothing is written."""
+        """Remove the messages of a list that the predicate refuses. Returns how many; with 0 nothing is written."""
 
     @abstractmethod
     def add(self, name: str) -> "Fields":
@@ -87,4 +87,4 @@ class Fields(ABC):
 
     @abstractmethod
     def encode(self) -> bytes:
-        """The message alone, serialised from what was parsed: the same fields, in maybe another order."""
+        """The message alone, serialised anew: the same fields, perhaps in another order."""

@@ -67,7 +67,7 @@ class JsonCodec(Codec):
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parsed = parse_object(body)
         api_version, kind = _type_of(parsed)
-        # An indented body would break the lines of a watch; the server's own, compact but for the end, is kept.
+        # An indented body would break a watch, where each line is an event. The server's own body has one line.
         raw = body.strip(_BLANKS)
         return api_version, kind, write_json(parsed) if _LINE_END.search(raw) else raw
 
@@ -129,9 +129,9 @@ _EVENT_HEADS = {each: b'{"type":"%b","object":' % each.encode() for each in EVEN
 class JsonFrameReader(FrameReader):
     """Events are JSON objects one after another.
 
-    A kube-apiserver ends each with a newline, and the quick way relies on that: what is before a newline is parsed
-    whole. Where that fails (indented events, or several with nothing between them) events are found by their
-    braces, until one is followed by a newline or by nothing. So each byte is looked at a bounded number of times.
+    A kube-apiserver ends each event with a newline, so the reader first parses the text before a newline as one event.
+    Where that fails (indented events, or several with nothing between them) it finds events by their braces, until one
+    is followed by a newline or by nothing. So it looks at each byte a bounded number of times.
     """
 
     def __init__(self) -> None:

@@ -21,14 +21,14 @@ def parse_object(text: bytes | memoryview) -> JsonObject:
 def write_json(value: object) -> bytes:
     """Compact JSON of parsed JSON; ValueError when it is nested more than orjson's 254 levels."""
     try:
-        # Stores keep what is written here; orjson leaves a text in the buffer that it grew, up to ten times as large.
+        # A store keeps these bytes. orjson leaves them in the buffer that it grew, up to ten times as large: copy them.
         return bytes(memoryview(orjson.dumps(value)))
     except TypeError as error:  # orjson.JSONEncodeError
         raise ValueError(f"cannot be written as JSON: {error}") from error
 
 
 class JsonFields(Fields):
-    """A JSON object that was there, or one that comes to be in its parent when it is first written to."""
+    """A JSON object. An absent one is put into its parent when it is first written to."""
 
     __slots__ = ("_edits", "_name", "_object", "_parent")
 
@@ -88,7 +88,7 @@ class JsonFields(Fields):
 
     def keep(self, name: str, predicate: Callable[[Fields], bool]) -> int:
         values = self._list(name)
-        # What is no object is no message either, and none of the predicate's business.
+        # The predicate is asked about objects only; other values stay.
         kept = [v for v in values if not isinstance(v, dict) or predicate(JsonFields(v, self._edits))]
         removed = len(values) - len(kept)
         if removed:

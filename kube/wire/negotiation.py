@@ -25,7 +25,7 @@ class _Clause:
     parameters: dict[str, str]
 
     def before(self, other: "_Clause") -> bool:
-        """goautoneg's order, which is none: two clauses can each be before the other, so how one sorts counts."""
+        """goautoneg's comparison. Two clauses can each be before the other, so the result depends on how one sorts."""
         return (
             self.quality > other.quality
             or (self.type != "*" and other.type == "*")
@@ -40,7 +40,7 @@ _TABLE_KIND = "Table"
 # Characters. Components send a few headers of at most some 200; longer ones are a stranger's, and parsed each time.
 _MAX_CACHED_LENGTH = 1024
 _CACHED = 256
-# Go sorts up to 12 elements by insertion; more clauses are no client of Kubernetes, and would make insertion slow.
+# Go sorts up to 12 elements by insertion. No client of Kubernetes sends more clauses, and insertion would be slow.
 _MAX_INSERTION = 12
 
 # What the routes of a kube-apiserver produce. A header that names none of these and not "*/*" finds no route at all.
@@ -123,7 +123,7 @@ def _clause(text: str) -> _Clause | None:
 
 
 def _quality(text: str) -> float:
-    """A number of any size; what Go takes for none counts as 0."""
+    """The quality, a number of any size. Text that Go reads as no number counts as 0."""
     if not text.isascii() or text != text.strip():
         return 0.0
     try:

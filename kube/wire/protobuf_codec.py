@@ -33,7 +33,7 @@ MAGIC = b"k8s\x00"
 """What every body and every object in a frame begins with; a WatchEvent itself does not."""
 
 SIZES = 4096
-"""Sizes of objects whose heads in a list are kept: a kind's objects are of few different ones."""
+"""Sizes of objects whose heads in a list are kept: the objects of a kind have few different sizes."""
 HEADS = 256
 """Kinds whose envelope heads are kept: more than a node reads; each is some tens of bytes."""
 
@@ -241,7 +241,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _status(error: StatusError) -> bytes:
-    """A metav1.Status. `details` may be from an upstream's JSON: what has not the API's types is left out."""
+    """A metav1.Status. `details` may come from an upstream's JSON: values of a wrong type are left out."""
     message = _STATUS.new(
         status="Failure", message=_sendable(error.message), reason=_sendable(error.reason), code=error.code
     )
@@ -264,5 +264,5 @@ def _set_texts(message: Any, values: Mapping[str, Any], names: tuple[str, ...]) 
 
 
 def _sendable(text: str) -> str:
-    """Text of a request may hold what is no Unicode (surrogates that stand for bytes); a message cannot."""
+    """The text with "?" for surrogates. A request's text may hold them in place of bytes; a message may not."""
     return text.encode(errors="replace").decode()
