@@ -1,4 +1,4 @@
-"""Delays between retries: each twice as long as the last, with jitter, and short again after a time without failures."""
+"""Delays between retries: each twice as long as the last, with jitter, short again after a time without failures."""
 
 from __future__ import annotations
 

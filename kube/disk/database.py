@@ -121,7 +121,7 @@ class Disk:
         self.lost = 0
         """How many stores were set aside, with all that was written to them."""
         self._doubtful = True
-        """Whether to read the keys again: nobody has yet, or a transaction failed, perhaps after SQLite had written it."""
+        """Whether to read the keys again: nobody has yet, or a transaction failed, perhaps after SQLite wrote it."""
 
     def open(self) -> None:
         """Read which sources there are. A store that cannot be read is set aside. DiskError when there is no disk."""

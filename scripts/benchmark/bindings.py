@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --bindings`: a thousand workloads of node pools, and what bindings make of them."""
+"""The load of `scripts/bench --bindings`: the manager injects bindings into a thousand workloads of node pools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATCHES = [patch("add", "/volumes/-", {"name": "site", "hostPath": {"path": "/et
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Each set has a workload in each pool. `reviews` are sent one after the other, and by `THREADS` at a time."""
+    """Each set has a workload in each pool. The bench sends `reviews` one after the other, and by THREADS clients."""
 
     pools: int = 20
     sets: int = 50
@@ -44,7 +44,7 @@ class Size:
 
 @dataclass(slots=True)
 class Figures:
-    """Seconds and megabytes."""
+    """What the load cost, in seconds and megabytes."""
 
     resident: float = 0.0
     bound: float = 0.0
@@ -56,7 +56,7 @@ class Figures:
 
 
 def measure(size: Size) -> Figures:
-    """All of it, one after the other, on a control plane of its own."""
+    """Measure each part after the other, on a control plane of its own."""
     found = Figures()
     port = free_port()
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
@@ -79,10 +79,10 @@ def measure(size: Size) -> Figures:
 
 
 def fill(cloud: RealCloud, size: Size, port: int) -> None:
-    """The workloads of all sets, and a webhook that the API server calls by URL, for no kube-proxy runs here."""
+    """Create the workloads of all sets, and have the API server call the webhook by URL: no kube-proxy runs here."""
     cloud.apply(MANIFESTS)
     cloud.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
-    cloud.kubectl("get", "--raw", BINDINGS)  # until the kind is served; kubectl tries again
+    cloud.kubectl("get", "--raw", BINDINGS)  # kubectl tries again until the kind is served
     webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
     webhooks[0]["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}/mutate-workload"}
     cloud.admin.patch(CONFIGURATION, {"webhooks": webhooks})
@@ -125,7 +125,7 @@ def bind(cloud: RealCloud, number: int) -> None:
 
 def follow(cloud: RealCloud, size: Size, number: int) -> float:
     """Seconds from a binding until the workloads of all pools have it."""
-    time.sleep(1.0)  # so that the rate at which the manager may write does not count what went before
+    time.sleep(1.0)  # earlier writes no longer count against the rate at which the manager may write
     began = time.perf_counter()
     bind(cloud, number)
     deadline = began + PATIENCE
@@ -139,7 +139,7 @@ def follow(cloud: RealCloud, size: Size, number: int) -> float:
 
 
 def admissions(cloud: RealCloud, port: int, size: Size, clients: int) -> list[float]:
-    """Seconds of each review, which asks about a change of a workload that has been injected, on open connections."""
+    """Seconds of each review. A review asks about a change of a workload with bindings, on an open connection."""
     stored = cloud.admin.get(f"{DEPLOYMENTS}/app-0-pool-0")
     changed = {**stored, "spec": {**stored["spec"], "replicas": 7}}
     request = {
@@ -154,9 +154,9 @@ def admissions(cloud: RealCloud, port: int, size: Size, clients: int) -> list[fl
 
 
 async def _ask(url: str, body: bytes, reviews: int, clients: int) -> list[float]:
-    """Seconds of each of so many reviews. One thread asks: several would wait for each other, not for the manager."""
+    """Seconds of each review. One thread sends all: several would wait for each other, not for the manager."""
     seconds: list[float] = []
-    left = iter(range(reviews + clients * 5))  # connections are open after the first
+    left = iter(range(reviews + clients * 5))  # the first reviews of each client open its connection
 
     async def client() -> None:
         for _ in left:
@@ -167,7 +167,7 @@ async def _ask(url: str, body: bytes, reviews: int, clients: int) -> list[float]
             if not said["response"]["allowed"]:
                 raise ValueError("the webhook refuses a workload")
 
-    # The Secret has the CA; a bench need not check it.
+    # The bench does not check the certificate, whose CA is in the Secret.
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as http:
         await asyncio.gather(*(client() for _ in range(clients)))
     return seconds[clients * 5 :]

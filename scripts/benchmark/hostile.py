@@ -1,4 +1,4 @@
-"""`scripts/bench --hostile`: the hub's memory and kubelet's worst answer in a hostile mix, after the bench's load."""
+"""`scripts/bench --hostile`: all attacks at once; the hub's memory after them, and kubelet's slowest answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scripts.benchmark.load import fill, lists, tree_megabytes, watches
+from scripts.benchmark.load import REST, fill, lists, tree_megabytes, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
@@ -16,15 +16,13 @@ from tests.hub.support.hostile import Siege, besiege
 from tests.hub.support.process import Hub
 
 SHARE = 1.5
-"""How much of the resident memory after the bench's load the hub may have at most."""
+"""The hub's resident memory under attack, over that after the bench's load, at most."""
 WORST = 1.0
-"""Seconds in which kubelet must be answered throughout."""
-REST = 12.0
-"""Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
+"""Seconds within which kubelet must get each answer."""
 
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
-    """Resident megabytes after the bench's load, and what came of the attacks."""
+    """Resident megabytes after the bench's load, and the result of the attacks."""
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)

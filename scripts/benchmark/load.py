@@ -1,4 +1,4 @@
-"""The load of `scripts/bench`: a cluster of slices, and clients that measure what a proxy before it does to them."""
+"""The load of `scripts/bench`: a cluster of EndpointSlices, and clients that measure the proxy between them and it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ HEADERS = {
     "Accept-Encoding": "identity",
 }
 TICKS = os.sysconf("SC_CLK_TCK")
+REST = 12.0
+"""Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
 
 
 def service(number: int) -> Json:
@@ -45,7 +47,7 @@ def service(number: int) -> Json:
 
 
 def endpoint_slice(number: int, endpoints: int) -> Json:
-    """Half of the endpoints are on this node; the others are filtered away."""
+    """A slice with half of its endpoints on this node. The hub filters the others away."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -86,7 +88,7 @@ def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a piece of load cost: CPU seconds of the proxy, and each operation's seconds."""
+    """What a load cost: CPU seconds of the proxy for an operation, and the seconds of each operation."""
 
     cpu: float
     seconds: list[float]
@@ -160,7 +162,7 @@ async def lists(url: str, pid: int, rounds: int) -> Spent:
 
 
 async def gets(url: str, pid: int, clients: int, each: int) -> tuple[Spent, float]:
-    """Clients that get one small object over and over; also the rate of all together, in requests a second."""
+    """Clients that get one small object again and again. Also the rate of all clients, in requests a second."""
     path = "/api/v1/nodes/node-1"
     seconds: list[float] = []
 
@@ -184,7 +186,7 @@ async def gets(url: str, pid: int, clients: int, each: int) -> tuple[Spent, floa
 
 
 async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: int) -> Spent:
-    """Watchers of all slices, while one slice after the other is updated; seconds from the update to each watcher."""
+    """Watchers of all slices, while one slice after the other is updated; seconds from an update to each watcher."""
     sent: dict[str, float] = {}
     seconds: list[float] = []
     opened, done = asyncio.Semaphore(0), asyncio.Event()
@@ -243,7 +245,7 @@ def _update(cloud: RealCloud, updates: int, sent: dict[str, float]) -> None:
 
 
 def waiting(ready: Callable[[], bool], timeout: float = 60.0) -> float:
-    """Seconds until something is so; TimeoutError when it takes too long."""
+    """Seconds until `ready` is true; TimeoutError when that takes too long."""
     began = time.perf_counter()
     while not ready():
         if time.perf_counter() - began > timeout:

@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --manager`: a big uncounted cluster, and what the manager makes of it."""
+"""The load of `scripts/bench --manager`: the manager meets a big cluster whose pools have no status yet."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 ENDPOINTS = 10
 THREADS = 8
 QUIET = 1.0
-"""Seconds for which no controller may have work before that counts as steady."""
+"""Seconds without work for any controller that count as a steady state."""
 HEARTBEATS = 30.0
 """Seconds of steady state, in which every node reports once."""
 AWAY = 60.0
 """Seconds without an API server."""
 PATIENCE = 300.0
-"""Seconds for anything."""
+"""Seconds to wait for anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the cluster, and how many nodes are relabelled one after the other."""
+    """Size of the cluster, and how many nodes the bench relabels, one after the other."""
 
     nodes: int = 1000
     pools: int = 50
@@ -72,7 +72,7 @@ class Figures:
 
 
 class Watching(threading.Thread):
-    """Sees the nodes of each pool as its status says them."""
+    """A watch of the pools: the nodes in the status of each."""
 
     def __init__(self, cloud: RealCloud) -> None:
         super().__init__(daemon=True)
@@ -82,7 +82,7 @@ class Watching(threading.Thread):
 
     def run(self) -> None:
         events = self._cloud.admin.watch(POOLS, timeout=PATIENCE)
-        with closing(events), suppress(ConnectionError):  # the API server dies in the end
+        with closing(events), suppress(ConnectionError):  # the bench kills the API server at the end
             for event in events:
                 with self._changed:
                     meta, status = event.object["metadata"], event.object.get("status", {})
@@ -96,7 +96,7 @@ class Watching(threading.Thread):
 
 
 def measure(size: Size) -> Figures:
-    """All of it, one after the other, on a control plane of its own."""
+    """Measure each part after the other, on a control plane of its own."""
     found = Figures()
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         fill(cloud, size)
@@ -121,11 +121,11 @@ def measure(size: Size) -> Figures:
 
 
 def fill(cloud: RealCloud, size: Size) -> None:
-    """Every second Service keeps to the pool. A slice is on nodes of two pools."""
+    """Create the cluster. Every second Service keeps its traffic in the pool. A slice has endpoints in two pools."""
     cloud.apply(MANIFESTS)
     for kind in ("nodepools.apps.openyurt.io", "servicegrids.superedge.io"):
         cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
-    cloud.kubectl("get", "--raw", POOLS)  # until the kind is served; kubectl tries again
+    cloud.kubectl("get", "--raw", POOLS)  # kubectl tries again until the kind is served
     slices = "/apis/discovery.k8s.io/v1"
     asked: list[tuple[str, Iterator[Json]]] = [
         (POOLS, (pool(n) for n in range(size.pools))),
@@ -169,7 +169,7 @@ def service(number: int) -> Json:
 
 def endpoint_slice(number: int, size: Size) -> Json:
     of = f"service-{number % size.services}"
-    # The pool of a node is its number modulo the pools: half of these are in one pool, half in the next.
+    # The pool of a node is its number modulo the pools. So half of these nodes are in one pool, half in the next.
     nodes = [(number + each % 2 + each // 2 * size.pools) % size.nodes for each in range(ENDPOINTS)]
     return {
         "metadata": {"name": f"slice-{number}", "labels": {"kubernetes.io/service-name": of}},
@@ -183,7 +183,7 @@ def endpoint_slice(number: int, size: Size) -> Json:
 
 
 def kubeconfig(cloud: RealCloud) -> Path:
-    """With the rights that the manifests give."""
+    """A kubeconfig of a service account with the rights that the manifests give."""
     return write_kubeconfig(
         cloud.folder / "account.kubeconfig",
         cloud.url,
@@ -193,7 +193,7 @@ def kubeconfig(cloud: RealCloud) -> Path:
 
 
 def steady(manager: ManagerProcess) -> float:
-    """When the last controller had nothing to do any more."""
+    """When the last controller ran out of work, by time.perf_counter()."""
     manager.wait_until_leading()
     began = since = time.perf_counter()
     while time.perf_counter() - since < QUIET:
@@ -206,7 +206,7 @@ def steady(manager: ManagerProcess) -> float:
 
 
 def writes(cloud: RealCloud, mark: int) -> int:
-    """Of the manager since a mark of the audit log, but for its Lease."""
+    """How often the manager has written since a mark of the audit log, its Lease left out."""
     return sum(
         1
         for event in cloud.audit(mark)
@@ -218,7 +218,7 @@ def writes(cloud: RealCloud, mark: int) -> int:
 
 
 def heartbeats(cloud: RealCloud, size: Size) -> int:
-    """Writes while nothing happens but that every node reports."""
+    """How often the manager writes while nothing happens but that every node reports."""
     mark, began = cloud.audit_mark(), time.perf_counter()
     for number in range(size.nodes):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -243,7 +243,7 @@ def relabel(cloud: RealCloud, size: Size) -> list[float]:
 
 
 def away(cloud: RealCloud, manager: ManagerProcess, found: Figures) -> None:
-    """The API server dies, and comes back to a cluster in which nothing has changed."""
+    """Kill the API server, and bring it back to a cluster in which nothing has changed."""
     cloud.stop_apiserver(crash=True)
     time.sleep(AWAY)
     found.away = manager.resident

@@ -34,15 +34,15 @@ from tests.hub.support.process import Hub
 
 SERVICES = "/api/v1/services"
 ROUNDS = 5
-"""Repetitions of what is short; the median counts."""
+"""Repetitions of short measurements, whose median counts."""
 WATCH_ROUNDS = 5
 """Repetitions of the watches, each with and without disk."""
 WATCH_UPDATES = 3
-"""Times as many updates as asked for: of 100, the p99 would be the slowest one's and differ by half between rounds."""
+"""Factor for the updates asked for. Of 100, the p99 would be the slowest, which differs by half between rounds."""
 QUIET = 2.0
-"""Seconds after the last answer in which what was begun ends."""
+"""Seconds after the last answer, within which the hub finishes what it began."""
 IDLE = 30.0
-"""Seconds over which an idle link is counted."""
+"""Seconds for which the bench counts the bytes of an idle link."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ async def lateness() -> AsyncIterator[Lateness]:
 
 
 class TimedDisk(Disk):
-    """A disk that tells when it has written, and how long that took."""
+    """A disk that notes when it has written, and how long that took."""
 
     spent = 0.0
 
@@ -92,7 +92,7 @@ class TimedDisk(Disk):
 
 
 async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
-    """Seconds of the writer for a list as the cloud sends it, and the longest pause of the loop from list to disk."""
+    """Seconds that the writer needs for a list of the cloud, and the longest pause of the loop from list to disk."""
     list_watch = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
     codec = codec_for(Encoding.PROTOBUF)
     disk = TimedDisk(folder)
@@ -110,7 +110,7 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
 
 
 async def listed(http: aiohttp.ClientSession, url: str, count: int) -> bool:
-    """Whether the hub has the right answer: all services and all slices."""
+    """Whether the hub's answers are complete: all services and all slices."""
     with contextlib.suppress(aiohttp.ClientError):
         for path in (SERVICES, SLICES):
             async with http.get(f"{url}{path}?resourceVersion=0", headers=HEADERS) as answer:
@@ -142,7 +142,7 @@ async def slices(url: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What the link carried: all bytes, those of bodies, and the connections, each with a TLS handshake."""
+    """What the link carried: all bytes, the bytes of bodies, and connections, each with a TLS handshake."""
 
     bytes: int = 0
     bodies: int = 0
@@ -151,7 +151,7 @@ class Carried:
 
 @dataclass(slots=True)
 class Offline:
-    """What was measured; seconds, bytes and bytes a second."""
+    """The figures, in seconds, bytes and bytes a second."""
 
     writer: float = 0.0
     pause: float = 0.0
@@ -201,9 +201,9 @@ async def measure_link(hub: Hub, link: Link, count: int, found: Offline) -> None
 def measure_watches(
     cloud: RealCloud, folder: Path, found: Offline, services: int, watchers: int, updates: int
 ) -> bytes:
-    """Watches of two hubs that differ in the disk alone, in turn: first the one, next time first the other.
+    """Measure watches of two hubs, with and without a disk, in turn. Each round begins with the other hub.
 
-    Gives the list of slices that the hub with a disk has.
+    Returns the list of slices that the hub with a disk has.
     """
     kubeconfig = cloud.node_kubeconfig("node-1")
     with (
@@ -235,14 +235,14 @@ def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
         found.pause = statistics.median(each[1] for each in written)
         with Link(cloud.host, cloud.port) as link:
             server = f"https://{LOOPBACK}:{link.port}"
-            # Unfiltered: what the clients get is all there is.
+            # No rule applies, so that the clients get all there is.
             hub = Hub(folder / "link", server, kubeconfig=kubeconfig)
             asyncio.run(measure_link(hub, link, services, found))
     report(found)
 
 
 def report(found: Offline) -> None:
-    # The least disturbed round: the clients, the cloud and whatever else runs share the cores, and only add to it.
+    # The fastest round was disturbed least: clients, cloud and other processes share the cores, and only add time.
     with_disk, without = min(found.with_disk), min(found.without_disk)
     first, again = found.first, found.again
     rows = [

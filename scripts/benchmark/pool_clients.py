@@ -1,7 +1,7 @@
 """Followers without a hub, for `scripts/bench --pool`: the hub's own reflector reads from a leader's peer port.
 
-Each has its node's certificate and a loopback address of its own. They live in one process beside the bench, which asks
-on standard input how they are: each line gets one line of JSON.
+Each follower has its node's certificate and a loopback address of its own. All run in one process beside the bench. The
+bench asks for their state by a line on standard input, and gets a line of JSON.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Leaders:
 
 
 class Follower:
-    """One node's copy of the slices, and what came of it. A listener of its store."""
+    """One node's copy of the slices, with figures. It listens to its store."""
 
     def __init__(self, caller: Caller, authority: str, leaders: Sequence[str]) -> None:
         self._session = PeerSession(caller, authority)
@@ -130,14 +130,14 @@ class Follower:
         self.events, self.last = self.events + 1, now
 
     def advanced(self) -> None:
-        """A bookmark is no news."""
+        """A bookmark brings no event."""
 
     def restarted(self) -> None:
-        """The first list is none either."""
+        """The first list brings no event, either."""
 
 
 def state(followers: Sequence[Follower]) -> dict[str, object]:
-    """What the bench wants to know of all together; the gaps begin anew."""
+    """What the bench asks of all followers together. Their gaps begin anew."""
     found = {
         "watching": sum(each.reflector.state is State.WATCHING for each in followers),
         "objects": min(len(each.store) for each in followers),
@@ -154,7 +154,7 @@ def state(followers: Sequence[Follower]) -> dict[str, object]:
 
 
 async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
-    """Start the followers, some at a time, and answer the bench until its end."""
+    """Start the followers, some at a time, and answer the bench until it ends."""
     callers, leaders, authority = given["callers"], given["leaders"], given["authority"]
     assert isinstance(callers, list)
     assert isinstance(leaders, list)

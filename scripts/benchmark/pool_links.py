@@ -23,12 +23,12 @@ from tests.cloud.build import ensure_binaries
 from tests.cloud.real import RealCloud
 
 POOLS, NODES = 10, 100
-"""Pools, and nodes of each, of the example in the document on pools."""
+"""Pools, and nodes of each, in the example of `docs/pool.md`."""
 EXAMPLE_ENDPOINTS = 410
 """Endpoints that make a slice of some 50 KB in protobuf."""
 UPDATES = 1000
 GZIP_LEVEL = 4
-"""kube-apiserver's."""
+"""The level that kube-apiserver uses."""
 CODEC = codec_for(Encoding.PROTOBUF)
 PATH = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 
@@ -44,7 +44,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stream of the events cost: bytes of the state and of the events, CPU seconds of all events."""
+    """What a stream of the events costs: bytes of the state and of the events, and CPU seconds for all events."""
 
     state: int
     events: int
@@ -135,7 +135,7 @@ def gzipped(traffic: Traffic) -> Cost:
 
 
 def zstd_stream(traffic: Traffic) -> Cost:
-    """The stream in zstd, which refers to what one connection has brought: each reader costs its own packing."""
+    """The stream in zstd. It refers to what one connection has carried, so the sender packs it for each reader."""
     packer, unpacker = zstandard.ZstdCompressor(3).compressobj(), zstandard.ZstdDecompressor().decompressobj()
     return _stream(
         traffic,
@@ -157,7 +157,7 @@ def _stream(traffic: Traffic, pack: Callable[[bytes], bytes], unpack: Callable[[
 
 
 def differences(traffic: Traffic) -> Cost:
-    """The stream of `kube.differences`, which is written once for all readers."""
+    """The stream of `kube.differences`, which the sender packs once for all readers."""
     formers, holder = Held(), Held()
     state = list(state_records(traffic.state))
     for frame in _read(traffic.state):
@@ -178,7 +178,7 @@ def differences(traffic: Traffic) -> Cost:
 
 
 class Held:
-    """The objects that a side of a stream holds."""
+    """The objects that one side of a stream holds."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], tuple[int, bytes]] = {}
@@ -192,7 +192,7 @@ class Held:
         return 1
 
     def former(self, frame: WatchFrame) -> Former:
-        """What is held of the object, which the frame then replaces."""
+        """The object as this side holds it. The object of the frame takes its place."""
         peek = CODEC.peek(frame.raw)
         version, raw = self._objects[peek.namespace, peek.name]
         self.take(frame)
@@ -204,7 +204,7 @@ def _read(frames: Iterable[bytes]) -> Iterator[WatchFrame]:
 
 
 def _timed[T, R](work: Callable[[T], R], items: Iterable[T]) -> tuple[float, list[R]]:
-    """CPU seconds of the work on all items, and what it gave."""
+    """CPU seconds of the work on all items, and its results."""
     began = time.process_time()
     found = [work(each) for each in items]
     return time.process_time() - began, found
@@ -229,7 +229,7 @@ def report_codings(traffic: Traffic) -> None:
 
 
 def report_example(traffic: Traffic) -> None:
-    """The document's example: each byte that a link carries, times the links."""
+    """Print the example of `docs/pool.md`: the bytes that one link carries, times the links."""
     size = sum(map(len, traffic.events)) / len(traffic.events)
     whole, packed = plain(traffic), differences(traffic)
     told = f"{len(traffic.events)} updates, {POOLS} pools of {NODES} nodes: MB over all cloud links"

@@ -1,7 +1,7 @@
-"""The load of `scripts/bench --pool nodes`: a node pool whose followers all read from one leader, and its death.
+"""The load of `scripts/bench --pool nodes`: a node pool whose followers read from one leader, until it is killed.
 
 Six nodes have real hubs. The others are followers without a hub (`scripts.benchmark.pool_clients`), on loopback
-addresses of their own. The pool is compared with a hub of a node without a pool, which reads from the cloud itself.
+addresses of their own. The bench compares the pool with the hub of a node without a pool, which reads from the cloud.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.benchmark.load import (
+    REST,
     cpu_seconds,
     tree_megabytes,
 )
@@ -39,14 +40,12 @@ from tests.hub.support.process import Hub
 INTERVAL = 0.1
 """Seconds between two updates."""
 THREADS = 8
-"""Updates under way at once where they come as fast as kube-apiserver takes them."""
-REST = 12.0
-"""Seconds before memory is read: the hub returns free memory every ten."""
+"""Updates under way at once where the bench sends them as fast as kube-apiserver takes them."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """The cloud, the pool and who watches."""
+    """The cloud, the pool and its clients."""
 
     site: Site
     direct: Hub
@@ -59,7 +58,7 @@ class Scene:
 
 
 def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
-    """One update at each interval, or at 0 as many as kube-apiserver takes; the version of the last one."""
+    """Send an update at each interval, or at 0 as many as kube-apiserver takes. Returns the newest version."""
     began = time.perf_counter()
 
     def patch(number: int) -> int:
@@ -128,7 +127,7 @@ def count_links(site: Site, link: Link) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What updates cost a pool with one leader, and how late they came."""
+    """What updates cost a pool with one leader, and how late they came to clients."""
 
     rate: float
     """Updates a second."""
@@ -161,7 +160,7 @@ async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:
 
 
 async def steady(scene: Scene, nodes: int, updates: int) -> None:
-    """Updates with one leader: one after the other, and all at once."""
+    """Measure updates with one leader: one after the other, and as fast as they go."""
     costs = [await cost(scene, nodes, updates, interval) for interval in (INTERVAL, 0.0)]
     await asyncio.sleep(REST)
     pid = scene.site.members[0].hub.pid
@@ -192,7 +191,7 @@ OF_UPDATES: tuple[tuple[str, Callable[[Cost], float]], ...] = (
 
 
 async def failover(scene: Scene, nodes: int, updates: int) -> None:
-    """The first leader is killed under load, and a second one is there."""
+    """Kill the first leader under load, while a second one is there."""
     first, second = scene.site.members[:2]
     scene.site.lead(first, second)
     await asyncio.to_thread(eventually, lambda: second.pool()["role"] == "leader", "the second node leads")
@@ -234,7 +233,7 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
 
 
 async def have_all(scene: Scene, updates: int, version: int) -> None:
-    """Return when all clients have so many events, and all followers without a hub this version."""
+    """Return when each client has this many events, and each follower without a hub this version."""
     waits: tuple[tuple[Callable[[], bool], str], ...] = (
         (lambda: all(each.events >= updates for each in scene.clients), "all clients have all events"),
         (lambda: scene.crowd.state()["version"] >= version, "all followers have all events"),

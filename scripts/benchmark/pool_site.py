@@ -1,4 +1,4 @@
-"""What `scripts/bench --pool nodes` measures on: a pool whose hubs and followers run, and clients of its hubs."""
+"""The site of `scripts/bench --pool nodes`: the hubs and followers of a pool, and clients of the hubs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATH = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 
 @dataclass(slots=True)
 class Client:
-    """A kube-proxy at one hub: how late each update came, and the longest time without news."""
+    """A kube-proxy at one hub: how late each update came, and the longest time without an event."""
 
     hub: str
     late: list[float] = field(default_factory=list)
@@ -124,7 +124,7 @@ def fill(cloud: RealCloud, slices: int) -> None:
 
 @contextmanager
 def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, Hub, Link]]:
-    """The hubs: the first node leads."""
+    """Run the hubs of the pool, whose first node leads, and a hub of a node without a pool, with its link."""
     site = Site(cloud, folder / "site", "bench", NET)
     site.folder.mkdir()
     site.prepare(*range(1, HUBS + 1))
@@ -159,7 +159,7 @@ def crowd_names(nodes: int) -> list[str]:
 
 @asynccontextmanager
 async def watching(hub: Hub, sent: dict[str, float]) -> AsyncIterator[Client]:
-    """A kube-proxy at a hub, with the whole state, and its events as they come."""
+    """A kube-proxy that has listed all slices from a hub, and watches them."""
     client = Client(hub.node)
     async with session() as http:
         async with http.get(f"{hub.url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:

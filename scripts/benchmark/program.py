@@ -1,8 +1,8 @@
 """`scripts/bench`: the hub beside bare mitmdump with streaming on, before the same real kube-apiserver.
 
-Figures of one run are comparable with each other, not with those of another machine: the ratios are what counts. The
-two proxies take turns, several rounds long, and each ratio is the median of those of the rounds: what else the machine
-does meanwhile disturbs both.
+Only the ratios count: the figures of one run can be compared with each other, not with those of another machine. The
+two proxies take turns for several rounds, so that other work of the machine disturbs both. A ratio is the median over
+the rounds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import urllib3
 
 from scripts.benchmark import bindings, hostile, manager, offline, pool_links, pool_nodes, topology
 from scripts.benchmark.load import (
+    REST,
     SLICES,
     Spent,
     cpu_seconds,
@@ -46,11 +47,9 @@ def responseheaders(flow):
     flow.response.stream = True
 """
 FIRST = "/readyz"
-"""A small request that a proxy relays: both relay it to kube-apiserver, which answers everybody."""
+"""A small request that both proxies relay to kube-apiserver, which answers everybody."""
 SETTLING = 1.0
-"""Seconds that mitmdump gets from its open port to its first request: one that comes before its addons ends it."""
-REST = 12.0
-"""Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
+"""Seconds from mitmdump's open port to its first request. A request that comes before its addons run ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Figures:
 
     first_answers: list[float] = field(default_factory=list)
     first_cpu: list[float] = field(default_factory=list)
-    """CPU seconds until then, which other processes disturb less."""
+    """CPU seconds until the first answer. Other processes disturb them less than the time."""
     rounds: list[Round] = field(default_factory=list)
     resident: float = 0.0
     peak: float = 0.0
@@ -77,7 +76,7 @@ class Figures:
 
 @contextmanager
 def bare(cloud: RealCloud, folder: Path) -> Iterator[tuple[str, int, float]]:
-    """mitmdump as anybody would put it before a kube-apiserver; its URL, process and seconds to the first answer."""
+    """mitmdump as one would put it before a kube-apiserver; its URL, process and seconds to the first answer."""
     folder.mkdir()
     port = free_port()
     script = folder / "stream.py"

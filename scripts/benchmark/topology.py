@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --topology`: inputs of filters change, and it is counted what that costs a big node."""
+"""The load of `scripts/bench --topology`: what a change of filters' inputs costs the hub of a big node."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 
 COMPONENTS = ("kube-proxy", "coredns", "nginx-ingress-controller", "reader-1", "reader-2")
-"""Each has a view; the last two by a rule."""
+"""Each component has a view, the last two by a rule."""
 RULES = {"filter_servicetopology": "reader-1/endpointslices,reader-2/endpointslices"}
 WATCHERS = 10
-"""Per view."""
+"""Watchers of each view."""
 KEYED = 100
 """Slices, each with a Service that asks for this node's zone."""
 PER_SERVICE = 100
@@ -31,7 +31,7 @@ PER_SERVICE = 100
 POOL_NODES = 500
 ENDPOINTS = 10
 QUIET = 0.3
-"""Seconds without an event after which a change has cost what it costs."""
+"""Seconds without an event after which a change counts as done."""
 POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
 CRD = """
 apiVersion: apiextensions.k8s.io/v1
@@ -52,7 +52,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one change of an input cost: until the last watcher had all, CPU of the hub, and what it did for it."""
+    """What one change of an input cost: seconds to the last event, CPU seconds of the hub, events and evaluations."""
 
     seconds: float
     cpu: float
@@ -62,17 +62,17 @@ class Cost:
 
 @dataclass(slots=True)
 class Counting:
-    """How many objects' events the watchers have got, and when the last one came."""
+    """How many events the watchers have got, and when the last one came."""
 
     events: int = 0
     last: float = field(default_factory=time.monotonic)
 
 
 def fill(cloud: RealCloud, slices: int) -> None:
-    """A pool of 500 nodes, two of them in this node's zone, and slices over them."""
+    """Create a pool of 500 nodes, two of them in this node's zone, and slices with endpoints on them."""
     cloud.apply(CRD)
     cloud.kubectl("wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s")
-    cloud.kubectl("get", "--raw", POOLS)  # until the kind is served; kubectl tries again
+    cloud.kubectl("get", "--raw", POOLS)  # kubectl tries again until the kind is served
     admin = cloud.admin
     admin.post(
         "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "yurt-hub-cfg"}, "data": RULES}
@@ -94,7 +94,7 @@ def fill(cloud: RealCloud, slices: int) -> None:
         list(threads.map(lambda each: admin.post(path, each), services))
         made = [endpoint_slice(n, f"keyed-{n}", [2, 3] * (ENDPOINTS // 2)) for n in range(KEYED)]
         for n in range(others):
-            # Every slice is on ten nodes that follow each other, the last ones on some that are not in the pool yet.
+            # Each slice has endpoints on ten nodes in a row. The last nodes are not in the pool yet.
             first = n * ENDPOINTS % (POOL_NODES + ENDPOINTS) + 1
             made.append(
                 endpoint_slice(KEYED + n, f"pooled-{n // PER_SERVICE}", list(range(first, first + ENDPOINTS)))
@@ -146,7 +146,7 @@ async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
 
     found: dict[str, Cost] = {}
     async with session() as http, watchers(hub, http, slices) as counting:
-        # The first change of each kind pays for what is made once.
+        # The first change of each kind also pays for what the hub makes once.
         await measure(hub, counting, relabel("b"))
         found["relabel of this node"] = await measure(hub, counting, relabel("a"))
         found["annotation of one Service"] = await measure(hub, counting, annotate("keyed-0", None))
@@ -162,7 +162,7 @@ async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
 
 @asynccontextmanager
 async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncIterator[Counting]:
-    """All watches, open and with their first state."""
+    """Open all watches. They have their first state."""
     counting = Counting()
 
     async def watch(component: str) -> None:
@@ -181,7 +181,7 @@ async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncI
     try:
         for component in COMPONENTS:
             opened += [asyncio.create_task(watch(component)) for _ in range(WATCHERS)]
-            expected = len(opened) * (slices + 1)  # and the slice of default/kubernetes
+            expected = len(opened) * (slices + 1)  # one more: the slice of default/kubernetes
             async with asyncio.timeout(120):
                 while counting.events < expected:  # noqa: ASYNC110 - the watches count, and tell nobody
                     await asyncio.sleep(0.1)
@@ -194,7 +194,7 @@ async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncI
 
 
 async def measure(hub: Hub, counting: Counting, change: Callable[[], object]) -> Cost:
-    """Make a change, and wait until nothing comes any more."""
+    """Make a change, and wait until no more events come."""
     events, evaluations, cpu = counting.events, _evaluations(hub), cpu_seconds(hub.process.pid)
     began = counting.last = time.monotonic()
     await asyncio.to_thread(change)
@@ -205,7 +205,7 @@ async def measure(hub: Hub, counting: Counting, change: Callable[[], object]) ->
 
 
 def _evaluations(hub: Hub) -> int:
-    """Of all projections; views of the same filters share one, and all of these have the same."""
+    """Evaluations of all projections. Views with the same filters share one; all views here have the same filters."""
     views = cast(list[dict[str, Any]], hub.debug("views"))
     return max((view["evaluations"] for view in views if view["path"] == SLICES), default=0)
 

@@ -1,7 +1,7 @@
 """Completion for bash and zsh, and the man pages, of `edgehub` and `edgehub-manager`.
 
-They are made from the parsers behind `--help`. `scripts/release` puts them into the wheel, below `share`. No program of
-the product imports this.
+This module makes them from the parsers behind `--help`. `scripts/release` puts them into the wheel, below `share`. No
+program of the product imports it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ type Subcommand = tuple[str, str, argparse.ArgumentParser]
 
 
 def command_files() -> dict[Path, str]:
-    """Path below `share`: the text."""
+    """The text of each file, by its path below `share`."""
     files = {}
     for parser, summary in parsers():
         name = parser.prog
@@ -43,7 +43,7 @@ def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
     """Each command's whole parser, subcommands included, with what it is in a line."""
     hub = command.make_parser()
     for action in hub._actions:
-        # The default of one flag is this machine's name, which is nobody else's business.
+        # The default of one flag is the name of this machine, which must not get into a release.
         action.help = (action.help or "").replace(f"Default: {os.uname().nodename}.", "Default: the host's.")
     add(hub, [*subcommands(node_commands.make_parser()), *subcommands(shell.make_parser())])
     yield hub, "the edge hub of a Kubernetes node"
@@ -53,7 +53,7 @@ def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Iterator[Subcommand]:
-    """Those of a parser."""
+    """The subcommands of a parser."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             texts = {each.dest: each.help or "" for each in action._choices_actions}

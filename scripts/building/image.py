@@ -1,7 +1,7 @@
 """`scripts/image`: the images of hub and manager by buildah, on a base of Debian's packages by mmdebstrap.
 
-The base is made once per user, and so are the layers that hold the locked packages; a build after a change of the
-sources takes seconds. Where pip of this machine has a proxy, a mirror or a CA of its own, so has pip within the build.
+Base and layers with the locked packages are made once for each user, so a build after a change of the sources takes
+seconds. pip within the build uses the proxy, the mirror and the CA that pip of this machine uses.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BASE = f"localhost/edgehub-base:{SUITE}"
 MOST_LAYERS = 30
 """Kept layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
-"""What pip says when nobody answers it."""
+"""What pip prints when no index answers."""
 OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
-"""What pip goes by within the build, where this machine has it."""
+"""Files of this machine by which pip within the build finds its index."""
 
 
 class CannotBuildError(Exception):
@@ -41,7 +41,7 @@ class BuildError(Exception):
 
 
 class Builder:
-    """buildah with a storage of its own, below a folder that is kept."""
+    """buildah with a storage of its own, in a folder that outlasts the build."""
 
     def __init__(self, folder: Path) -> None:
         """CannotBuildError where this machine has no tools for it."""
@@ -86,7 +86,7 @@ class Builder:
         )
 
     def _make_room(self) -> None:
-        """Forget the kept layers once there are many: those of former sources serve nobody."""
+        """Delete the kept layers once there are many: no build uses layers of former sources."""
         if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
             self.run("rmi", "--prune", "--force")
 
@@ -115,7 +115,7 @@ class Builder:
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
             archive = Path(temporary) / "base.tar"
             command = ["mmdebstrap", "--variant=essential", f"--include={','.join(PACKAGES)}", "--quiet"]
-            # What a container does not read.
+            # No container reads these.
             command += ["--dpkgopt=path-exclude=/usr/share/{doc,locale,man}/*"]
             done = subprocess.run(
                 [*command, SUITE, str(archive)],
@@ -132,7 +132,7 @@ class Builder:
 
 
 def can_overlay(folder: Path) -> bool:
-    """Whether the kernel lays folders over each other here, which takes less room than copies."""
+    """Whether the kernel can mount overlays here, which take less room than copies."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         names = ["lower", "upper", "work", "merged"]
         for name in names:

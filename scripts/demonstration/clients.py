@@ -12,7 +12,7 @@ from kube.json_type import Json
 
 
 async def get_list(url: str, component: str) -> list[Json]:
-    """The Service's slices of a list."""
+    """List slices; those of the Service."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(
@@ -26,7 +26,7 @@ async def get_list(url: str, component: str) -> list[Json]:
 
 @asynccontextmanager
 async def watch(url: str, component: str) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
-    """The events about the Service's slices, from the state on."""
+    """Watch slices from the present state on; the events of the Service's slices."""
     query = {"watch": "true", "resourceVersion": "0"}
     headers = {"User-Agent": f"{component}/demo"}
     async with (
@@ -45,7 +45,7 @@ async def watch(url: str, component: str) -> AsyncIterator[AsyncIterator[tuple[s
 
 
 async def send(method: str, url: str, document: Json, authorization: str) -> int:
-    """The status of a write."""
+    """Send a write; the status of its answer."""
     headers = {"Authorization": authorization} if authorization else {}
     async with (
         aiohttp.ClientSession() as session,

@@ -26,7 +26,7 @@ class Cluster(Protocol):
 
     url: str
     authorization: str
-    """What a write of the demo shows the cloud."""
+    """The Authorization header of the demo's writes."""
 
     def kubeconfig(self, node: str) -> Path: ...
     async def write(self, path: str, document: Json) -> None: ...
@@ -75,7 +75,7 @@ def objects() -> list[Json]:
 
 
 def pools() -> list[Json]:
-    """The pools. Where their kind is not installed, as in the real control plane here, the nodes' labels do."""
+    """The pools. The real control plane here does not have their kind, so hubs go by the nodes' labels there."""
     kind = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
     return [{**kind, "metadata": {"name": pool}, "status": {"nodes": [node]}} for node, pool in NODES.items()]
 
@@ -91,7 +91,7 @@ class EmbeddedCluster:
         for document in [*objects(), *pools()]:
             cloud.store.create(document)
         for pool in pools():
-            # Status is written by controllers, not at creation.
+            # The API server drops a status at creation: controllers write it.
             cloud.store.update(pool, subresource="status")
 
     def kubeconfig(self, node: str) -> Path:
