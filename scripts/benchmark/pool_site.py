@@ -28,9 +28,9 @@ from scripts.benchmark.load import (
 )
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub.support.node_pools import POOLS
 from tests.hub.support.pool_site import PATIENCE, Member, Site, eventually
 from tests.hub.support.process import Hub
-from tests.hub.test_topology import POOLS
 
 HUBS = 6
 """Nodes of the pool with a real hub; the first two can lead."""

@@ -17,6 +17,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session
 from tests.cloud.real import RealCloud
+from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import Hub
 
 COMPONENTS = ("kube-proxy", "coredns", "nginx-ingress-controller", "reader-1", "reader-2")
@@ -32,22 +33,6 @@ POOL_NODES = 500
 ENDPOINTS = 10
 QUIET = 0.3
 """Seconds without an event after which a change counts as done."""
-POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
-CRD = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: nodepools.apps.openyurt.io}
-spec:
-  group: apps.openyurt.io
-  scope: Cluster
-  names: {kind: NodePool, listKind: NodePoolList, plural: nodepools, singular: nodepool}
-  versions:
-  - name: v1beta2
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +55,7 @@ class Counting:
 
 def fill(cloud: RealCloud, slices: int) -> None:
     """Create a pool of 500 nodes, two of them in this node's zone, and slices with endpoints on them."""
-    cloud.apply(CRD)
+    cloud.apply(POOL_CRD)
     cloud.kubectl("wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s")
     cloud.kubectl("get", "--raw", POOLS)  # kubectl tries again until the kind is served
     admin = cloud.admin

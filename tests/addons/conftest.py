@@ -11,10 +11,11 @@ from addons.connections import PATCHES
 from addons.egress import Egress
 from addons.offline.cached_responses import CachedResponses
 from tests.addons.support import lease_parts, replay_parts
+from tests.addons.support.copying import copies_in
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import egress_on
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
-from tests.addons.support.offline_parts import Told, copies_in, journal_in
+from tests.addons.support.offline_parts import Told, journal_in
 from tests.addons.support.samples import cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User

@@ -8,7 +8,7 @@ from kube.differences.records import state_records
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
-from tests.fuzz.objects import ENCODINGS, check_object, choose
+from tests.fuzz.objects import ENCODINGS, check_object, choose, whole_and_cut
 from tests.kube.support.differences import Holder, written
 from tests.kube.support.recorded import STREAMS, body
 
@@ -24,9 +24,7 @@ def seeds() -> Iterator[bytes]:
 
 def run(data: bytes) -> None:
     encoding, rest = choose(data)
-    step, stream = rest[0] + 1 if rest else 1, rest[1:]
-    whole, is_broken = _read(encoding, [stream])
-    pieces, are_broken = _read(encoding, (stream[at : at + step] for at in range(0, len(stream), step)))
+    (whole, is_broken), (pieces, are_broken) = whole_and_cut(rest, lambda chunks: _read(encoding, chunks))
     assert is_broken == are_broken
     assert [each[:4] for each in whole] == [each[:4] for each in pieces]
     for each in pieces[:4]:

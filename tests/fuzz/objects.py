@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import orjson
 
 from kube.wire.api_objects import decode_object
@@ -16,6 +18,12 @@ VERSION = 7
 def choose(data: bytes) -> tuple[Encoding, bytes]:
     """The encoding that the first byte stands for, and the rest."""
     return ENCODINGS[data[0] % len(ENCODINGS)] if data else ENCODINGS[0], data[1:]
+
+
+def whole_and_cut[T](data: bytes, read: Callable[[Iterable[bytes]], T]) -> tuple[T, T]:
+    """What is read of a stream in one piece, and in pieces as long as the first byte says."""
+    step, stream = data[0] + 1 if data else 1, data[1:]
+    return read([stream]), read(stream[at : at + step] for at in range(0, len(stream), step))
 
 
 def check_object(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> None:

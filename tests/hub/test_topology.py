@@ -24,29 +24,13 @@ from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.hub.support.health_service import HealthService
+from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import ROOT, Hub
 from tests.hub.support.settled import caught_up
 from tests.hub.support.streams import Events, Seen, listed, watching
 from tests.hub.test_views import endpoint_slice, nodes_of, services, set_rules, slices
 
 NODES = "/api/v1/nodes"
-POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
-POOL_CRD = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: nodepools.apps.openyurt.io}
-spec:
-  group: apps.openyurt.io
-  scope: Cluster
-  names: {kind: NodePool, listKind: NodePoolList, plural: nodepools, singular: nodepool}
-  versions:
-  - name: v1beta2
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
-"""What a hub reads of NodePools needs no more than this."""
 NEAR, FAR = "topology-near", "topology-far"
 """Two other nodes, made anew for each test."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import diskcache
@@ -25,14 +24,6 @@ from addons.telemetry import metrics
 from kube.disk.database import Disk, open_cache
 from kube.disk.writer import DiskWriter
 from tests.addons.support.observed import until, value_of
-
-
-@pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
-    made = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await made.open()
-    yield made
-    made.close()
 
 
 async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:

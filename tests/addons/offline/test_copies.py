@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import diskcache
@@ -18,14 +18,8 @@ from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
-from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
+from tests.addons.support.copying import CODEC, PODS, pod, restored, settled, shown
 from tests.addons.support.observed import until
-
-
-@pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
-    async with copies_in(tmp_path / "cache") as made:
-        yield made
 
 
 async def test_a_list_and_its_events_come_back(copies: DiskCopies) -> None:

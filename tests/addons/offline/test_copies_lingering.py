@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,7 @@ from kube.disk.database import Batch, Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import forbidden
 from kube.store.store import Store
-from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
-
-
-@pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
-    async with copies_in(tmp_path / "cache") as made:
-        yield made
+from tests.addons.support.copying import CODEC, PODS, pod, restored, settled, shown
 
 
 class Batches(list[Batch]):

@@ -122,12 +122,6 @@ class Node:
 
 
 @pytest.fixture
-async def cloud() -> AsyncIterator[ScriptableCloud]:
-    async with ScriptableCloud() as made:
-        yield made
-
-
-@pytest.fixture
 async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
     before = asyncio.all_tasks()
     session = new_session()

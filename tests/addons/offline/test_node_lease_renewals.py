@@ -14,13 +14,13 @@ from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from tests.addons.support.copying import copies_in
 from tests.addons.support.hub_parts import HUB_TOKEN
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.offline_parts import (
     PROTOBUF,
     Told,
-    copies_in,
 )
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse

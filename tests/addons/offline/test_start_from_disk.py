@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from addons.offline.copies import DiskCopies
-from kube.disk.database import Disk
-from kube.disk.writer import DiskWriter
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch, Reflector
@@ -24,20 +21,6 @@ from tests.cloud.scriptable.request_log import matching
 from tests.cloud.sessions import new_session
 
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
-
-
-@pytest.fixture
-async def cloud() -> AsyncIterator[ScriptableCloud]:
-    async with ScriptableCloud() as made:
-        yield made
-
-
-@pytest.fixture
-async def copies(tmp_path: Path) -> AsyncIterator[DiskCopies]:
-    made = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await made.open()
-    yield made
-    made.close()
 
 
 class Beginning:

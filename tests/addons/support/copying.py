@@ -31,11 +31,14 @@ def shown(store: Store) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def copies_in(folder: Path) -> AsyncIterator[DiskCopies]:
-    made = DiskCopies(Disk(folder), DiskWriter())
+async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[DiskCopies]:
+    """The copies in a state folder, or on a disk of the test's own."""
+    made = DiskCopies(disk or Disk(folder / "cache"), DiskWriter())
     await made.open()
-    yield made
-    made.close()
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 async def settled(copy: DiskCopy) -> None:

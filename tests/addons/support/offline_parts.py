@@ -66,16 +66,6 @@ def read(body: bytes, content_type: str = JSON) -> ApiObject:
 
 
 @asynccontextmanager
-async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[DiskCopies]:
-    made = DiskCopies(disk or Disk(folder / "cache"), DiskWriter())
-    await made.open()
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-@asynccontextmanager
 async def journal_in(
     folder: Path, disk: Disk | None = None, max_events: int = 2000
 ) -> AsyncIterator[Journal]:

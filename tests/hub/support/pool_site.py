@@ -12,8 +12,8 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
+from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import Hub
-from tests.hub.test_topology import POOL_CRD, POOLS
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"

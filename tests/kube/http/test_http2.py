@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from h2.config import H2Configuration
@@ -23,14 +23,6 @@ LATER = 10.0
 """Seconds, more than any of these tests takes."""
 LIMIT = 2**20
 """Bytes, more than any of these bodies has."""
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[Http2Session]:
-    made = Http2Session()
-    yield made
-    made.close()
-    await asyncio.sleep(0)  # aborted transports end with the next turn of the loop
 
 
 def answer(asked: Asked) -> None:

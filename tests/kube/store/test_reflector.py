@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -35,19 +34,6 @@ from tests.kube.support.reflecting import (
     until,
 )
 from tests.kube.support.toys import RecordedInputs, Toy
-
-
-@pytest.fixture
-async def cloud() -> AsyncIterator[ScriptableCloud]:
-    async with ScriptableCloud() as cloud:
-        yield cloud
-
-
-@pytest.fixture
-async def start(cloud: ScriptableCloud) -> AsyncIterator[Start]:
-    async with reflecting(cloud) as run:
-        yield run
-
 
 # -- what it asks --------------------------------------------------------------------------------------------------
 

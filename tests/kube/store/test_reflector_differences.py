@@ -16,8 +16,7 @@ from kube.store.reflector import Malformed
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.cloud.scriptable import ScriptableCloud
-from tests.kube.support.reflecting import PATIENCE, Start, reflecting, until
+from tests.kube.support.reflecting import PATIENCE, Start, until
 from tests.kube.support.toys import RecordedInputs, Toy
 
 CODEC = codec_for(Encoding.JSON)
@@ -68,12 +67,6 @@ class Server:
             self.last.set()
             await asyncio.Event().wait()
         return response
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    async with ScriptableCloud() as cloud, reflecting(cloud) as run:
-        yield run
 
 
 @asynccontextmanager

@@ -31,19 +31,6 @@ from tests.kube.support.reflecting import (
 )
 from tests.kube.support.toys import RecordedInputs, Toy
 
-
-@pytest.fixture
-async def cloud() -> AsyncIterator[ScriptableCloud]:
-    async with ScriptableCloud() as cloud:
-        yield cloud
-
-
-@pytest.fixture
-async def start(cloud: ScriptableCloud) -> AsyncIterator[Start]:
-    async with reflecting(cloud) as run:
-        yield run
-
-
 # -- what goes wrong -----------------------------------------------------------------------------------------------
 
 RESUMED = {

@@ -23,7 +23,8 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from kube.store.store import Item
 from tests.addons.support import replay_parts
-from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, copies_in, read
+from tests.addons.support.copying import copies_in
+from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, read
 from tests.addons.support.replay_parts import OVERLOADED
 from tests.addons.support.samples import HUB, POD, node, raw
 

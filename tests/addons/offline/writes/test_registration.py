@@ -14,7 +14,8 @@ from addons.offline.writes.registration import Registration
 from addons.requests.cloud_identity import CloudIdentity
 from kube.requests.request_info import RequestInfo
 from kube.store.store import Item
-from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, copies_in, in_protobuf
+from tests.addons.support.copying import copies_in
+from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf
 from tests.addons.support.samples import raw
 
 CSINODES = "/apis/storage.k8s.io/v1/csinodes"

@@ -27,6 +27,7 @@ from kube.store.store import Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import (
     JSON,
     MERGE,
@@ -35,7 +36,6 @@ from tests.addons.support.offline_parts import (
     Told,
     asked,
     body_of,
-    copies_in,
     in_protobuf,
     read,
 )

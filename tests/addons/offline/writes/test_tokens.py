@@ -11,7 +11,8 @@ import pytest
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.writes.tokens import MIN_VALIDITY, Tokens
 from kube.errors import StatusError
-from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, copies_in, in_protobuf
+from tests.addons.support.copying import copies_in
+from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf
 from tests.addons.support.samples import raw
 
 TARGET = "/api/v1/namespaces/a/serviceaccounts/s/token"
