@@ -16,6 +16,7 @@ from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
+from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
 from addons.proxy.fail_closed import guarded
@@ -24,7 +25,7 @@ from addons.requests.client_request import ClientRequest
 from addons.requests.headers import AGE_HEADER, TICKET_HEADER
 from addons.requests.hidden_credentials import lend, path_of, send_to_origin
 from addons.requests.request_context import RequestContext, context_of
-from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
+from addons.requests.route_decision import Route, RouteKind, check_resumption, decide, may_be_filtered
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
 from addons.telemetry.labels import resource_label, verb_label
@@ -59,6 +60,7 @@ class Router:
         self._answerers: Mapping[RouteKind, Answerer] = {}
         self._cached_relay: CachedRelay | None = None
         self._age: Callable[[], float] = lambda: 0.0
+        self._can_resume: Callable[[int], bool] = lambda _version: False
 
     def serve_peers(self, answerer: Answerer, age: Callable[[], float]) -> None:
         """Take who answers the peer port; `age` is the seconds for which this hub has had no cloud."""
@@ -71,11 +73,15 @@ class Router:
         answerers: Mapping[RouteKind, Answerer],
         rules: RulesInForce,
         inputs: FilterInputs,
+        can_resume: Callable[[int], bool],
         cached_relay: CachedRelay | None = None,
     ) -> None:
-        """Take what a decision needs; requests that come earlier are refused. No `cached_relay`: nothing is kept."""
+        """Take what a decision needs; requests that come earlier are refused. No `cached_relay`: nothing is kept.
+
+        `can_resume` says of a version whether clients hold it only from the rules in force.
+        """
         self._origin, self._rules, self._inputs, self._cached_relay = origin, rules, inputs, cached_relay
-        self._answerers = answerers
+        self._answerers, self._can_resume = answerers, can_resume
 
     def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
@@ -93,7 +99,8 @@ class Router:
             raise internal("the request was not resolved")
         if self._rules is None or self._origin is None:
             raise unavailable("the hub is starting", retry_after=1)
-        if may_be_filtered(context.info, context.listener, self._rules.rules):
+        is_filterable = may_be_filtered(context.info, context.listener, self._rules.rules)
+        if is_filterable:
             await self._rules.wait_known(self._options.settings.wait)
         context.route = decide(
             context.info,
@@ -105,6 +112,8 @@ class Router:
             is_upgrade="upgrade" in flow.request.headers,
             offline_policy=self._cached_relay.offline_policy if self._cached_relay is not None else None,
         )
+        if is_filterable and context.route.kind is RouteKind.RELAY:
+            check_resumption(context.info, self._rules.rules, self._can_resume)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
@@ -217,7 +226,9 @@ class Router:
         assert route.representation is not None
         assert context.info.type is not None
         codec = codec_for(Encoding(response.headers.get("Content-Type", "").partition(";")[0].strip()))
-        api_version, kind, raw = codec.decode_single(response.content or b"")
+        # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
+        plain = unpacked(response.headers, response.raw_content or b"")
+        api_version, kind, raw = codec.decode_single(plain)
         try:
             async with asyncio.timeout(self._options.settings.wait):
                 filtered = await self._judge(codec, api_version, kind, raw, context)

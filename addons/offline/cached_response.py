@@ -14,11 +14,12 @@ from kube.requests.query import first_values
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
+from kube.wire.list_heads import HEAD, continue_token
 
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of one answer on the wire: OpenAPI v2 of a large cluster is about as large as that, packed."""
-MAX_UNPACKED = 16 * 1024 * 1024
-"""Bytes of one answer unpacked. A list of Kubernetes objects packs to a sixth; a hostile one packs to a thousandth."""
+MAX_UNPACKED = 4 * 1024 * 1024
+"""Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
 """The query parameters that change which objects an answer has.
 
@@ -59,7 +60,7 @@ class CachedResponse:
 
     def single(self) -> Encoded:
         """The object in the body; ValueError where there is none, or it is over MAX_UNPACKED."""
-        return Encoded.read(codec_for(self._encoding), self._unpacked())
+        return Encoded.read(codec_for(self._encoding), unpacked(self.headers, self.body))
 
     def version(self) -> int:
         """The resourceVersion of the object in the body; 0 where there is none."""
@@ -69,30 +70,38 @@ class CachedResponse:
             return 0
 
     def is_whole(self) -> bool:
-        """Whether the body is a list, or a Table, that no further page follows."""
+        """Whether the body is a list, or a Table, that no further page follows. Reads its first bytes alone."""
         try:
-            if self._encoding is Encoding.PROTOBUF:
-                return not codec_for(Encoding.PROTOBUF).decode_list(self._unpacked()).continue_token
-            metadata = orjson.loads(self._unpacked())["metadata"]
-            return not metadata.get("continue")
-        except (ValueError, LookupError, TypeError, AttributeError):
+            return not continue_token(self._encoding, self._head())
+        except ValueError:
             return False
 
     @property
     def _encoding(self) -> Encoding:
         return Encoding(self.headers.get("content-type", "").partition(";")[0].strip())
 
-    def _unpacked(self) -> bytes:
+    def _head(self) -> bytes:
+        """The first bytes of the body, unpacked."""
         if self.headers.get("content-encoding") != "gzip":
-            return self.body
-        unpacker = zlib.decompressobj(31)
+            return self.body[:HEAD]
         try:
-            text = unpacker.decompress(self.body, MAX_UNPACKED)
+            return zlib.decompressobj(31).decompress(self.body[:HEAD], HEAD)
         except zlib.error as error:
             raise ValueError(f"the answer cannot be unpacked: {error}") from error
-        if not unpacker.eof:
-            raise ValueError(f"the answer is cut short, or unpacks to more than {MAX_UNPACKED} bytes")
-        return text
+
+
+def unpacked(headers: Mapping[str, str], body: bytes) -> bytes:
+    """The body of an answer that holds one object, unpacked; ValueError where it cannot be, or is over MAX_UNPACKED."""
+    if headers.get("content-encoding") != "gzip":
+        return body
+    unpacker = zlib.decompressobj(31)
+    try:
+        text = unpacker.decompress(body, MAX_UNPACKED)
+    except zlib.error as error:
+        raise ValueError(f"the answer cannot be unpacked: {error}") from error
+    if not unpacker.eof:
+        raise ValueError(f"the answer is cut short, or unpacks to more than {MAX_UNPACKED} bytes")
+    return text
 
 
 def is_too_large(headers: Mapping[str, str]) -> bool:

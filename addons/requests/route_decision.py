@@ -4,6 +4,7 @@ show the decision.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,6 +16,7 @@ from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, i
 from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
 from kube.requests.request_info import RequestInfo
+from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
 
@@ -57,6 +59,25 @@ def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool
     if listener in (Listener.INTERNAL, Listener.PEER) or info.type is None or info.subresource:
         return False
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
+
+
+def check_resumption(info: RequestInfo, rules: Rules, can_resume: Callable[[int], bool]) -> None:
+    """StatusError 410 for a relayed watch that resumes from a version which a view may have given its client.
+
+    Filters of earlier rules may have hidden objects of that version. The cloud takes the client to have seen them, and
+    never sends them. `can_resume` says of a version whether clients hold it only from the rules in force.
+    """
+    options = info.options
+    if info.verb != "watch" or options.send_initial_events or info.type is None:
+        return
+    if not rules.could_filter(info.type.group, info.type.resource, info.verb):
+        return
+    try:
+        version = parse_version(options.resource_version)
+    except ValueError:
+        return  # the cloud refuses it
+    if version and not can_resume(version):
+        raise expired(f"too old resource version: {version} (the filter rules have changed since)")
 
 
 def decide(

@@ -15,6 +15,7 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
+from addons.requests.route_decision import check_resumption
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
@@ -117,10 +118,14 @@ class Serving:
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest
     ) -> web.StreamResponse:
-        """The cloud's own answer. StatusError 429 where the rules filter it: only a view can do that."""
+        """The cloud's own answer. StatusError 429 where the rules filter it: only a view can do that.
+
+        410 for a watch that resumes from a version which a view may have given under earlier rules.
+        """
         type_ = read.type
         if self._rules().chain(wanted.component, type_.group, type_.resource, read.verb):
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
+        check_resumption(wanted.info, self._rules(), self._sources.can_resume)
         client = self._client_of(await self._reviews.identity(wanted.caller))
         return await relayed_read(client, read, request)
 

@@ -151,6 +151,10 @@ class Sources:
         for source in self:
             source.rules_changed()
 
+    def can_resume(self, version: int) -> bool:
+        """Whether every client that holds this version was given it under the rules in force."""
+        return self._edits.can_resume(version)
+
     def hurry(self) -> None:
         """The cloud is back: end the delays of reflectors."""
         for source in self:
@@ -171,7 +175,7 @@ class Sources:
             self._rules,
             self._is_up,
             compare_version,
-            self._edits.can_resume,
+            self.can_resume,
         )
         made.reflector.restored = self._relist
         made.reflector.upstream = self.upstream_of(made)

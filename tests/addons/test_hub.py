@@ -135,7 +135,9 @@ def chain() -> Iterator[dict[type, Any]]:
     identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
     resolve.listen({SPEC: "plain"})
     known: Any = Known()
-    router.start(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known))
+    router.start(
+        *(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True
+    )
     egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), known)
     egress.cloud.servers.append(ServerHealth(parse_server("https://cloud:6443")))
     chained = (options, connections, resolve, identity, router, egress, Traffic())

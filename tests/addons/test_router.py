@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from functools import partial
@@ -16,6 +17,7 @@ from mitmproxy.test import tflow
 from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
+from addons.offline.cached_response import MAX_UNPACKED
 from addons.options import Options
 from addons.requests.caller import Caller, Listener
 from addons.requests.headers import TICKET_HEADER
@@ -209,6 +211,22 @@ async def test_an_answer_that_cannot_be_read_is_not_handed_out(
     assert (body(flow)["kind"], body(flow)["code"]) == ("Status", 500)
 
 
+@pytest.mark.parametrize("packed", [gzip.compress(b" " * (MAX_UNPACKED + 1)), b"no gzip"])
+async def test_an_answer_is_unpacked_for_a_filter_up_to_a_bound(
+    routed: Routed, packed: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """4 MB of gzip, which nobody asked for, were unpacked to 4 GB."""
+    topology(routed)
+    flow = await routed.request(ONE_SLICE)
+    flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})
+    flow.response.headers["Content-Encoding"] = "gzip"
+    flow.response.raw_content = packed
+    routed.router.responseheaders(flow)
+    await routed.router.response(flow)
+    assert code_of(flow) == 500
+    assert "unpack" in caplog.text
+
+
 async def test_a_filter_that_fails_hands_nothing_out(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         name = "failing"
@@ -328,6 +346,41 @@ async def test_a_watch_that_a_later_addon_answers_is_forgotten(routed: Routed) -
     flow.response = http.Response.make(503)
     await routed.router.response(flow)
     assert not routed.router._relayed
+
+
+@pytest.mark.parametrize(
+    ("target", "component", "code"),
+    [
+        (f"{SLICES}?watch=true&resourceVersion=100", "other", 410),
+        (f"{SLICES}?watch=true&resourceVersion=100&sendInitialEvents=false", "other", 410),
+        ("/apis/discovery.k8s.io/v1/watch/endpointslices?resourceVersion=100", "other", 410),
+        # What the client holds is newer than the edit, or the client is sent the whole state.
+        (f"{SLICES}?watch=true&resourceVersion=101", "other", 0),
+        (f"{SLICES}?watch=true&resourceVersion=0", "other", 0),
+        (f"{SLICES}?watch=true", "other", 0),
+        (
+            f"{SLICES}?watch=true&resourceVersion=100&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            *("other", 0),
+        ),
+        (f"{SLICES}?resourceVersion=100", "other", 0),
+        # The cloud refuses the version itself; a view knows its own history; no filter knows the resource.
+        (f"{SLICES}?watch=true&resourceVersion=x", "other", 0),
+        (f"{SLICES}?watch=true&resourceVersion=100", "reader", 0),
+        ("/api/v1/namespaces?watch=true&resourceVersion=100", "other", 0),
+    ],
+)
+async def test_a_relayed_watch_does_not_resume_over_an_edit(
+    routed: Routed, target: str, component: str, code: int
+) -> None:
+    """A view that the edit took away may have given the version, and have hidden objects that the cloud never sends."""
+    routed.edited_at = 100
+    assert code_of(await routed.request(target, component)) == code
+
+
+async def test_the_hubs_own_watch_resumes_over_an_edit(routed: Routed) -> None:
+    routed.edited_at = 100
+    target = f"{SLICES}?watch=true&resourceVersion=100"
+    assert code_of(await routed.request(target, "other", listener=Listener.INTERNAL)) == 0
 
 
 async def test_a_watch_that_is_about_to_begin_when_the_rules_change_is_not_served_unfiltered(

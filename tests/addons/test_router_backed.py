@@ -57,6 +57,7 @@ class World(Routed):
             ANSWERERS,
             cast(RulesInForce, self.known),
             self.inputs,
+            lambda _: True,
             cast(CachedRelay, self.standing),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -172,6 +173,38 @@ async def test_a_hidden_object_is_deleted_and_comes_back_as_added(
         await events.first("DELETED", "lb")
         await asyncio.to_thread(set_rules, real_cloud)
         await events.until(lambda seen: [each.type for each in seen][-1] == "ADDED" and len(seen) >= 3)
+
+
+async def test_a_watch_of_a_view_that_an_edit_takes_away_does_not_resume_at_the_cloud(
+    hub: Hub, real_cloud: RealCloud, namespace: str
+) -> None:
+    """The cloud would take the client to have seen the object that the view hid, and never send it."""
+    cloud_only = service("lb")
+    cloud_only["spec"]["type"] = "LoadBalancer"
+    await asyncio.to_thread(real_cloud.admin.post, services(namespace), cloud_only)
+    await asyncio.to_thread(set_rules, real_cloud, discardcloudservice="kubelet,ingress")
+    async with watching(hub.url, services(namespace), component="kubelet", resourceVersion="0") as viewed:
+        reader = RestClient(hub.url, user_agent="ingress/v1")
+        # The hub may learn the rule only now.
+        hidden = await asyncio.to_thread(_until_empty, reader, services(namespace))
+        await asyncio.to_thread(set_rules, real_cloud)
+        await viewed.until(lambda seen: bool(seen) and (seen[-1].type, seen[-1].name) == ("ADDED", "lb"))
+    version = hidden["metadata"]["resourceVersion"]
+    with pytest.raises(RestError) as refused:
+        await asyncio.to_thread(
+            *(reader.get, services(namespace)), watch="true", resourceVersion=version, timeoutSeconds="1"
+        )
+    assert refused.value.answer.status == 410
+    shown = await asyncio.to_thread(reader.get, services(namespace))
+    assert [item["metadata"]["name"] for item in shown["items"]] == ["lb"]
+    reader.close()
+
+
+def _until_empty(reader: RestClient, path: str) -> Json:
+    """The first list without items."""
+    while (found := reader.get(path))["items"]:
+        time.sleep(0.05)
+    return found
 
 
 async def test_a_single_object_is_filtered_where_a_rule_says_get(

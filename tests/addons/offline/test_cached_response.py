@@ -108,6 +108,15 @@ def test_an_answer_that_unpacks_to_more_than_it_may_is_a_value_error() -> None:
     assert not bomb.is_whole()
 
 
+@pytest.mark.parametrize("packing", ["", "gzip"])
+@pytest.mark.parametrize(("token", "whole"), [("", True), ("next", False)])
+def test_of_a_list_only_its_head_is_read(packing: str, token: str, whole: bool) -> None:
+    """To parse a list of 16 MiB held the event loop for a second. What follows the head here is no JSON at all."""
+    body = b'{"kind":"PodList","metadata":{"continue":"%b"},"items":[' % token.encode() + b"x" * MAX_UNPACKED
+    headers = {"content-type": JSON} | ({"content-encoding": packing} if packing else {})
+    assert CachedResponse(headers, gzip.compress(body) if packing else body).is_whole() is whole
+
+
 def test_answers_to_the_node_have_no_owner_and_all_others_have_one() -> None:
     assert response_key("", NODE, "a", "").owner == ""
     owners = {response_key(identity, NODE, "a", "").owner for identity in ("alice", "bob", "alice")}

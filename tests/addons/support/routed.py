@@ -94,7 +94,12 @@ class Routed:
         self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
         self.router = Router(options, self.connections)
-        self.router.start(cast(Origin, self.door), ANSWERERS, cast(RulesInForce, self.known), self.inputs)
+        self.edited_at = 0
+        """The newest version that a client may hold from before the last edit of the rules."""
+        self.router.start(
+            *(cast(Origin, self.door), ANSWERERS, cast(RulesInForce, self.known), self.inputs),
+            lambda version: version > self.edited_at,
+        )
 
     def _open(self, list_watch: ListWatch) -> Source:
         return cast(Source, self.sources.setdefault(list_watch.type.resource, HandSource()))

@@ -107,6 +107,24 @@ async def test_what_the_rules_filter_is_never_relayed(
     assert (await parts.ask(f"{SERVICES}?resourceVersion=0", "reader"))[0] == 200
 
 
+async def test_what_is_relayed_does_not_resume_from_a_version_that_filters_made(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cloud would never send the object that the filter hid."""
+    cloud.store.create({**service("web"), "spec": {"type": "LoadBalancer"}})
+    rules = {"cache_agents": "reader"}
+    parts.set_rules({**rules, "filter_discardcloudservice": "reader/services"})
+    _, hidden = await parts.ask(f"{SERVICES}?resourceVersion=0", "reader", caller=POD)
+    assert hidden["items"] == []
+    parts.set_rules(rules)
+    monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
+    monkeypatch.setattr(quotas, "MAX_VIEWS", 0)
+    watch = f"{SERVICES}?watch=true&labelSelector=!x&resourceVersion="
+    assert (await parts.ask(watch + hidden["metadata"]["resourceVersion"], "reader", caller=POD))[0] == 410
+    _, shown = await parts.ask(f"{SERVICES}?resourceVersion=0&labelSelector=!x", "reader", caller=POD)
+    assert [item["metadata"]["name"] for item in shown["items"]] == ["web"]
+
+
 async def test_first_lists_at_once_are_bounded(parts: HubParts, cloud: ScriptableCloud) -> None:
     """Their size is not known before they are here."""
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="secrets"))
