@@ -27,6 +27,7 @@ from addons.requests.offline_policy import OfflinePolicy
 from addons.upstream.health import Cloud
 from addons.views.responses import HEADERS
 from addons.views.reviews import Reviews
+from kube.bounds import reached
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import RequestInfo
@@ -81,6 +82,7 @@ class CachedRelay:
     def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
         """Keep the cloud's answer to a caller, where a later request can be answered from it."""
         if is_too_large(answer.headers):
+            reached("kept answer")
             return
         if caller.lending is Lending.HUB:
             self._keep("", request, answer)

@@ -19,6 +19,7 @@ import orjson
 from addons.offline.cached_response import MAX_BODY, CachedResponse, ResponseKey
 from addons.offline.copies import DiskCopies
 from addons.telemetry import metrics
+from kube.bounds import reached
 from kube.disk.writer import PATIENCE
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -154,6 +155,7 @@ class CachedResponses:
     def keep(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
         """Keep an answer, in the place of an earlier one of the same key. Never waits."""
         if len(body) > MAX_BODY:
+            reached("kept answer")
             return
         self._forget_lost()
         name, digest = key.name, hashlib.sha256(body).hexdigest()

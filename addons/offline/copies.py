@@ -24,6 +24,7 @@ import orjson
 
 from addons.offline.start_from_disk import StartFromDisk
 from addons.telemetry import metrics
+from kube.bounds import reached
 from kube.disk.database import Batch, Disk, DiskError, Key, Meta, NotKept
 from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
@@ -255,6 +256,7 @@ class DiskCopy:
         if not self._whole:
             self._pending[change.key] = change.new.raw if change.new is not None else None
             if len(self._pending) > MAX_PENDING:
+                reached("changes that wait for the disk")
                 self._rewrite()
         if change.old is not None and change.new is not None and change.old.version == change.new.version:
             self._amended = True

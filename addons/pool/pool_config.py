@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from addons.upstream.servers import Server
 from addons.views.serving import SHARED
+from kube.bounds import reached
 from kube.requests.request_info import ResourceType
 
 MAX_LEADERS = 100
@@ -71,8 +72,11 @@ def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
     if data is None:
         return NOTHING_SHARED
     switches = (data.get("interconnectivity"), data.get("enable-leader-election"))
+    leaders = sorted(set(_leaders(data.get("leaders", ""))))
+    if len(leaders) > MAX_LEADERS:
+        reached("leaders")
     return PoolConfig(
-        tuple(sorted(set(_leaders(data.get("leaders", "")))))[:MAX_LEADERS],
+        tuple(leaders[:MAX_LEADERS]),
         tuple(dict.fromkeys(_scope(data.get("pool-scoped-metadata", "")))),
         is_shared=switches == ("true", "true"),
         relay=data.get("relay", ""),

@@ -8,6 +8,8 @@ import math
 
 import orjson
 
+from kube.bounds import reached
+
 MAX_TOKEN = 16 * 1024
 """Characters of a token that are read; a service account's has some 1,200."""
 
@@ -15,6 +17,8 @@ MAX_TOKEN = 16 * 1024
 def expiry_of(authorization: str) -> float | None:
     """The `exp` of a bearer JWT (RFC 7519, section 4.1.4), in seconds since the epoch; None for other credentials."""
     scheme, _, token = authorization.partition(" ")
+    if len(token) > MAX_TOKEN:
+        reached("token")
     parts = token.split(".") if len(token) <= MAX_TOKEN else []
     if scheme.lower() != "bearer" or len(parts) != 3:
         return None

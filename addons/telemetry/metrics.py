@@ -10,6 +10,7 @@ from prometheus_client.metrics import Counter, Gauge, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
 
 from addons.telemetry.labels import BoundedLabels
+from kube import bounds
 
 # A counter's time of birth would double the page for nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
@@ -112,7 +113,7 @@ CONNECT_FAILURES = Counter(
 )
 CONNECTIONS_REFUSED = Counter(
     "edgehub_connections_refused",
-    "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request), `ahead`, `accept`.",
+    "Connections of clients closed at a bound: `peer`, `descriptors`, `late`, `ahead`, `behind`, `frame`, `accept`.",
     ["reason"],
     registry=REGISTRY,
 )
@@ -127,6 +128,13 @@ REQUESTS_REFUSED = Counter(
     ["code"],
     registry=REGISTRY,
 )
+BOUNDS_REACHED = Counter(
+    "edgehub_bounds_reached",
+    "Times that something was dropped or refused at a bound that no other metric counts.",
+    ["bound"],
+    registry=REGISTRY,
+)
+bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
 REQUESTS_RESENT = Counter(
     "edgehub_requests_resent",
     "Requests that a server had not processed when it left, and that went out again.",

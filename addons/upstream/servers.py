@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from addons.requests.caller import Lending
+from kube.bounds import reached
 
 MAX_RELAYS = 10
 """Relays that a hub takes: each is a task that probes it."""
@@ -61,6 +62,7 @@ def parse_relays(text: str) -> tuple[Server, ...]:
         if each.scheme != "https":
             raise ValueError(f"relay {each} is not of the form https://host:port")
     if len(found) > MAX_RELAYS:
+        reached("relays")
         raise ValueError(f"there are {len(found)} relays, more than {MAX_RELAYS}")
     return tuple(Server("https", each.host, each.port, f"{RELAY}{each.host}:{each.port}") for each in found)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 
+from kube.bounds import reached
+
 MAX_TOKENS = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
 SHARED_LANES = 16
@@ -41,6 +43,7 @@ class TokenLanes:
         self._accepted.move_to_end(digest)
         if len(self._accepted) > MAX_TOKENS:
             self._accepted.popitem(last=False)
+            reached("lanes of tokens")
 
 
 def _digest(authorization: str) -> str:

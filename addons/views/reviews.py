@@ -18,6 +18,7 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.token_expiry import expiry_of
+from kube.bounds import reached
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.client import Client, Unreachable
 
@@ -125,8 +126,10 @@ class Reviews:
         self._answers.move_to_end(token)
         if len(answers) > MAX_ANSWERS:
             answers.popitem(last=False)
+            reached("reviews of a token")
         if len(self._answers) > MAX_TOKENS:
             self._answers.popitem(last=False)
+            reached("tokens with reviews")
 
     def _forget(self, token: str, review: Review) -> None:
         answers = self._answers.get(token, OrderedDict())

@@ -23,6 +23,7 @@ from addons.views.quotas import (
     too_large,
 )
 from addons.views.source import ChainOf, Source, ViewKey
+from kube.bounds import reached
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
@@ -117,10 +118,13 @@ class Sources:
             self._drop(source)
             raise BeyondQuota("bytes")
         copies = self._copies if keep else None
-        if copies is None or size_of(source) > MAX_COPY_BYTES:
+        if copies is None:
             return
         kept = {each.list_watch for each in self if each.user == source.user and each.copy is not None}
-        if len(kept.union(copies.list_watches(source.user))) < MAX_COPIES:
+        kept.update(copies.list_watches(source.user))
+        if size_of(source) > MAX_COPY_BYTES or len(kept) >= MAX_COPIES:
+            reached("copies of a token's sources")
+        else:
             source.keep(copies)
 
     def check_view(self, source: Source, key: ViewKey, user: str) -> None:

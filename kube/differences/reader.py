@@ -20,9 +20,6 @@ from kube.differences.records import (
 )
 from kube.wire.codec_base import Codec, WatchFrame
 
-MAX_WINDOW = 64 * 1024 * 1024
-"""Bytes of memory that a zstd frame may ask for: a whole record and its prefix."""
-
 type FormerOf = Callable[[str, str], tuple[int, bytes] | None]
 """Version and raw form of the object of a namespace and a name that the receiver holds, None where it holds none."""
 
@@ -129,7 +126,7 @@ def unpack(packed: bytes, prefix: bytes = b"", limit: int = MAX_UNPACKED_RECORD)
         size = zstandard.get_frame_parameters(packed).content_size
         if size > limit:
             raise Misfit(f"a record unpacks to more than the limit of {limit} bytes")
-        unpacker = zstandard.ZstdDecompressor(dictionary(prefix), max_window_size=MAX_WINDOW)
+        unpacker = zstandard.ZstdDecompressor(dictionary(prefix))
         unpacked: bytes = unpacker.decompress(packed, max_output_size=limit, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise Misfit(f"a record cannot be unpacked: {error}") from error

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from kube.bounds import reached
 from kube.errors import StatusError, parse_status
 from kube.http import zstd_bodies
 from kube.http.gzip_bodies import unpack, unpack_stream
@@ -139,6 +140,8 @@ class Client:
             ) as response:
                 return RawResponse(response.status, response.headers, await response.read(MAX_RELAYED_BODY))
         except NETWORK_ERRORS as error:
+            if isinstance(error, BodyTooLarge):
+                reached("relayed answer")
             raise _unreachable(method, error) from error
 
     @asynccontextmanager

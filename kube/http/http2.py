@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from kube.bounds import reached
 from kube.errors import StatusError, bad_request
 from kube.http.http2_connection import Connection, Fields, Http2Response, NotProcessed, connect
 from kube.http.session import CONNECT_TIMEOUT
@@ -71,6 +72,7 @@ class Http2Session:
             except NotProcessed:
                 connection.release(response)
                 if sent == SENDS:
+                    reached("sends of a request")
                     raise
             except BaseException as error:
                 if isinstance(error, TimeoutError):

@@ -28,6 +28,7 @@ from hyperframe.frame import Frame, GoAwayFrame
 from multidict import CIMultiDict
 
 from kube.concurrency.pulse import Pulse
+from kube.http.http2_frames import check_incoming
 from kube.http.session import read_body
 
 WINDOW = 2**31 - 1
@@ -194,6 +195,7 @@ class Connection(asyncio.Protocol):
         try:
             for event in self._h2.receive_data(data):
                 self._handle(event)
+            check_incoming(self._h2, MAX_FRAME, MAX_HEAD)
         except (ProtocolError, ValueError) as error:  # ValueError: a status that is no number
             self._end(f"it does not speak HTTP/2: {error}")
         self._flush()
@@ -283,3 +285,7 @@ async def connect(host: str, port: int) -> Connection:
         made.close()
         raise
     return made
+
+
+MAX_HEAD = 256 * 1024
+"""Bytes of the frames of one head, as they come."""

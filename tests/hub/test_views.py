@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -189,11 +190,10 @@ async def test_a_watch_of_a_view_that_an_edit_takes_away_does_not_resume_at_the_
         hidden = await asyncio.to_thread(_until_empty, reader, services(namespace))
         await asyncio.to_thread(set_rules, real_cloud)
         await viewed.until(lambda seen: bool(seen) and (seen[-1].type, seen[-1].name) == ("ADDED", "lb"))
-    version = hidden["metadata"]["resourceVersion"]
+    query = {"resourceVersion": hidden["metadata"]["resourceVersion"], "timeoutSeconds": "1"}
+    watch = partial(reader.get, services(namespace), watch="true", **query)
     with pytest.raises(RestError) as refused:
-        await asyncio.to_thread(
-            *(reader.get, services(namespace)), watch="true", resourceVersion=version, timeoutSeconds="1"
-        )
+        await asyncio.to_thread(watch)
     assert refused.value.answer.status == 410
     shown = await asyncio.to_thread(reader.get, services(namespace))
     assert [item["metadata"]["name"] for item in shown["items"]] == ["lb"]

@@ -1,4 +1,7 @@
-"""Each number of the page on security is the one that the code has: a row names its constant behind the number."""
+"""Each number of the page on security is the one that the code has: a row names its constant behind the number.
+
+A row names the metric too that counts when its bound is reached, and a test names the constant.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,11 @@ from typing import NamedTuple
 
 import pytest
 
+import controllers.runtime.metrics
+from addons.telemetry import metrics
 from tests.repository.support.pages import DOCS, Table, tables
-from tests.repository.support.tree import label, parse, room_modules
+from tests.repository.support.tree import ROOT, WORD, label, parse, room_modules
+from tests.repository.test_tables import samples
 
 BOUND = re.compile(
     r"(?P<number>\d[\d,]*(?:\.\d+)?) ?(?P<unit>[A-Za-z]*)[^()`\d]*\(`(?P<module>[\w.]+)\.(?P<name>[A-Z][A-Z_0-9]*)`\)"
@@ -64,6 +70,81 @@ def test_a_bound_is_the_codes(what: str, bound: str) -> None:
     for each in found:
         constant = getattr(importlib.import_module(each.module), each.name)
         assert each.is_of(constant), f"{each.module}.{each.name} is {constant}, and the page says {bound}"
+
+
+UNNAMED = {
+    "addons.offline.writes.journal.MAX_EVENTS": "tests/addons/offline/writes/test_journal.py::"
+    "test_events_keep_their_order_and_the_oldest_go_when_there_are_too_many",
+    "addons.proxy.connection_limits.MOST_DESCRIPTORS": "tests/addons/proxy/test_connection_limits.py::"
+    "test_the_soft_limit_is_raised_as_far_as_the_system_allows",
+    "addons.proxy.connection_limits.RESERVED_SHARE": "tests/addons/proxy/test_connection_limits.py::"
+    "test_descriptors_are_left_to_the_plain_port",
+    "addons.proxy.http.flow_control.READS_OF_CLIENT": "tests/addons/proxy/http/test_flow_control.py::"
+    "test_a_client_with_many_servers_has_less_read_of_each",
+    "addons.rules.events.PAUSE": "tests/addons/rules/test_events.py::"
+    "test_between_two_events_there_is_a_pause",
+    "addons.telemetry.metrics.COMPONENT_LIMIT": "tests/addons/telemetry/test_labels.py::"
+    "test_names_that_others_choose_are_bounded",
+    "addons.telemetry.metrics.PEER_LIMIT": "tests/addons/telemetry/test_labels.py::"
+    "test_names_that_others_choose_are_bounded",
+    "addons.ui.reports.rule_text.MAX_DEPTH": "tests/addons/ui/reports/test_rule_text.py::"
+    "test_what_is_refused",
+    "addons.ui.reports.rule_text.MAX_NODES": "tests/addons/ui/reports/test_rule_text.py::"
+    "test_what_is_refused",
+    "controllers.runtime.events.REPEAT_AFTER": "tests/controllers/runtime/test_events.py::"
+    "test_the_same_is_not_said_twice",
+    "kube.requests.label_syntax.MAX_NAME": "tests/kube/requests/test_label_syntax.py::test_invalid_keys",
+    "kube.requests.label_syntax.MAX_PREFIX": "tests/kube/requests/test_label_syntax.py::test_invalid_keys",
+}
+"""Bounds that a test reaches without a word of the constant: by its number, or by a smaller one. The test that does."""
+
+METRIC = re.compile(r"`(edgehub_\w+)(?:\{(?P<label>\w+)=\"(?P<value>[^\"]+)\"\})?`")
+REACHED = re.compile(r"\breached\(\"([^\"]+)\"\)")
+NO_METRIC = re.compile(r"none: \w")
+"""Nothing is dropped or refused at the bound, or a person is told at once: the reason follows."""
+
+
+@pytest.mark.parametrize(
+    "row", [row for table in tables_of_bounds() for row in table.rows], ids=lambda row: row[0]
+)
+def test_a_metric_counts_when_a_bound_is_reached(row: tuple[str, ...]) -> None:
+    known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
+    found = METRIC.search(row[3])
+    assert found or NO_METRIC.match(row[3]), f"the row of {row[0]!r} names no metric, and no reason for none"
+    if found:
+        assert found[1] in known, f"there is no metric {found[1]}"
+        assert {found["label"]} - {None} <= known[found[1]]
+
+
+def test_each_bound_that_the_code_tells_has_its_row() -> None:
+    told = {bound for path in room_modules() for bound in REACHED.findall(path.read_text())}
+    named = {
+        found["value"]
+        for table in tables_of_bounds()
+        for row in table.rows
+        if (found := METRIC.search(row[3])) and found[1] == "edgehub_bounds_reached_total"
+    }
+    assert told == named
+
+
+def test_a_test_reaches_each_bound() -> None:
+    """By the name of its constant: in full, or imported from its module, or of the module that it imports."""
+    modules = (path for path in (ROOT / "tests").rglob("test_*.py") if path.parent.name != "repository")
+    said = [set(WORD.findall(path.read_text())) for path in modules]
+    unreached = {
+        f"{each.module}.{each.name}"
+        for _, cell in rows()
+        for each in bounds(cell)
+        if not any({each.name, each.module.rpartition(".")[2]} <= words for words in said)
+    }
+    assert not unreached - set(UNNAMED), "no test names " + ", ".join(sorted(unreached - set(UNNAMED)))
+    assert set(UNNAMED) <= unreached
+
+
+@pytest.mark.parametrize("test", sorted(set(UNNAMED.values())))
+def test_a_test_that_reaches_a_bound_by_its_number_is_there(test: str) -> None:
+    path, _, name = test.partition("::")
+    assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
 
 
 NO_BOUNDS = {

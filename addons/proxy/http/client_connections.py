@@ -61,6 +61,7 @@ class BoundedHttp1Server(Http1Server):
         if isinstance(event, events.DataReceived) and self.response_done and not self.request_done:
             self._discarded += len(event.data)
             if self._discarded > MAX_DISCARDED:
+                metrics.CONNECTIONS_REFUSED.labels("behind").inc()
                 yield commands.CloseConnection(self.conn)
                 self.state = self.done
                 return

@@ -16,6 +16,7 @@ from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.errors import ErrorCodes
 from h2.events import ConnectionTerminated, Event, StreamReset
+from h2.exceptions import ProtocolError
 from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.commands import SendData
@@ -36,12 +37,18 @@ from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Dat
 
 from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
+from addons.telemetry import metrics
+from kube.http.http2_frames import check_incoming
 
 if TYPE_CHECKING:
     from hyperframe.frame import Frame, GoAwayFrame
 
 STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
+MAX_FRAME = 128 * 1024
+"""Bytes of a frame, as mitmproxy tells each peer."""
+MAX_HEAD = 256 * 1024
+"""Bytes of the frames of one head, as they come: as many as its headers may have when they are unpacked."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
 STREAM_WINDOW = 512 * 1024
@@ -177,6 +184,15 @@ class LastingH2Connection(BufferedH2Connection):
         """Drop what waits for the other side."""
         self._backlogs.clear()
         self.clear_outbound_data_buffer()
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        events: list[Event] = super().receive_data(data)
+        try:
+            check_incoming(self, MAX_FRAME, MAX_HEAD)
+        except ProtocolError:
+            metrics.CONNECTIONS_REFUSED.labels("frame").inc()
+            raise
+        return events
 
     def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
         if frame.error_code != ErrorCodes.NO_ERROR:

@@ -25,6 +25,7 @@ from mitmproxy.proxy.layers.http._events import (
 from addons.offline.cached_response import MAX_BODY
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
+from kube.bounds import reached
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class FailoverStream(HttpStream):
             yield from self._hold_no_longer()
 
     def _hold_no_longer(self) -> layer.CommandGenerator[None]:
+        reached("held answer")
         """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
         context = context_of(self.flow)
         if context is None or context.stream_too_large is None:

@@ -12,8 +12,11 @@ import pytest
 
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import (
+    IDENTITY_BYTES,
     IDENTITY_RESPONSES,
+    MAX_BYTES,
     MAX_UNWRITTEN_BYTES,
+    OTHERS_BYTES,
     OTHERS_RESPONSES,
     CachedResponses,
     IndexEntry,
@@ -192,6 +195,7 @@ async def test_other_callers_never_push_out_the_nodes_own_answers(copies: DiskCo
 )
 def test_the_bytes_of_each_share_are_bounded(sizes: dict[str, int], left: dict[str, int]) -> None:
     """By MiB: 64 in all, 16 of them of others, 4 of each of them."""
+    assert (MAX_BYTES, OTHERS_BYTES, IDENTITY_BYTES) == (64 * 2**20, 16 * 2**20, 4 * 2**20)
     shares = Shares()
     for owner, size in sizes.items():
         for number in range(size):

@@ -14,8 +14,10 @@ from addons.pool.pool_config import (
     parse_pool_config,
     role_of,
 )
+from addons.telemetry import metrics
 from addons.upstream.servers import parse_leaders
 from kube.requests.request_info import ResourceType
+from tests.addons.support.observed import value_of
 
 ON = {"interconnectivity": "true", "enable-leader-election": "true"}
 SERVICES, SLICES = (
@@ -56,7 +58,9 @@ def test_what_is_no_entry_is_left_out(data: dict[str, str] | None, expected: Poo
 
 def test_a_configmap_has_no_more_leaders_than_a_hub_can_follow() -> None:
     leaders = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(MAX_LEADERS + 9))
+    before = value_of(metrics.BOUNDS_REACHED.labels("leaders"))
     assert len(parse_pool_config({**ON, "leaders": leaders}).leaders) == MAX_LEADERS
+    assert value_of(metrics.BOUNDS_REACHED.labels("leaders")) == before + 1
 
 
 def test_without_a_configmap_the_operators_leaders_share_what_pools_share_by_default() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from addons.telemetry import metrics
-from addons.upstream.drills import MAX_KBPS, MAX_MINUTES, MAX_MS, DrillKind, Drills
+from addons.upstream.drills import DEFAULT_MINUTES, MAX_KBPS, MAX_MINUTES, MAX_MS, DrillKind, Drills
 from tests.addons.support.observed import value_of
 
 
@@ -109,9 +109,9 @@ async def test_the_end_of_a_drill_ends_its_waits(made: Drills) -> None:
 async def test_a_drill_ends_by_itself(made: Drills, told: Told) -> None:
     loop = asyncio.get_running_loop()
     before = loop.time()
-    made.begin(DrillKind.OFFLINE, minutes=3)
+    made.begin(DrillKind.OFFLINE)
     assert made._timer is not None
-    assert made._timer.when() - before == pytest.approx(180, abs=20)
+    assert made._timer.when() - before == pytest.approx(60 * DEFAULT_MINUTES, abs=20)
     made._timer._run()
     assert made.current is None
     assert told.times == 2

@@ -7,6 +7,7 @@ import copy
 import pytest
 
 from addons.requests.caller import Lending
+from addons.telemetry import metrics
 from addons.upstream.servers import (
     MAX_RELAYS,
     Server,
@@ -15,6 +16,7 @@ from addons.upstream.servers import (
     parse_relays,
     parse_server,
 )
+from tests.addons.support.observed import value_of
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 PLAIN = parse_server("http://a:6443")
@@ -80,8 +82,10 @@ def test_relays_have_names_that_no_node_can_have() -> None:
     "text", ["http://10.0.0.9:1", "10.0.0.9", ",".join(f"https://r{n}:1" for n in range(MAX_RELAYS + 1))]
 )
 def test_what_names_no_relay(text: str) -> None:
+    before = value_of(metrics.BOUNDS_REACHED.labels("relays"))
     with pytest.raises(ValueError, match=r"relay|server"):
         parse_relays(text)
+    assert value_of(metrics.BOUNDS_REACHED.labels("relays")) == before + (text.count(",") == MAX_RELAYS)
 
 
 def test_leaders_are_named_as_in_the_pools_configmap() -> None:

@@ -97,6 +97,21 @@ async def test_selectors_are_relayed_beyond_a_number_of_views(
     assert beyond("views") == before + 5
 
 
+async def test_the_nodes_own_sources_and_views_are_bounded(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.store.create(service("web"))
+    monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 1)
+    views, sources = beyond("views"), beyond("sources")
+    for _ in range(2):
+        assert await parts.names(f"{SERVICES}?resourceVersion=0") == ["web"]
+    assert await parts.names(f"{SERVICES}?resourceVersion=0&labelSelector=!x") == ["web"]
+    assert (beyond("views") - views, beyond("sources") - sources) == (1, 0)
+    monkeypatch.setattr(quotas, "MAX_HUB_SOURCES", 1)
+    assert (await parts.ask(SECRETS.format("a")))[0] == 200
+    assert (beyond("views") - views, beyond("sources") - sources) == (1, 1)
+
+
 async def test_what_the_rules_filter_is_never_relayed(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

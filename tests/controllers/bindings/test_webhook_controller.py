@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import io
 import ssl
 import time
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from controllers.bindings.webhook_certificate import AUTHORITY, renewed
 from controllers.bindings.webhook_controller import (
     CONFIGURATION,
     CONFIGURATIONS,
+    LARGEST_REVIEW,
     SECRET,
     SECRETS,
     WebhookController,
@@ -195,6 +197,8 @@ async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
         tasks += [asyncio.ensure_future(each.run()) for each in informers if each not in own]
         await controller.wait_for_sync()
         assert await answers() == 200
+        async with session.post(url, data=io.BytesIO(bytes(LARGEST_REVIEW + 1)), ssl=context) as answer:
+            assert answer.status == 413
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

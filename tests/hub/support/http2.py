@@ -117,6 +117,10 @@ class Streams:
         """Return when the server takes as much of a body, or has ended the stream."""
         await self.until(lambda: stream in self.ended or self._h2.local_flow_control_window(stream) >= size)
 
+    def say(self, raw: bytes) -> None:
+        """Send bytes that may be no frames."""
+        self._writer.write(raw)
+
     def cancel(self, stream: int) -> None:
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
         self._flush()

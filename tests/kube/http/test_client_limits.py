@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import web
 
+from kube import bounds
 from kube.http import client as client_module
 from kube.http import gzip_bodies
 from kube.http.client import Client, TooLarge
@@ -60,10 +61,13 @@ async def test_an_endless_body_is_dropped(serve: Serve) -> None:
         await client.request("GET", "/x")
 
 
-async def test_an_endless_relayed_body_is_dropped(serve: Serve) -> None:
+async def test_an_endless_relayed_body_is_dropped(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = await serve(b"x" * 10_000, "")
+    told: list[str] = []
+    monkeypatch.setattr(bounds, "_listeners", [told.append])
     with pytest.raises(TooLarge):
         await client.relay("GET", "/x", headers=(), body=b"")
+    assert told == ["relayed answer"]
 
 
 async def test_a_body_that_unpacks_to_too_much_is_dropped(serve: Serve) -> None:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hyperframe.frame import ContinuationFrame, HeadersFrame
 
+from kube import bounds
 from kube.http.http2 import SENDS, Http2Session
-from kube.http.http2_connection import NotProcessed
+from kube.http.http2_connection import (
+    MAX_CLOSED_STREAMS,
+    MAX_FRAME,
+    MAX_HEAD,
+    NotProcessed,
+    PatientH2Connection,
+)
 from tests.kube.support.http2_peer import Asked, Peer
 
 LATER = 10.0
@@ -86,12 +94,17 @@ async def test_a_refused_stream_goes_out_again(session: Http2Session) -> None:
         session.close()
 
 
-async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(session: Http2Session) -> None:
+async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(
+    session: Http2Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     peer = Peer(lambda asked: asked.go_away(0), 100)
+    told: list[str] = []
+    monkeypatch.setattr(bounds, "_listeners", [told.append])
     async with peer.serve():
         with pytest.raises(NotProcessed):
             await ask(session, peer, "/x")
         assert len(peer.asked) == SENDS
+        assert told == ["sends of a request"]
         session.close()
 
 
@@ -103,3 +116,28 @@ async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(sess
         assert not isinstance(raised.value, NotProcessed)
         assert len(peer.asked) == 1
         session.close()
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (MAX_FRAME + 1).to_bytes(3) + bytes((0, 0, 0, 0, 0, 1)) + b"x",
+        HeadersFrame(1, b"x").serialize() + 3 * ContinuationFrame(1, bytes(MAX_HEAD // 2)).serialize(),
+    ],
+    ids=["a frame", "a head"],
+)
+async def test_what_is_too_large_ends_the_connection_while_it_comes(
+    session: Http2Session, frames: bytes
+) -> None:
+    peer = Peer(lambda asked: asked.say(frames), 100)
+    async with peer.serve():
+        with pytest.raises(ConnectionResetError, match="does not speak"):
+            await ask(session, peer, "/x")
+        session.close()
+
+
+def test_few_ended_streams_are_remembered() -> None:
+    remembered = PatientH2Connection()._closed_streams
+    for stream in range(MAX_CLOSED_STREAMS + 10):
+        remembered[stream] = None
+    assert len(remembered) == MAX_CLOSED_STREAMS

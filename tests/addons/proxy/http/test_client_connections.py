@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from hyperframe.frame import ContinuationFrame, HeadersFrame
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http1, _http2
@@ -15,9 +16,12 @@ from mitmproxy.test import taddons
 from addons.connections import PATCHES
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
+from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.proxy.patches import install
+from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected
+from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw
 
 HEAD = b"POST http://hub/api HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -186,6 +190,25 @@ async def test_headers_far_beyond_the_bound_end_the_connection() -> None:
         streams.send({**PSEUDO, **many_headers(LARGEST_HEADER_LIST)})
         await streams.gone()
         assert not proxy.server.got
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (MAX_FRAME + 1).to_bytes(3) + bytes((0, 0, 0, 0, 0, 1)) + b"x",
+        HeadersFrame(1, b"x").serialize() + 3 * ContinuationFrame(1, bytes(MAX_HEAD // 2)).serialize(),
+    ],
+    ids=["a frame", "a head"],
+)
+async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: bytes) -> None:
+    """h2 would hold 16 MiB of the frame first, or 64 frames of the head, for each connection."""
+    refused = metrics.CONNECTIONS_REFUSED.labels("frame")
+    before = value_of(refused)
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        streams.say(frames)
+        await streams.gone()
+        assert not proxy.server.got
+    assert value_of(refused) == before + 1
 
 
 @pytest.mark.parametrize("server", [Raw(ANSWER), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"])

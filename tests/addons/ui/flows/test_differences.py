@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from addons.ui.flows import differences
 from addons.ui.flows.differences import difference, table
 from addons.ui.flows.records import FlowRecord
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, filtered, opened, services
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.samples import raw, service
+from tests.addons.support.samples import cloud_service, raw, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support import recorded
 
@@ -79,3 +80,17 @@ async def test_an_answer_without_an_object_that_the_cloud_has_now(
 
 def test_without_filters_there_is_nothing_to_tell() -> None:
     assert "no filter applies" in difference(b"", NOTHING, Encoding.JSON)
+
+
+async def test_what_is_judged_and_told_is_bounded(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        cloud.store.create(cloud_service(f"lb-{number}"))
+    context, body = await services(parts)
+    record = FlowRecord(context, filtered(parts, context), show_secrets=False)
+    whole = difference(body, record, Encoding.JSON)
+    monkeypatch.setattr(differences, "MAX_LINES", 3)
+    assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(whole.splitlines())
+    monkeypatch.setattr(differences, "MAX_JUDGED", 2)
+    assert table(Encoding.JSON, body, record).count("dropped: discardcloudservice") == 2

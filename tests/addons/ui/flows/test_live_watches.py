@@ -13,7 +13,15 @@ from mitmproxy.websocket import WebSocketMessage
 
 from addons.ui.flows import live_watches
 from addons.ui.flows.filtered import FilteredRead
-from addons.ui.flows.live_watches import MAX_ALL, MAX_EVENT, MAX_EVENTS, MAX_WAITING, LiveWatch, Total
+from addons.ui.flows.live_watches import (
+    MAX_ALL,
+    MAX_EVENT,
+    MAX_EVENTS,
+    MAX_WAITING,
+    MAX_WATCH,
+    LiveWatch,
+    Total,
+)
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, filtered, opened
@@ -103,6 +111,16 @@ async def test_a_long_event_is_told_in_short() -> None:
     await shown.until(lambda: len(shown.messages) == 1)
     assert "object: default/web-1" in shown.texts[0]
     assert len(shown.texts[0]) < 1_000
+
+
+async def test_the_messages_of_one_watch_are_bounded() -> None:
+    """Long events make less than MAX_EVENTS of them."""
+    shown = Shown()
+    count = 2 * MAX_WATCH // MAX_EVENT
+    shown.watch(b"".join(event(number, MAX_EVENT - 1_000) for number in range(1, count + 1)))
+    await shown.until(lambda: bool(shown.texts) and f"web-{count}" in shown.texts[-1])
+    assert len(shown.messages) < min(count, MAX_EVENTS)
+    assert sum(len(each.content) for each in shown.messages) <= MAX_WATCH
 
 
 async def test_the_messages_of_all_watches_are_bounded() -> None:

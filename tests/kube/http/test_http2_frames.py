@@ -1,0 +1,66 @@
+"""A frame that is too large is noticed when it begins, and a head before it ends."""
+
+from __future__ import annotations
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.exceptions import DenialOfServiceError, FrameTooLargeError
+from hyperframe.frame import ContinuationFrame, HeadersFrame, PingFrame
+
+from kube.http.http2_frames import check_incoming
+
+LIMIT = 1000
+HEAD = 3000
+"""Bytes of all frames of one head."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""With empty settings."""
+
+
+def head(length: int) -> bytes:
+    return length.to_bytes(3) + bytes((0, 0, 0, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("sent", "fits"),
+    [
+        (b"", True),
+        (b"\xff", True),
+        (b"\xff\xff", True),
+        (head(LIMIT), True),
+        (head(LIMIT)[:3], True),
+        (PingFrame(0, b"x" * 8).serialize() + head(LIMIT) + b"x" * (LIMIT - 1), True),
+        (head(LIMIT + 1)[:3], False),
+        (head(2**24 - 1), False),
+        (PingFrame(0, b"x" * 8).serialize() + head(LIMIT + 1) + b"x", False),
+    ],
+)
+def test_what_is_refused(sent: bytes, fits: bool) -> None:
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    connection.receive_data(PREFACE + sent)
+    if fits:
+        check_incoming(connection, LIMIT, HEAD)
+    else:
+        with pytest.raises(FrameTooLargeError):
+            check_incoming(connection, LIMIT, HEAD)
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (2, True), (3, False), (60, False)])
+def test_a_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    frames = [HeadersFrame(1, b"x" * 900), *(ContinuationFrame(1, b"x" * 1000) for _ in range(more))]
+    connection.receive_data(PREFACE + b"".join(each.serialize() for each in frames))
+    if fits:
+        check_incoming(connection, LIMIT, HEAD)
+    else:
+        with pytest.raises(DenialOfServiceError):
+            check_incoming(connection, LIMIT, HEAD)
+
+
+def test_a_preface_that_is_not_whole_is_no_frame() -> None:
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    connection.receive_data(PREFACE[:10])
+    check_incoming(connection, LIMIT, HEAD)
