@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from mitmproxy import http
 
+from addons.filters.filter import READS
 from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
@@ -15,7 +16,6 @@ from addons.upstream.servers import ServerHost
 from kube.requests.request_info import RequestInfo
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
-READS = frozenset({"get", "list", "watch"})
 
 
 class Traffic:

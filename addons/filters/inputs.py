@@ -11,9 +11,6 @@ IPV6 = "IPv6"
 """The names that Kubernetes gives to address families, in `spec.ipFamilies` and in a slice's
 `addressType`."""
 
-POOL_LABEL = "apps.openyurt.io/nodepool"
-"""The node label that says which node pool a node is in (OpenYurt)."""
-
 
 def family_of(address: str) -> str:
     """The family of an IP literal."""

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from addons.filters.inputs import POOL_LABEL
 from addons.views.source import Source
-from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
+from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS, POOL_LABEL
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch

@@ -22,7 +22,7 @@ from addons.install.checks.node_checks import (
     check_ports,
 )
 from addons.install.cloud import get, local
-from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET, HubFlags
+from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, HubFlags
 from addons.settings import parse_pod_address, version, words
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -36,7 +36,7 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     `bootstrap` is the text of a kubeconfig with a bootstrap token, which is to be written there.
     """
     yield ok("program", f"edgehub {version()}")
-    held = {port for _, port in hub.handed_over} if below(root, SOCKET).exists() else set()
+    held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
     is_running = asyncio.run(_is_running(hub))
     yield from check_ports(hub.listen, hub.ports, is_running, held)
     addresses, are_made = parse_pod_address(hub.pod_address or hub.listen)

@@ -14,9 +14,9 @@ from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
-    SOCKET,
+    SOCKET_FILE,
     STATIC_POD,
-    UNIT,
+    UNIT_FILE,
     Wish,
     read_wish,
 )
@@ -118,7 +118,7 @@ class Joining:
         self._try(self._services.restart_clients)
         if wish.method == "systemd":
             self._try(lambda: self._services.stop_hub(has_sockets=bool(wish.hub.handed_over)))
-        for path in (UNIT, SOCKET, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
+        for path in (UNIT_FILE, SOCKET_FILE, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
             self._restore(path)
         self._try(self._services.reload)
 
@@ -135,7 +135,7 @@ class Joining:
     def _run_hub(self, wish: Wish, changed: Iterable[FileChange]) -> None:
         """Have systemd start the hub, after these files have changed; kubelet starts a static pod by itself."""
         if wish.method == "systemd":
-            opens_anew = any(each.path == SOCKET for each in changed)
+            opens_anew = any(each.path == SOCKET_FILE for each in changed)
             self._services.start_hub(has_sockets=bool(wish.hub.handed_over), opens_anew=opens_anew)
 
     def _start_hub(self, wish: Wish, deadline: float, changed: Iterable[FileChange]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-HUB = "edgehub.service"
-SOCKET = "edgehub.socket"
+HUB_UNIT = "edgehub.service"
+SOCKET_UNIT = "edgehub.socket"
 TIMEOUT = 120.0
 """Seconds for one command: systemd itself gives a service 90 to start."""
 
@@ -30,16 +30,16 @@ class Services:
         Its sockets stay open meanwhile, unless they are to be opened at other addresses.
         """
         self._call("daemon-reload")
-        self._call("enable", *([SOCKET] if has_sockets else []), HUB)
-        self._call("stop", HUB)
+        self._call("enable", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
+        self._call("stop", HUB_UNIT)
         if has_sockets and opens_anew:
-            self._call("restart", SOCKET)
+            self._call("restart", SOCKET_UNIT)
         # A hub that asks for an identity is not ready for long; the installation waits itself, and says for what.
-        self._call("start", "--no-block", HUB)
+        self._call("start", "--no-block", HUB_UNIT)
 
     def stop_hub(self, *, has_sockets: bool = False) -> None:
         """Stop the hub for good: the sockets first, or the next connection would start it again."""
-        self._call("disable", "--now", *([SOCKET] if has_sockets else []), HUB)
+        self._call("disable", "--now", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
 
     def reload(self) -> None:
         """Have systemd read its units again."""

@@ -12,7 +12,7 @@ TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a pod's own
 TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 """For keys, which reach TLS as files: on a read-only root Python finds no other folder. These are in memory alone."""
 
-UNIT = """\
+UNIT_TEXT = """\
 [Unit]
 Description=Edgehub, the hub between the components of this node and the cloud
 Wants=network-online.target
@@ -62,7 +62,7 @@ WantedBy=multi-user.target
 """
 
 
-SOCKET = """\
+SOCKET_TEXT = """\
 [Unit]
 Description=Ports of Edgehub, which stay open while the hub is replaced
 Before=kubelet.service
@@ -85,7 +85,7 @@ def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bo
 
     With `has_sockets` systemd hands the hub the sockets of `socket_unit`.
     """
-    return UNIT.format(
+    return UNIT_TEXT.format(
         command=" ".join(map(_quoted, command)),
         capabilities="CAP_NET_ADMIN" if makes_address else "",
         sockets=NEEDS_SOCKETS if has_sockets else "",
@@ -98,7 +98,7 @@ def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
         f"ListenStream=[{host}]:{port}" if ":" in host else f"ListenStream={host}:{port}"
         for host, port in addresses
     )
-    return SOCKET.format(listens="\n".join(listens))
+    return SOCKET_TEXT.format(listens="\n".join(listens))
 
 
 def _quoted(word: str) -> str:

@@ -26,10 +26,10 @@ PROXY_KUBECONFIGS = (
 OWN_KUBECONFIG = Path("/etc/kubernetes/edgehub.conf")
 BOOTSTRAP_KUBECONFIG = Path("/etc/kubernetes/edgehub-bootstrap.conf")
 """In its place, where the hub asks for an identity of its own."""
-UNIT = Path("/etc/systemd/system/edgehub.service")
+UNIT_FILE = Path("/etc/systemd/system/edgehub.service")
 INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
 """Flags of an installed hub which the operator does not give: pods reach it, and trust it, without another step."""
-SOCKET = Path("/etc/systemd/system/edgehub.socket")
+SOCKET_FILE = Path("/etc/systemd/system/edgehub.socket")
 STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
 LEDGER = Path("/var/lib/edgehub-install")
 Method = Literal["systemd", "static-pod"]
@@ -114,12 +114,12 @@ class Wish:
     @property
     def hub_files(self) -> frozenset[Path]:
         """What the hub is started by, and with."""
-        return frozenset({self.kubeconfig, self.hub_file, SOCKET})
+        return frozenset({self.kubeconfig, self.hub_file, SOCKET_FILE})
 
     @property
     def hub_file(self) -> Path:
         """What starts the hub."""
-        return UNIT if self.method == "systemd" else STATIC_POD
+        return UNIT_FILE if self.method == "systemd" else STATIC_POD
 
     @property
     def clients(self) -> tuple[Path, ...]:
@@ -136,7 +136,7 @@ class Wish:
         if self.method == "systemd":
             handed = hub.handed_over
             started = unit([self.program, *arguments], makes_address=makes, has_sockets=bool(handed))
-            sockets = [FileChange(SOCKET, socket_unit(handed).encode())] if handed else []
+            sockets = [FileChange(SOCKET_FILE, socket_unit(handed).encode())] if handed else []
             return [*own, *sockets, FileChange(self.hub_file, started.encode())]
         admin = hub.listen, hub.admin_port
         started = static_pod(self.image, arguments, str(self.kubeconfig), admin, makes_address=makes)

@@ -26,6 +26,7 @@ from addons.views.responses import object_response
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
+from kube.objects.patches import MERGE_PATCH
 from kube.requests.request_info import ResourceType
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import write_version
@@ -41,7 +42,6 @@ RETRY_INTERVAL = 2.0
 """Seconds from a failed renewal to the next one."""
 TIMEOUT = 10.0
 """Seconds that a renewal may take; by then the next one is due."""
-MERGE_PATCH = "application/merge-patch+json"
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.relays import hub_of
 from addons.pool.spread import SPREAD, cloud_delay, leader_order
 from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
-from addons.requests.route_decision import PROBE_PATH
+from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.upstream.health import ServerHealth
@@ -302,7 +302,7 @@ class Following:
     async def _probe(self, state: LeaderState, client: Client) -> None:
         began = time.monotonic()
         try:
-            answer = await client.relay("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+            answer = await client.relay("GET", PEER_PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
         except Unreachable as error:
             # On a full link the answer may wait in the queue while the leader sends to other streams.
             if state.health.heard <= began:

@@ -13,7 +13,7 @@ from addons.pool.admission import refused
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.route_decision import PROBE_PATH, refuse_foreign
+from addons.requests.route_decision import PEER_PROBE_PATH, refuse_foreign
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, group_resource_label
 from addons.views.serving import FUTURE_WAIT, Serving
@@ -101,7 +101,7 @@ class PeerServing:
         foreign = refuse_foreign(info)
         if foreign is not None:
             reason, error = foreign
-            raise error if info.path == PROBE_PATH else refused(reason, error)
+            raise error if info.path == PEER_PROBE_PATH else refused(reason, error)
         assert info.type is not None
         if not self._shares(info.type):
             raise refused("resource", forbidden(f"the pool does not share {info.type.group_resource}"))

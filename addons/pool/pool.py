@@ -22,7 +22,6 @@ from addons.pool.pool_facts import PoolFacts
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
-from addons.views.serving import EVERYTHING
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
@@ -30,6 +29,7 @@ from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
+from kube.store.scope import EVERYTHING
 
 PORT_RETRY = 30.0
 """Seconds until the hub tries again to open a peer port that could not be opened."""

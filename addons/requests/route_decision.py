@@ -21,7 +21,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
 
 DELETIONS = frozenset({"delete", "deletecollection"})
-PROBE_PATH = "/livez"
+PEER_PROBE_PATH = "/livez"
 """What followers ask to learn whether a leader lives, and has the cloud. It is answered as any other path: 404."""
 
 

@@ -14,13 +14,13 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """One binding of a filter to requests, or one exclusion. `origin` says, for people, where it was written."""
+    """One binding of a filter to requests, or one exclusion. `written_in` says, for people, where it was written."""
 
     excludes: bool
     component: str
     resources: frozenset[GroupResource]
     verbs: frozenset[str]
-    origin: str
+    written_in: str
 
     def covers(self, resource: GroupResource, verb: str) -> bool:
         return resource in self.resources and verb in self.verbs
@@ -35,7 +35,7 @@ def split_entries(value: str) -> list[str]:
     return [entry for entry in map(str.strip, value.split(",")) if entry]
 
 
-def parse_entry(filter_: Filter, text: str, origin: str) -> RuleEntry:
+def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
     """Reads `component[/resource[#verb;verb]]`, with `-` in front of an exclusion.
 
     A binding without a resource means all that the filter understands, one without verbs the filter's own
@@ -54,7 +54,7 @@ def parse_entry(filter_: Filter, text: str, origin: str) -> RuleEntry:
         parse_component(component),
         _parse_resource(filter_, resource.strip()) if has_resource else filter_.resources,
         _parse_verbs(verbs) if has_verbs else READS if excludes else filter_.verbs,
-        origin,
+        written_in,
     )
 
 

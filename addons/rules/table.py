@@ -117,7 +117,7 @@ class Rules:
             covering = self._covering(filter_, component, group, resource, verb)
             for entry in covering:
                 deed = "taken away by" if entry.excludes else "bound by"
-                lines.append(f"{filter_.name}: {deed} {entry.origin}")
+                lines.append(f"{filter_.name}: {deed} {entry.written_in}")
             if covering and filter_.name in self.disabled:
                 lines.append(f"{filter_.name}: switched off by the hub's options")
         return lines

@@ -35,9 +35,8 @@ from kube.errors import (
     unauthorized,
 )
 from kube.http.client import Client
-from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.reflector import ListWatch
-from kube.store.scope import Scope
+from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
 from kube.store.view import Watcher
 from kube.wire.encoding import Encoding
@@ -51,7 +50,6 @@ SHARED = {
 """What every node reads in whole, with the fields that its field selectors may name. One source serves all callers."""
 FUTURE_WAIT = 3.0
 """Seconds a list waits for a version of the future, as kube-apiserver's watch cache."""
-EVERYTHING = Scope("", LabelSelector(), FieldSelector())
 
 
 class Serving:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import orjson
 
-from controllers.bindings.patches import json_patch
+from controllers.bindings.patches import json_diff
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import WORKLOAD_TYPES, Workload, read_workload
 from controllers.runtime.unstructured import mapping, text
@@ -36,7 +36,7 @@ def review_response(review: Json, render: Render) -> Json:
     workload = replace(read_workload(incoming), namespace=text(request.get("namespace")))
     rendering = render(workload, incoming, {**stored, "kind": kind} if stored else {})
     response: Json = {"uid": uid, "allowed": True}
-    if operations := json_patch(incoming, rendering.workload):
+    if operations := json_diff(incoming, rendering.workload):
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
     warnings = [f"binding {each.binding}: {each}"[:LONGEST_WARNING] for each in rendering.skipped]

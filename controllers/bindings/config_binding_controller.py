@@ -15,7 +15,7 @@ from controllers.bindings.binding import (
     Binding,
 )
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
-from controllers.bindings.patches import merge_patch
+from controllers.bindings.patches import merge_diff
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import (
@@ -96,7 +96,7 @@ class ConfigBindingController(Controller):
             self._efforts.pop(key, None)
             return
         rendering = self._renderer.render(workload, live, live)
-        patch = merge_patch(live, rendering.workload)
+        patch = merge_diff(live, rendering.workload)
         if not patch:
             self._caused_by_bindings.discard(key)
         elif not self._held_back(key, rendering):

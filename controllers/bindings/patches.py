@@ -5,20 +5,20 @@ from __future__ import annotations
 from kube.json_type import Json
 
 
-def json_patch(old: Json, new: Json) -> list[Json]:
+def json_diff(old: Json, new: Json) -> list[Json]:
     """The operations that turn `old` into `new`, for the response of an admission webhook."""
     operations: list[Json] = []
     _compare(old, new, "", operations)
     return operations
 
 
-def merge_patch(old: Json, new: Json) -> Json:
+def merge_diff(old: Json, new: Json) -> Json:
     """The merge patch that turns `old` into `new`: null removes a key, and a list that differs is replaced whole."""
     patch: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
         if isinstance(before, dict) and isinstance(value, dict):
-            if inner := merge_patch(before, value):
+            if inner := merge_diff(before, value):
                 patch[key] = inner
         elif key not in old or before != value:
             patch[key] = value

@@ -14,7 +14,7 @@ from controllers.runtime.unstructured import mapping, metadata, objects, text, t
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
-POOL_LABEL = "apps.openyurt.io/pool-name"
+WORKLOAD_POOL_LABEL = "apps.openyurt.io/pool-name"
 """Names the pool of a workload. YurtAppSet and YurtAppDaemon label their children so, users their own workloads."""
 OWNER_GROUP = "apps.openyurt.io"
 """The API group of YurtAppSet and YurtAppDaemon, in any version."""
@@ -69,7 +69,7 @@ def read_workload(obj: Json) -> Workload:
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
         version=text(meta.get("resourceVersion")),
-        pool=texts(meta.get("labels")).get(POOL_LABEL, ""),
+        pool=texts(meta.get("labels")).get(WORKLOAD_POOL_LABEL, ""),
         owner=_owner(meta),
         record=texts(meta.get("annotations")).get(RECORD, ""),
         digest=hashlib.blake2b(orjson.dumps(obj.get("spec")), digest_size=16).digest(),
@@ -111,7 +111,7 @@ def _watched(kind: str) -> WatchedResource[Workload]:
                 key: meta[key] for key in ("namespace", "name", "uid", "resourceVersion") if key in meta
             },
         }
-        if POOL_LABEL in labels or RECORD in annotations:
+        if WORKLOAD_POOL_LABEL in labels or RECORD in annotations:
             meta.pop("managedFields", None)
             kept = {
                 "apiVersion": WORKLOAD_TYPES[kind].api_version,

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.json_type import Json
+from kube.requests.node_pools import POOL_LABEL
 from kube.requests.request_info import ResourceType
-
-POOL_LABEL = "apps.openyurt.io/nodepool"
-"""The node label whose value is the name of the node's pool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import orjson
 
 from controllers.cluster.node_pools import NodePool
-from controllers.cluster.nodes import POOL_LABEL, Node
+from controllers.cluster.nodes import Node
 from controllers.runtime.unstructured import mapping, objects, text, texts
 from kube.json_type import Json
+from kube.requests.node_pools import POOL_LABEL
 
 PREVIOUS = "nodepool.openyurt.io/previous-attributes"
 """The record: the node annotation that lists the labels, annotations and taints that come from the pool."""

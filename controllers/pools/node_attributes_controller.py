@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controllers.cluster.node_pools import NODEPOOLS, NodePool
-from controllers.cluster.nodes import NODES, POOL_LABEL, Node
+from controllers.cluster.nodes import NODES, Node
 from controllers.pools.attributes import node_patch, wanted_attributes
 from controllers.runtime.controller import REFUSED, Context, Controller, own_key
 from controllers.runtime.events import ObjectReference
 from kube.errors import StatusError
+from kube.requests.node_pools import POOL_LABEL
 from kube.store.store import Key
 
 

@@ -26,7 +26,6 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
 
 METADATA_API_VERSION = "meta.k8s.io/v1"
-METADATA_KIND = "PartialObjectMetadata"
 
 
 class ObjectPeek(NamedTuple):

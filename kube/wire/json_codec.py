@@ -10,7 +10,6 @@ from kube.wire.codec_base import (
     INITIAL_EVENTS_END,
     MAX_FRAME,
     METADATA_API_VERSION,
-    METADATA_KIND,
     Codec,
     FrameReader,
     ListBody,
@@ -24,6 +23,7 @@ from kube.wire.codec_base import (
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
+from kube.wire.negotiation import METADATA_KIND
 
 
 class JsonCodec(Codec):

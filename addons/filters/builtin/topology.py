@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
-from addons.filters.inputs import POOL_LABEL, Inputs
+from addons.filters.inputs import Inputs
+from kube.requests.node_pools import POOL_LABEL
 
 SCOPE_ANNOTATION = "openyurt.io/topologyKeys"
 KEYS_ANNOTATION = "topologyKeys"

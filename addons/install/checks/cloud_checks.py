@@ -28,7 +28,7 @@ CLOCK_WARNING = 5.0
 """Seconds between this node's clock and the cloud's."""
 CLOCK_FAILED = 60.0
 """Seconds at which certificates and tokens that are new count as not valid yet."""
-READS = (
+READ_RESOURCES = (
     ("", "services"),
     ("", "endpoints"),
     ("discovery.k8s.io", "endpointslices"),
@@ -131,7 +131,7 @@ async def _check_token(client: Client, _version: str) -> AsyncIterator[Finding]:
 
 async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> AsyncIterator[Finding]:
     namespace, name = rules
-    reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READS]
+    reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READ_RESOURCES]
     reads.append({"resource": "configmaps", "namespace": namespace, "name": name})
     if missing := await _refused(client, reads):
         cure = f"apply it in the cloud: `kubectl apply -f {RBAC}`"

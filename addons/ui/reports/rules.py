@@ -64,7 +64,7 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
         "component": entry.component,
         "resources": sorted(resource for _, resource in entry.resources),
         "verbs": sorted(entry.verbs),
-        "from": entry.origin,
+        "from": entry.written_in,
         "does": _effect(hub.rules.rules, filter_, entry),
         "matched": bool(views) or (entry.component in names or (entry.component == ANY and bool(names))),
         "views": len(views),

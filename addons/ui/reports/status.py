@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from addons.filters.inputs import POOL_LABEL
 from addons.settings import version
 from addons.telemetry.component_traffic import link_bytes
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.sources import Sources
+from kube.requests.node_pools import POOL_LABEL
 from kube.store.reflector import State
 
 

@@ -47,7 +47,7 @@ from controllers.bindings.rendering.template_fields import (
     restore,
     write_field,
 )
-from controllers.bindings.rendering.template_patches import apply_patch
+from controllers.bindings.rendering.template_patches import patch_pod_spec
 from controllers.runtime.unstructured import copied, mapping, metadata, number, text, texts
 from kube.json_type import Json
 
@@ -258,7 +258,7 @@ def _patch(workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, 
     for binding, patches in itertools.groupby(wishes.patches, key=lambda each: each.binding):
         unpatched = _values(workload, wishes)
         for patch in patches:
-            if reason := apply_patch(spec, patch.fields, lambda value: _filled(value, target.pool)):
+            if reason := patch_pod_spec(spec, patch.fields, lambda value: _filled(value, target.pool)):
                 wishes.skip(binding, _shown(patch.fields), reason)
         for slot, value in _values(workload, wishes).items():
             loser = wishes.slots[slot].binding

@@ -23,7 +23,7 @@ MAX_DEPTH = 64
 every recursion here would fail."""
 
 
-def apply_patch(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
+def patch_pod_spec(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
     """Apply one patch to a pod spec, which changes. Returns why the pod spec has no place for it, or "".
 
     `fill` puts the pool's name into the texts of the value.

@@ -8,13 +8,14 @@ from typing import cast
 
 import pytest
 
-from addons.filters.inputs import POOL_LABEL, HubAddress
+from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, unknown
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
+from kube.requests.node_pools import POOL_LABEL
 from kube.store.projection import InputKey
 from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding

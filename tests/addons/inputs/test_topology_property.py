@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addons.filters.builtin.topology import Order
-from addons.filters.inputs import POOL_LABEL
+from kube.requests.node_pools import POOL_LABEL
 from tests.addons.support.topology_world import OWN, Client, Hub, Slice, World
 
 NODES = ("n1", "n2", "n3")

@@ -14,9 +14,9 @@ from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
-    SOCKET,
+    SOCKET_FILE,
     STATIC_POD,
-    UNIT,
+    UNIT_FILE,
     HubFlags,
     Wish,
     parse_hub_flags,
@@ -38,7 +38,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None:
     own, sockets, unit = WISH.hub_changes(ledger)
-    assert (own.path, own.mode, sockets.path, unit.path) == (OWN_KUBECONFIG, 0o600, SOCKET, UNIT)
+    assert (own.path, own.mode, sockets.path, unit.path) == (OWN_KUBECONFIG, 0o600, SOCKET_FILE, UNIT_FILE)
     for address in ("127.0.0.1:1", "127.0.0.1:10268", "169.254.2.1:10268"):
         assert f"ListenStream={address}\n".encode() in sockets.data
     assert server_of(own.data.decode()) == "https://cloud:6443"

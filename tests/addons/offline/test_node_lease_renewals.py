@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.node_lease import DEFAULT_DURATION, MERGE_PATCH, RENEWALS, RETRY_INTERVAL
+from addons.offline.node_lease import DEFAULT_DURATION, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from kube.objects.patches import MERGE_PATCH
 from tests.addons.support.copying import copies_in
 from tests.addons.support.hub_parts import HUB_TOKEN
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease

@@ -16,7 +16,7 @@ from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER
-from addons.requests.route_decision import PROBE_PATH
+from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.upstream.servers import Server
 from addons.views.source import Source
@@ -62,7 +62,7 @@ class Answers:
     ages: dict[str, float | None]
 
     def __call__(self, asked: Asked) -> Any:
-        assert asked.path == PROBE_PATH
+        assert asked.path == PEER_PROBE_PATH
         age = self.ages["a" if asked.server.startswith("https://10.0.0.1:") else "b"]
         if age is None:
             raise Unreachable("no answer")

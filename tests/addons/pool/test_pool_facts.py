@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from addons.filters.inputs import POOL_LABEL, HubAddress
+from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool import pool_facts
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, first_config
@@ -17,6 +17,7 @@ from addons.upstream.servers import parse_leaders
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
+from kube.requests.node_pools import POOL_LABEL
 from kube.store.reflector import ListWatch
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node, node_pool

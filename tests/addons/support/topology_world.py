@@ -14,11 +14,12 @@ from typing import Any, cast
 from addons.filters.builtin.localhealth import LocalHealth
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.builtin.topology import Order
-from addons.filters.inputs import POOL_LABEL, HubAddress
+from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import FilterChain
 from addons.inputs.filter_inputs import FilterInputs
 from addons.views.source import Source
 from kube.errors import not_found
+from kube.requests.node_pools import POOL_LABEL
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection

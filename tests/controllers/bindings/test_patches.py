@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.bindings.patches import json_patch, merge_patch
+from controllers.bindings.patches import json_diff, merge_diff
 from kube.json_type import Json
 
 KEYS = st.sampled_from(["a", "b/c", "d~e"])
@@ -53,14 +53,14 @@ def apply_merge_patch(obj: object, patch: object) -> object:
 
 @given(OBJECTS, OBJECTS)
 def test_patches_make_the_new_object(old: Json, new: Json) -> None:
-    assert apply_json_patch(old, json_patch(old, new)) == new
-    assert apply_merge_patch(old, merge_patch(old, new)) == new
+    assert apply_json_patch(old, json_diff(old, new)) == new
+    assert apply_merge_patch(old, merge_diff(old, new)) == new
 
 
 @given(OBJECTS)
 def test_equal_objects_need_no_patch(obj: Json) -> None:
-    assert json_patch(obj, copy.deepcopy(obj)) == []
-    assert merge_patch(obj, copy.deepcopy(obj)) == {}
+    assert json_diff(obj, copy.deepcopy(obj)) == []
+    assert merge_diff(obj, copy.deepcopy(obj)) == {}
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_equal_objects_need_no_patch(obj: Json) -> None:
     ],
 )
 def test_a_merge_patch_says_the_difference_only(old: Json, new: Json, patch: Json) -> None:
-    assert merge_patch(old, new) == patch
+    assert merge_diff(old, new) == patch

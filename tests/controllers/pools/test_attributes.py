@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.cluster.node_pools import NodePool
-from controllers.cluster.nodes import POOL_LABEL, Node
+from controllers.cluster.nodes import Node
 from controllers.pools.attributes import (
     PREVIOUS,
     Attributes,
@@ -19,6 +19,7 @@ from controllers.pools.attributes import (
     parse_previous,
     wanted_attributes,
 )
+from kube.requests.node_pools import POOL_LABEL
 
 KEYS = st.sampled_from(["a", "b", "c"])
 TEXTS = st.dictionaries(KEYS, st.sampled_from(["1", "2"]))

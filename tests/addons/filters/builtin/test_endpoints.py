@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.builtin.endpoints import EndpointsInPool
-from addons.filters.inputs import POOL_LABEL
+from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import addresses_of, endpoint_slice, endpoints, pooled_world, subset

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.builtin.topology import Order
-from addons.filters.inputs import POOL_LABEL
+from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Applied, Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import (

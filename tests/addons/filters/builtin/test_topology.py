@@ -20,7 +20,7 @@ from addons.filters.builtin.topology import (
     parse_topology,
     sharing_a_key,
 )
-from addons.filters.inputs import POOL_LABEL
+from kube.requests.node_pools import POOL_LABEL
 from tests.addons.filters.support.samples import World, pooled_world
 
 OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"

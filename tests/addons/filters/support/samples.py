@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from addons.filters.inputs import POOL_LABEL, HubAddress, ServiceFacts
+from addons.filters.inputs import HubAddress, ServiceFacts
 from addons.filters.verdict import Outcome
+from kube.requests.node_pools import POOL_LABEL
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.bindings.rendering.template_patches import MAX_DEPTH, apply_patch
+from controllers.bindings.rendering.template_patches import MAX_DEPTH, patch_pod_spec
 from kube.json_type import Json
 from tests.controllers.support.workloads import patch
 
@@ -23,7 +23,7 @@ def fill(text: str) -> str:
 
 def applied(fields: Json) -> tuple[Json, str]:
     spec = copy.deepcopy(SPEC)
-    return spec, apply_patch(spec, fields, fill)
+    return spec, patch_pod_spec(spec, fields, fill)
 
 
 @pytest.mark.parametrize(
