@@ -114,16 +114,19 @@ def static_pod(
     admin: tuple[str, int],
     *,
     makes_address: bool = False,
+    folders: Iterable[str] = (),
 ) -> str:
     """The static pod that runs the hub from an image. JSON, which kubelet reads as the YAML that it is.
 
     `admin` is the address of the hub's admin port. A hub that gives itself an address for pods has the right to.
+    `folders` of the node have files of filters. Mounted whole, they show the hub a file that an editor replaces.
     """
     host, port = admin
     mounts = [
         (kubeconfig, "File", True, "kubeconfig"),
         ("/var/lib/kubelet/pki", "DirectoryOrCreate", True, "pki"),
         (STATE_DIR, "DirectoryOrCreate", False, "state"),
+        *((folder, "Directory", True, f"filters-{number}") for number, folder in enumerate(folders)),
     ]
     container = {
         "name": "edgehub",

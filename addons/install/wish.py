@@ -139,7 +139,14 @@ class Wish:
             sockets = [FileChange(SOCKET_FILE, socket_unit(handed).encode())] if handed else []
             return [*own, *sockets, FileChange(self.hub_file, started.encode())]
         admin = hub.listen, hub.admin_port
-        started = static_pod(self.image, arguments, str(self.kubeconfig), admin, makes_address=makes)
+        started = static_pod(
+            self.image,
+            arguments,
+            str(self.kubeconfig),
+            admin,
+            makes_address=makes,
+            folders=sorted({str(each.parent) for each in hub.filter_modules}),
+        )
         return [*own, FileChange(self.hub_file, started.encode())]
 
     def client_changes(self, ledger: Ledger) -> list[FileChange]:

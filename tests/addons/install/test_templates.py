@@ -78,8 +78,9 @@ def test_words_reach_the_hub_as_they_are(written: Path) -> None:
 
 
 def test_the_static_pod_mounts_what_it_reads() -> None:
+    admin, folders = ("127.0.0.1", 10267), ["/etc/edgehub", "/opt/acme"]
     pod = json.loads(
-        static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", ("127.0.0.1", 10267))
+        static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", admin, folders=folders)
     )
     (container,) = pod["spec"]["containers"]
     assert (container["image"], container["args"]) == ("edgehub:1", ["--node", "n1"])
@@ -89,5 +90,6 @@ def test_the_static_pod_mounts_what_it_reads() -> None:
     mounts = {each["name"]: (each["mountPath"], each.get("readOnly")) for each in container["volumeMounts"]}
     # Python's tempfile, by which keys reach TLS, finds no other folder where the root is read-only.
     assert mounts.pop("tmp") == ("/tmp", None)  # noqa: S108 - a pod's own
+    assert {*folders} < {*volumes.values()}
     assert mounts == {name: (path, name != "state") for name, path in volumes.items()}
     assert pod["spec"]["hostNetwork"] is True

@@ -90,6 +90,13 @@ def test_a_static_pod_is_laid_where_kubelet_looks(ledger: Ledger) -> None:
     _, pod = wish.hub_changes(ledger)
     assert pod.path == STATIC_POD
     assert json.loads(pod.data)["spec"]["containers"][0]["image"] == "edgehub:1"
+    files = ("--filter-module", "/etc/edgehub/a.py, /etc/edgehub/b.py,/opt/acme/c.py")
+    _, pod = dataclasses.replace(wish, flags=files).hub_changes(ledger)
+    volumes = [each.get("hostPath", {}).get("path") for each in json.loads(pod.data)["spec"]["volumes"]]
+    assert [each for each in volumes if each in ("/etc/edgehub", "/opt/acme")] == [
+        "/etc/edgehub",
+        "/opt/acme",
+    ]
 
 
 def test_a_wish_is_read_as_it_was_kept() -> None:
