@@ -19,7 +19,7 @@ from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import edits
 from addons.ui.flows.annotations import comment_of, mark_of, remark, why_refused
-from addons.ui.flows.bodies import Copy, UnderWay, keep
+from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep
 from addons.ui.flows.filtered import FilteredRead, FilteringParts
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
@@ -205,6 +205,8 @@ class Flows:
             filtered=filtered,
             show_secrets=self._show_secrets(),
         )
+        # In place of "content missing".
+        response.data.content = NOTE + b"each event is a message: see WebSocket\n"
         self._watches[flow.id] = under_way.watch
         response.stream = under_way.watch
 

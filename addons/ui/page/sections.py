@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from addons.telemetry.labels import HUB
 from addons.ui.debug_pages import REPORTS
@@ -15,9 +14,22 @@ from addons.ui.reports.journal import journal
 from addons.ui.reports.rules import rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
-from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Row, link, size
+from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, size
 
 LOG_LINES = 30
+LEADERS: Sequence[Column] = (
+    ("node", lambda row: row["node"]),
+    ("at", lambda row: row["server"]),
+    ("state", lambda row: "usable" if row["usable"] else row["failure"] or "not tried yet"),
+    ("serves this hub", lambda row: row["sources"]),
+)
+READERS: Sequence[Column] = (
+    ("resource", lambda row: row["resource"]),
+    ("from", lambda row: row["server"]),
+    ("since", lambda row: row["since"]),
+    ("because", lambda row: row["why"]),
+)
+FOLLOWERS: Sequence[Column] = (("node", lambda row: row["node"]), ("watches", lambda row: row["watches"]))
 
 
 def sections(hub: RunningHub, rates: Rates, *, is_operator: bool) -> dict[str, str]:
@@ -33,9 +45,7 @@ def sections(hub: RunningHub, rates: Rates, *, is_operator: bool) -> dict[str, s
         "journal": _journal(journal(hub)),
         "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else _nobody(),
     }
-    pool = REPORTS.get("pool")
-    shared = pool(hub) if pool is not None else {}
-    return found | {"pool": _pairs(shared) if shared else _pool(report)}
+    return found | {"pool": _pool(report, REPORTS["pool"](hub))}
 
 
 def title(hub: RunningHub) -> str:
@@ -120,15 +130,20 @@ def _journal(report: Row) -> str:
     return "".join(parts)
 
 
-def _pool(report: Row) -> str:
-    return f"<p>This node is in {text(report['pool']) if report['pool'] else 'no pool that the hub knows of'}.</p>"
-
-
-def _pairs(report: Any) -> str:
-    rows = (
-        [{"name": name, "value": value} for name, value in report.items()] if isinstance(report, dict) else []
-    )
-    return table(rows, (("name", lambda row: row["name"]), ("value", lambda row: row["value"])))
+def _pool(report: Row, shared: Row) -> str:
+    """Which pool the node is in; where hubs of the pool read from each other, who leads and what is read from where."""
+    if not report["pool"]:
+        return "<p>This node is in no pool that the hub knows of.</p>"
+    members = f", with {text(shared['members'])}" if shared and shared["members"] else ""
+    parts = [f"<p>This node is in pool {text(report['pool'])}{members}.</p>"]
+    if shared and shared["shared"]:
+        parts.append(f"<p>Its hubs share {text(shared['shared'])}. This hub is: {text(shared['role'])}.</p>")
+        parts.append(f"<p>It cannot lead: {text(shared['whyNot'])}.</p>" if shared["whyNot"] else "")
+        parts.append("<h3>Leaders</h3>" + table(shared["follows"], LEADERS) if shared["follows"] else "")
+        parts.append("<h3>Read from</h3>" + table(shared["sources"], READERS) if shared["sources"] else "")
+        followers = [{"node": node, "watches": count} for node, count in shared["followers"].items()]
+        parts.append("<h3>Followers</h3>" + table(followers, FOLLOWERS) if followers else "")
+    return "".join(parts)
 
 
 def _nobody() -> str:

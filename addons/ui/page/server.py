@@ -104,9 +104,9 @@ class PageServer:
             metrics.ADMIN_REFUSED.labels("listener").inc()
             raise too_many_requests("too many pages are open", retry_after=30)
         is_operator = await self._is_operator(request)
+        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         self._listeners += 1
         try:
-            response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
             await response.prepare(request)
             told: dict[str, str] = {}
             while not self._closed.is_set():
@@ -120,9 +120,11 @@ class PageServer:
                         await self._closed.wait()
                 except TimeoutError:
                     pass
-            return response
+        except ConnectionResetError:
+            pass  # the person has left the page
         finally:
             self._listeners -= 1
+        return response
 
     async def _try(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
@@ -190,7 +192,8 @@ DOCUMENT = """<!doctype html>
 </head>
 <body>
 <header><h1>Edgehub</h1><div id="state">{state}</div><p id="announced" role="status"></p>
-<nav><a href="#h-components">Who asks</a> <a href="#h-sources">Copies</a> <a href="#h-rules">Rules</a>
+<nav><a href="#h-components">Who asks</a> <a href="#h-sources">Copies</a> <a href="#h-pool">Pool</a>
+<a href="#h-rules">Rules</a>
 <a href="#h-explain">Explain</a> <a href="#h-try">Try</a> <a href="#h-journal">Journal</a> <a href="#h-log">Log</a>
 <a href="/debug">All pages</a></nav></header>
 <main><div id="chain">{chain}</div>{body}</main>

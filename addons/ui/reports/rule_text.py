@@ -44,7 +44,9 @@ def read_rules(text: bytes) -> dict[str, str] | None:
     if found:
         return _data(found[0].get("data"))
     if len(documents) == 1 and isinstance(documents[0], dict) and "kind" not in documents[0]:
-        return _data(documents[0])
+        # `data:` in front of the entries, as in a ConfigMap: no entry is a mapping.
+        inner = documents[0].get("data")
+        return _data(inner if isinstance(inner, dict) and len(documents[0]) == 1 else documents[0])
     if not documents:
         return None
     raise ValueError("the text has no ConfigMap: give one, or its data alone")

@@ -119,9 +119,10 @@ ENTRIES: Sequence[Column] = (
     ("resources", _of("resources")),
     ("verbs", _of("verbs")),
     ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched nobody"),
-    ("kept", _of("kept")),
-    ("changed", _of("changed")),
-    ("hidden", _of("hidden")),
+    # Of all filters of a view together: a report of each one's own would judge every object again.
+    ("its views keep", _of("kept")),
+    ("change", _of("changed")),
+    ("hide", _of("hidden")),
     ("from", _of("from")),
 )
 

@@ -160,6 +160,7 @@ async def test_a_watch_is_live_until_it_ends(seen: Seen) -> None:
     flow.response.stream(b'{"type":"ADDED","object":' + raw(service("web", 3)) + b"}\n")
     messages = flow.websocket.messages if flow.websocket is not None else []
     await until(lambda: len(messages) == 1)
+    assert b"see WebSocket" in (flow.response.content or b"")
     await seen.flows.response(flow)
     await until(lambda: not flow.live)
     seen.view.remove([flow])

@@ -53,9 +53,31 @@ async def test_the_log_is_for_the_operator(parts: HubParts) -> None:
     assert "a line" not in sections(hub, Rates(hub.traffic), is_operator=False)["log"]
 
 
-async def test_a_report_on_the_pool_is_shown_where_there_is_one(
+async def test_a_pool_that_shares_is_shown_to_people(
     parts: HubParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = running_hub(parts)
-    monkeypatch.setitem(REPORTS, "pool", lambda _: {"role": "leader"})
-    assert "leader" in sections(hub, Rates(hub.traffic), is_operator=True)["pool"]
+    leader = {
+        "node": "n2",
+        "server": "https://n2:10269",
+        "usable": False,
+        "failure": "<refused>",
+        "sources": [],
+    }
+    source = {"resource": "services", "server": "cloud", "since": "12:00", "why": "no other server serves it"}
+    shared = {
+        "members": ["n1", "n2"],
+        "shared": ["services"],
+        "role": "leader",
+        "whyNot": "no certificate yet",
+        "follows": [leader],
+        "sources": [source],
+        "followers": {"n3": 2},
+    }
+    monkeypatch.setitem(REPORTS, "pool", lambda _: shared)
+    hub = running_hub(parts, pool="p1")
+    found = sections(hub, Rates(hub.traffic), is_operator=True)["pool"]
+    for words in ("p1, with n1, n2", "This hub is: leader", "no certificate yet", "&lt;refused&gt;", "n3"):
+        assert words in found
+    assert "{" not in found
+    monkeypatch.setitem(REPORTS, "pool", lambda _: shared | {"shared": [], "members": []})
+    assert sections(hub, Rates(hub.traffic), is_operator=True)["pool"] == "<p>This node is in pool p1.</p>"

@@ -84,7 +84,9 @@ async def test_events_bring_what_has_changed(site: Site, monkeypatch: pytest.Mon
         assert stream.content.at_eof(), "the end of the hub ends the stream"
 
 
-async def test_open_pages_are_bounded(site: Site) -> None:
+async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     before = metrics.ADMIN_REFUSED.labels("listener")._value.get()
     streams = [await site.session.get(f"{site.url}/events") for _ in range(MAX_LISTENERS)]
     async with site.session.get(f"{site.url}/events") as refused:
@@ -93,6 +95,7 @@ async def test_open_pages_are_bounded(site: Site) -> None:
     for each in streams:
         each.close()
     await until(lambda: site.admin._page._listeners == 0)
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

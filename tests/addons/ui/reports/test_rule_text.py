@@ -16,6 +16,8 @@ MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yurt-hub-cfg}\n"
         (f"kind: Service\n---\n{MAP}data: {{endpoints: x}}\n", {"endpoints": "x"}),
         ('{"kind": "ConfigMap", "data": {"endpoints": "x"}}', {"endpoints": "x"}),
         ("endpoints: x\ncache_agents: '*'\n", {"endpoints": "x", "cache_agents": "*"}),
+        ("data:\n  endpoints: x\n", {"endpoints": "x"}),
+        ("data: x\n", {"data": "x"}),
         ("endpoints: 2024-99-99\n", {"endpoints": "2024-99-99"}),
         (MAP, None),
         ("", None),
