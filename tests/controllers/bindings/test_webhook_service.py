@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 from threading import Event
 
 import pytest
@@ -33,8 +34,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, image
 
 pytestmark = [pytest.mark.real]
 
-TIMEOUT = 3.0
-"""Seconds that the API server waits for a webhook that is there and silent."""
+ANNOTATED: Json = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
 
 
 def test_without_a_manager_everything_passes_and_the_next_one_repairs(
@@ -43,9 +43,7 @@ def test_without_a_manager_everything_passes_and_the_next_one_repairs(
     name = bindings.scene.name("web")
     bindings.bind(name, items=[image("app:2")])
     webhook.process.kill()
-    began = time.monotonic()
     assert image_of(create(bindings, name)) == "app:1"
-    assert time.monotonic() - began < TIMEOUT, "nobody waits for a webhook that is not there"
     started = start_manager("--webhook-port", "0", "--controllers=configbinding")
     bindings.sees(name, lambda obj: image_of(obj) == "app:2")
     # This one sees what the webhook misses.
@@ -59,21 +57,28 @@ def test_without_a_manager_everything_passes_and_the_next_one_repairs(
 
 
 @pytest.mark.usefixtures("service")
-def test_a_cluster_without_a_manager_takes_everything(bindings: BindingScene) -> None:
-    """The webhook is registered, and nothing is behind its Service."""
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
+def test_a_cluster_without_a_manager_takes_everything_within_a_second(bindings: BindingScene) -> None:
+    """The webhook is registered, and nothing is behind its Service: nobody waits for it, the manager itself least."""
+    binding = bindings.bind(bindings.scene.name("web"), items=[image("app:2")])
     manager = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"
-    labelled = {"metadata": {"labels": {POOL_NAME: "hangzhou"}}}
-    writes: list[Callable[[], Json]] = [
-        lambda: create(bindings, name),
-        lambda: bindings.scene.admin.patch(manager, labelled),
-        lambda: bindings.scene.admin.patch(manager, {"metadata": {"labels": {POOL_NAME: None}}}),
-    ]
-    for write in writes:
+    seconds: list[float] = []
+
+    def takes(write: Callable[[], Json], kind: str = "Deployment") -> None:
         began = time.monotonic()
-        assert write()["kind"] == "Deployment"
-        assert time.monotonic() - began < TIMEOUT, "nobody waits for a webhook that is not there"
+        assert write()["kind"] == kind
+        seconds.append(time.monotonic() - began)
+
+    for number in range(3):
+        name, pools = bindings.scene.name("web"), {"subject": {"pools": [f"p{number}"]}}
+        takes(lambda name=name: create(bindings, name))  # type: ignore[misc]  # the name of now
+        takes(lambda name=name: bindings.scene.admin.patch(f"{bindings.deployments}/{name}", ANNOTATED))  # type: ignore[misc]  # as above
+        for pool in ("hangzhou", None):
+            labels = {"metadata": {"labels": {POOL_NAME: pool}}}
+            takes(lambda labels=labels: bindings.scene.admin.patch(manager, labels))  # type: ignore[misc]  # as above
+        changed = f"{bindings.path}/{binding}", {"spec": pools}
+        takes(lambda changed=changed: bindings.scene.admin.patch(*changed), "YurtAppConfigBinding")  # type: ignore[misc]  # as above
+    # Of one write alone a busy machine can make seconds.
+    assert median(seconds) < 1, seconds
 
 
 def test_a_write_outlasts_a_silent_webhook(bindings: BindingScene, webhook: ManagerProcess) -> None:
