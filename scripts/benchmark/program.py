@@ -21,7 +21,7 @@ from statistics import median
 
 import urllib3
 
-from scripts.benchmark import bindings, hostile, manager, offline, pool_links, pool_nodes, topology
+from scripts.benchmark import bindings, hostile, interface, manager, offline, pool_links, pool_nodes, topology
 from scripts.benchmark.load import (
     REST,
     SLICES,
@@ -191,6 +191,9 @@ def options() -> argparse.ArgumentParser:
         "--bindings", action="store_true", help="Only the manager, with bindings of 1,000 workloads."
     )
     parser.add_argument(
+        "--interface", action="store_true", help="Only what an interface of mitmproxy costs a hub."
+    )
+    parser.add_argument(
         "--offline", action="store_true", help="Only the disk, and the node without its cloud."
     )
     parser.add_argument(
@@ -224,6 +227,9 @@ def main() -> None:
             pool_links.measure_links()
         if asked.pool != "links":
             asyncio.run(pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
+        return
+    if asked.interface:
+        interface.report(*interface.measure(asked.services, asked.endpoints))
         return
     if asked.offline:
         offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)
