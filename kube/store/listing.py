@@ -40,9 +40,9 @@ class Listing:
     form: Form
 
     def raws(self, items: Iterable[Item]) -> list[bytes]:
-        """Some of the items as the list writes them; a metadata list parses each of them."""
+        """Some of the items in the form of the list. For a metadata list, each item is parsed."""
         return [self.form.raw(self.codec, item) for item in items]
 
     def body(self, raws: Sequence[bytes]) -> ListBody:
-        """The body of the whole list, from what `raws` gave for all items."""
+        """The body of the whole list, from the results of `raws` for all items."""
         return self.codec.encode_list(self.api_version, self.kind, self.version, raws)

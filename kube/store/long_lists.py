@@ -8,7 +8,7 @@ from kube.store.store import Item, Key, Store
 from kube.wire.codec_base import Codec
 
 LONG_LIST = 1000
-"""Objects from which a thread reads their metadata: some milliseconds of the event loop's time."""
+"""Objects of a list from which on a thread reads them. So many cost the event loop some milliseconds."""
 
 
 async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:

@@ -14,7 +14,7 @@ from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
 EVALUATED_AT_ONCE = 100
-"""Objects evaluated at once: some milliseconds of the event loop's time, up to twenty where each is very large."""
+"""Objects evaluated at once. They cost the event loop some milliseconds, and up to twenty where each is very large."""
 
 InputKey = Hashable
 """Names one input of a filter, for example ("service", "default", "web")."""
@@ -67,7 +67,7 @@ class ProjectionListener(Protocol):
 
 
 class Projection:
-    """A store seen through a chain. None is the chain without filters, which all unfiltered components share.
+    """A store as a chain shows it. The chain None has no filters; all unfiltered components share its projection.
 
     `evaluate_some` evaluates a long list in slices, so that the event loop keeps serving. The projection shows an
     object only once it is evaluated.
@@ -92,7 +92,7 @@ class Projection:
         self.store.forget(self)
 
     def listen(self, listener: ProjectionListener, scope: Scope = EVERYTHING) -> None:
-        """Notify a listener of the changes that may concern a scope, and maybe of others."""
+        """Notify a listener of the changes that concern a scope. Changes of other objects may come, too."""
         self._listeners.add(listener, scope)
 
     def forget(self, listener: ProjectionListener) -> None:
@@ -104,7 +104,7 @@ class Projection:
 
     @property
     def is_pending(self) -> bool:
-        """Whether an object lacks an input or an evaluation. No client may be sent such an incomplete state."""
+        """Whether an object lacks an input or an evaluation. No client may get such an incomplete state."""
         return bool(self._pending or self._unevaluated)
 
     @property
@@ -118,7 +118,7 @@ class Projection:
         return self._chain is not None
 
     def outcomes(self) -> tuple[int, int, int]:
-        """How many objects the chain keeps as they are, changes, and hides; those it has not seen are left out."""
+        """How many objects the chain keeps as they are, changes, and hides. Objects it has not seen do not count."""
         hidden = sum(shown is None for shown in self._overrides.values())
         changed = len(self._overrides) - hidden
         return len(self.store) - len(self._overrides) - len(self._unevaluated), changed, hidden
@@ -162,7 +162,7 @@ class Projection:
     def changed(self, change: Change) -> None:
         """Evaluate a change of the store, and notify listeners if clients can tell the difference."""
         if change.key in self._unevaluated:
-            # Listeners get the difference to what the projection would have shown.
+            # For an object that the chain has not seen, listeners get the difference to what it would have shown.
             del self._unevaluated[change.key]
             assert change.old is not None
             self._evaluate(change.old, None)

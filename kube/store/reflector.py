@@ -1,7 +1,7 @@
 """Keeps a store equal to the cloud's objects: lists them, watches them, resumes the watch, lists again if it must.
 
-The rules are those of client-go's reflector. `StatusError` is the cloud's own answer, `Unreachable` the network's
-fault, `Malformed` an answer that breaks the protocol.
+The rules are those of client-go's reflector. A `StatusError` is an answer of the cloud, `Unreachable` a fault of the
+network, `Malformed` an answer that breaks the protocol.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 
 PAGE = 500
-"""Objects a page, as client-go's pager: bounds the memory that one response takes."""
+"""Objects of a page, as in client-go's pager. The page bounds the memory that one response takes."""
 MAX_LIST = 512 * 1024 * 1024
-"""Bytes of all pages of a list: a server that always has a next page must not fill the memory."""
+"""Bytes of all pages of a list, so that a server that always has a next page does not fill the memory."""
 WATCH_SECONDS = (300.0, 600.0)
-"""A watch asks the server to end it after a time between these, as client-go's reflector."""
+"""Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
 WATCH_MARGIN = 15.0
-"""Seconds after that end at which the reflector gives the link up for dead."""
+"""Seconds after that time, at which the reflector takes the link for dead."""
 SHORT_WATCH = 1.0
-"""Seconds under which a watch without an event counts as a failure, as client-go's reflector."""
+"""Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
 EARLY = 30.0
-"""Seconds before that end from which on the end of a watch is no sign of trouble."""
+"""Seconds before that time. A watch that ends within them is no sign of trouble."""
 THREAD_THRESHOLD = 256 * 1024
-"""Bytes from which a thread splits a list, so that the event loop keeps serving."""
+"""Bytes of a list from which on a thread splits it, so that the event loop keeps serving."""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
-"""What a list may come in. A hub answers in zstd whoever reads differences; a kube-apiserver knows gzip alone."""
+"""Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ListWatch:
     field_selector: str = ""
     encoding: Encoding = Encoding.PROTOBUF
     metadata_only: bool = False
-    """Ask for PartialObjectMetadata: where only names and labels matter, the rest does not cross the link."""
+    """Ask for PartialObjectMetadata. Where only names and labels matter, nothing else crosses the link."""
 
     @property
     def path(self) -> str:
@@ -81,7 +81,7 @@ class ListWatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it reads all objects of the resource, in all namespaces, and the objects themselves."""
+        """Whether it reads all objects of the resource in all namespaces, and the whole objects."""
         return self == ListWatch(self.type, encoding=self.encoding)
 
     @property
@@ -130,7 +130,7 @@ class Reflector:
         self._compare_version = compare_version
         self._must_verify = False
         self._must_be_plain = False
-        """The last watch ended with a difference that did not fit: the next one is of whole objects."""
+        """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
         """Called when `verify` finds that the cloud was restored from a backup."""
         self._round: asyncio.Task[None] | None = None
@@ -147,7 +147,7 @@ class Reflector:
 
     @property
     def refusal(self) -> StatusError | None:
-        """The cloud's definite no, which clients get as it is.
+        """The cloud's refusal, which clients get as it is.
 
         It holds until the cloud answers otherwise: an outage after a 403 permits nothing.
         """
@@ -159,16 +159,16 @@ class Reflector:
         self.changed.notify()
 
     def retry_now(self) -> None:
-        """Cut the present delay short: a client waits for the store."""
+        """Cut the present delay short, because a client waits for the store."""
         self._retry.set()
 
     def recovered(self) -> None:
-        """Retry now, and begin with short delays again: the server was down and is back."""
+        """Retry now, and begin with short delays again, because a server is back that was down."""
         self._backoff.forget()
         self.retry_now()
 
     async def run(self) -> None:
-        """List and watch until cancelled. A store that is complete already is watched from its version."""
+        """List and watch until cancelled. Where the store is complete already, watch from its version."""
         self._must_list, self._must_compare_version = not self._store.complete, self._store.complete
         try:
             while True:
@@ -179,24 +179,24 @@ class Reflector:
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except Misfit as error:
-                    # What the watch brought before is right: go on from there, at once.
+                    # The events before the misfit are right. Resume from them at once.
                     logger.debug("%s: %s; the next watch is plain", self._list_watch.path, error)
                     self._must_be_plain = True
                     self._set_state(State.WAITING, error)
                 except Exception as error:
-                    # A bug of ours, here or in a listener. The store may be wrong now, so list again.
+                    # A bug of the hub, here or in a listener. The store may be wrong now, so list again.
                     logger.exception("%s: the reflector failed", self._list_watch.path)
                     await self._back_off(Malformed(f"{type(error).__name__}: {error}"))
         finally:
             self._set_state(State.STOPPED, self.error)
 
     def relist(self) -> None:
-        """List again at once: the version that the watch was resumed from means nothing any more."""
+        """List again at once, because the version from which the watch resumed means nothing any more."""
         self._must_list = True
         self._interrupt()
 
     def verify(self) -> None:
-        """Ask the cloud for its version of this very resource before the watch goes on, and list again if it is behind.
+        """Ask the cloud for its version of this resource before the watch resumes. Where it is behind, list again.
 
         Versions are comparable within one resource only: an aggregated API has an etcd of its own.
         """
@@ -204,17 +204,17 @@ class Reflector:
         self._interrupt()
 
     def switch(self) -> None:
-        """Ask again, for another server is the best now. The watch resumes from the store's version."""
+        """Go to another server, which is the best now. The watch resumes from the store's version."""
         self.recovered()
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """End the round. The callbacks that it makes itself come before it looks what there is to do."""
+        """End the round. A callback that the round itself makes runs before the round looks for what to do."""
         if self._round is not None and self._round is not asyncio.current_task():
             self._round.cancel()
 
     async def _run_round(self) -> None:
-        """List and watch once. `relist` ends it early; a cancellation of `run` itself always gets through."""
+        """List and watch once. `relist` ends the round early. A cancellation of `run` always gets through."""
         self._round = asyncio.create_task(self._list_and_watch(), name=f"watch {self._list_watch.path}")
         try:
             await asyncio.wait((self._round,))
@@ -258,7 +258,7 @@ class Reflector:
         self._set_state(State.REFUSED if refused else State.WAITING, error)
         self._retry.clear()
         self.retry_at = time.monotonic() + delay
-        # A client may cut a delay short, but not below the first one: clients that loop must not flood the cloud.
+        # A client may cut a delay short, but not below the first one: clients in a loop must not flood the cloud.
         await asyncio.sleep(min(delay, self._backoff.first))
         try:
             async with asyncio.timeout(max(0.0, delay - self._backoff.first)):
@@ -356,7 +356,7 @@ class Reflector:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
 
     def _reader(self, stream: WatchStream, codings: str) -> FrameReader | DifferenceReader:
-        """Reads a watch in its coding. Malformed where it came in one that the reflector did not ask for."""
+        """A reader for the coding of a watch. Malformed for a coding that the reflector did not ask for."""
         codec = _codec(stream.content_type)
         if not stream.coding:
             return codec.frames()
@@ -365,7 +365,7 @@ class Reflector:
         return DifferenceReader(codec, self._held)
 
     def _held(self, namespace: str, name: str) -> tuple[int, bytes] | None:
-        """Version and raw form of an object of the store, to which a difference may be."""
+        """Version and raw form of an object of the store, which a difference may refer to."""
         item = self._store.get((namespace, name))
         return (item.version, item.raw) if item is not None else None
 

@@ -20,7 +20,7 @@ class RingEvent:
     sequence: int
     frame: bytes
     record: bytes = b""
-    """The frame as a difference (`kube.differences.records`); empty where no watcher of the view has asked for one."""
+    """The frame as a difference (`kube.differences.records`); empty where no watcher asked for differences."""
 
     @property
     def size(self) -> int:
@@ -51,12 +51,12 @@ class Ring:
         self._bytes += event.size
 
     def trim(self, max_events: int, max_bytes: int) -> None:
-        """Drop the oldest events over these bounds; watchers that have not read them lose their place."""
+        """Drop the oldest events over these bounds. Watchers that have not read them lose their place."""
         while len(self._events) > 1 and (len(self._events) > max_events or self._bytes > max_bytes):
             dropped = self._events.popleft()
             self._bytes -= dropped.size
             self.start += 1
-            # A client of this very version may not have seen what the node did at it.
+            # A client at this version may not have seen the local events at it.
             self.oldest = max(self.oldest, dropped.version + bool(dropped.sequence))
 
     def touch(self, version: int) -> None:
@@ -65,7 +65,7 @@ class Ring:
             self._last = (version, 0)
 
     def position_after(self, version: int) -> int:
-        """Where a client resumes that has seen the cloud's events up to `version`, but maybe not all the node's."""
+        """Where a client resumes that has seen the cloud's events up to `version`, but perhaps not all local ones."""
         return self.start + bisect_left(
             self._events, (version, 1), key=lambda event: (event.version, event.sequence)
         )
@@ -77,7 +77,7 @@ class Ring:
         return [self._events[index] for index in range(position - self.start, end - self.start)]
 
     def restart(self, version: int) -> None:
-        """Forget every event: history begins at this version, and no earlier one can be resumed from."""
+        """Forget every event. History begins at this version, and no client resumes from an earlier one."""
         self.start = self.end
         self._events.clear()
         self._bytes = 0

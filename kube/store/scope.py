@@ -48,14 +48,14 @@ _ANYTHING: Anchor = ("", "", "")
 
 
 class ScopeIndex[T]:
-    """Listeners by scope: one event costs the listeners that it may concern, however many there are."""
+    """Listeners by scope. An event costs only the listeners that it may concern, however many there are."""
 
     def __init__(self) -> None:
         self._scopes: dict[T, Scope] = {}
         self._unanchored: dict[T, None] = {}
         self._anchored: dict[Anchor, dict[T, None]] = {}
         self._labels = 0
-        """Anchors that name a label. Without any, nobody needs to look at an object's labels."""
+        """How many anchors name a label. At 0, `concerned` reads no labels."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._scopes))
@@ -78,7 +78,7 @@ class ScopeIndex[T]:
                 self._anchored.pop(anchor, None)
 
     def concerned(self, key: Key, items: Iterable[Item | None]) -> Collection[T]:
-        """The listeners whose scope may hold one of an object's states, each once. Some of them may not match."""
+        """The listeners whose scope may hold one of an object's states, each once. Some of the scopes may not match."""
         if not self._anchored:
             return self._unanchored
         found = dict(self._unanchored)

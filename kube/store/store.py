@@ -1,4 +1,4 @@
-"""The node's one copy of a list that the cloud keeps up to date: raw objects by key, and their resourceVersion.
+"""The node's one copy of a list in the cloud: raw objects by key, and their resourceVersion.
 
 A store does not know where its objects come from or who reads them. A reflector hands it lists and watch events; it
 notifies its listeners of each change once, in the order of versions.
@@ -22,8 +22,8 @@ Key = tuple[str, str]
 class Item:
     """One object at one version: its raw form, and what selectors need of it. Immutable.
 
-    `unfiltered` is the item as the cloud sent it. Selectors match that one, whatever filters made of it, as they do
-    at a kube-apiserver.
+    `unfiltered` is the item as the cloud sent it. Selectors match the unfiltered item, as they would at a
+    kube-apiserver.
     """
 
     __slots__ = ("_fields", "_unfiltered", "key", "labels", "raw", "store", "version")
@@ -46,7 +46,7 @@ class Item:
         self._fields: dict[str, str] | None = None
 
     def field(self, path: str) -> str:
-        """A field that a field selector names, "" when absent. The item keeps the fields that it has parsed."""
+        """The value of a selector's field, "" when absent. The item keeps the fields that it has parsed."""
         if self._unfiltered is not None:
             return self._unfiltered.field(path)
         if path == "metadata.name":
@@ -192,7 +192,7 @@ class Store:
         self._pulse.notify()
 
     def amend(self, raw: bytes) -> None:
-        """Replace an object by what the node made of it, at the same version; ValueError when it cannot be read.
+        """Replace an object by the form that the node gave it, at the same version; ValueError when it cannot be read.
 
         The next event of the cloud for this object replaces it again.
         """
@@ -211,7 +211,7 @@ class Store:
         self._pulse.notify()
 
     def next_update(self) -> asyncio.Future[None]:
-        """Done after the next event, bookmark or list."""
+        """A future that the next event, bookmark or list completes."""
         return self._pulse.wait()
 
     def _item(self, raw: bytes, codec: Codec | None = None) -> Item:

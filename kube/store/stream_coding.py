@@ -18,7 +18,7 @@ class StreamCoding(ABC):
 
     @abstractmethod
     def state(self, frames: Iterable[bytes]) -> Iterator[bytes]:
-        """A whole state, in pieces that are made as they are taken."""
+        """The frames of a whole state, in pieces that are made as they are taken."""
 
     @abstractmethod
     def event(self, event: RingEvent) -> bytes:

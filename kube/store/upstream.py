@@ -12,12 +12,12 @@ from kube.http.client import ApiResponse, WatchStream
 class Upstream(Protocol):
     """Asks the best of several servers for the lists and watches of one reflector.
 
-    It raises Switched where the reflector shall go on at once, with the server that is the best then.
+    It raises Switched where the reflector is to ask again at once, and then reaches the server that is the best.
     """
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a server to ask, the cloud left aside."""
+        """Whether there is a server to ask besides the cloud."""
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str

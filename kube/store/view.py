@@ -45,28 +45,28 @@ from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
 from kube.wire.codec import Codec
 
 RING_MIN_EVENTS = 1000
-"""A history at least this long lets a client that re-opens its watch resume; kube-apiserver's is of this order."""
+"""Events of history kept at least, so that a client can re-open its watch. kube-apiserver keeps about as many."""
 RING_MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of history kept per view: nodes with 1 GB of memory run several views."""
+"""Bytes of history kept by a view at most: nodes with 1 GB of memory run several views."""
 
 TRIM_DELAY = 0.1
-"""Seconds until history over its bounds is dropped: every watcher that keeps up has read a whole burst by then."""
+"""Seconds until a view drops history over its bounds. Each watcher that keeps up has read a burst by then."""
 
 
 class Place(NamedTuple):
-    """A position in a ring, and the version that a client has reached who was sent everything before it."""
+    """A position in a ring, and the version of a client that was sent everything before the position."""
 
     position: int
     version: int
 
 
 class Beginning(NamedTuple):
-    """What a watcher gives first: events that its client missed, then a state."""
+    """What a watcher sends first: events that its client missed, then a state."""
 
     missed: list[bytes]
     state: Sequence[Item]
     is_list: bool
-    """The state is all that there is, as a WatchList sends it: a bookmark says so."""
+    """The state is a whole list, as of a WatchList, and a bookmark ends it."""
 
 
 class View:
@@ -95,7 +95,7 @@ class View:
         """The version of this view's first list, or of its first watch without a version; None before."""
         self._last_bookmark = (0, b"")
         self._writes_differences = False
-        """A watcher has asked for differences: each event gets a record."""
+        """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
         projection.listen(self, scope)
 
@@ -127,7 +127,7 @@ class View:
         return (item for item in self._projection if self.scope.matches(item))
 
     def listing(self, confirmed: int = 0) -> Listing:
-        """A list. `confirmed` is a version at which the cloud has this very state, 0 for none: the list carries it."""
+        """A list. `confirmed` is a version at which the cloud has this state, 0 for none. The list carries it."""
         self._confirm(confirmed)
         self._begin_history()
         api_version, kind = self._type()
@@ -154,7 +154,7 @@ class View:
         return self._open(end, 0, bookmarks, coding, Beginning(missed, list(self), is_list=False))
 
     def place(self) -> Place:
-        """Where a watcher is that has read the whole ring."""
+        """The place of a watcher that has read the whole ring."""
         return Place(self._ring.end, self.version)
 
     def send_bookmark(self) -> None:
@@ -164,7 +164,7 @@ class View:
                 watcher.send_bookmark()
 
     def switch(self, projection: Projection) -> None:
-        """Look through another chain from now on, and send watchers the difference."""
+        """Use another chain from now on, and send watchers the difference."""
         old, self._projection = self._projection, projection
         old.forget(self)
         projection.listen(self, self.scope)
@@ -255,7 +255,7 @@ class View:
         return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
 
     def _record(self, frame: bytes, former: Item | None) -> bytes:
-        """The frame as a difference to what a watcher holds that was sent the events before it; empty if none asks."""
+        """The frame as a difference to the object that watchers hold; empty where no watcher asked for differences."""
         if not self._writes_differences:
             return b""
         if former is None:
@@ -264,7 +264,7 @@ class View:
         return event_record(frame, Former(*former.key, former.version, raw))
 
     def _bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
-        """Watchers of one view send the same bytes, so that a bookmark to hundreds is serialised once."""
+        """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
         if initial_events_end:
             return self.codec.encode_bookmark(*self._type(), version, initial_events_end=True)
         if self._last_bookmark[0] != version:
@@ -301,13 +301,13 @@ class Watcher:
         bookmarks: bool,
         coding: StreamCoding,
     ) -> None:
-        """`beginning` is what the client gets first; None where it goes on after the version that it has."""
+        """`beginning` is what the client gets first; None where it resumes after the version that it has."""
         self.view = view
         self.coding = coding
         self.bookmarks = bookmarks
         self.ended = False
         self.fell_behind = False
-        """Cut because its client read too slowly; like any client whose watch ends it resumes by its version."""
+        """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
         self._start = view.place()
         self._beginning = beginning
         self._position = position
@@ -317,15 +317,15 @@ class Watcher:
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
         self._end: Place | None = None
-        """The place at which the watch was ended: the client gets nothing of what follows."""
+        """The place at which the watch was ended. The client gets nothing behind it."""
 
     @property
     def unread(self) -> int:
-        """Events that the view has and that `frames` has not given yet."""
+        """Events of the view that `frames` has not given yet."""
         return max(0, self.view._ring.end - self._position)
 
     def initial_events(self) -> Iterator[bytes]:
-        """The events and the state that come first, and the bookmark that ends them. Sent by `coding.state`."""
+        """The events and the state that come first, and the bookmark that ends them, written by `coding.state`."""
         beginning, self._beginning = self._beginning, None
         if beginning is None:
             return
@@ -353,12 +353,12 @@ class Watcher:
             self._waiter.set_result(None)
 
     def send_bookmark(self) -> None:
-        """Have `frames` say which version the watch has reached, once it has given all that is before."""
+        """Have `frames` give a bookmark of the version that the watch has reached, behind all that is before it."""
         self._bookmark_due = True
         self.wake()
 
     def end(self, error: StatusError | None = None) -> None:
-        """Let `frames` give what is left, a last bookmark unless there is an error, and then end."""
+        """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
         if self._end is None:
             self._end = self.view.place()
             self._error = error
@@ -368,7 +368,7 @@ class Watcher:
         self.wake()
 
     def _read(self) -> list[bytes]:
-        """Everything up to the ring's end, or the watch's, and then a bookmark where one is due."""
+        """All events up to the end of the ring, or of the watch, and then a bookmark where one is due."""
         if self.fell_behind:
             return []
         ring, frames = self.view._ring, []
