@@ -1,4 +1,4 @@
-"""What holds for every test: `--quick`, no task is left behind, and nothing holds an event loop."""
+"""Rules of every test: `--quick`, no task is left behind, and nothing blocks an event loop."""
 
 from __future__ import annotations
 

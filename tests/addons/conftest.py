@@ -1,4 +1,4 @@
-"""A scriptable cloud of its own for each test of an addon that needs one, and the hub's parts on it."""
+"""A scriptable cloud for each test of an addon that needs one, and the hub's parts on that cloud."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def web(cloud: ScriptableCloud) -> None:
 
 @pytest.fixture
 def lease_cloud() -> Told:
-    """Has a lease, whatever it is asked."""
+    """A cloud that answers each request with the lease."""
     made = Told()
     made.usual = lease_parts.lease(version=3)
     return made

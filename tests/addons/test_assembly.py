@@ -234,7 +234,7 @@ async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
 async def test_nobody_is_answered_before_the_hub_is_assembled(
     tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the disk is read the ports are closed; what connects then is answered as soon as they are open."""
+    """While the hub reads the disk its ports are closed. Clients that connect then get answers once they are open."""
     opening, go_on = asyncio.Event(), asyncio.Event()
     proper = Offline.open
 

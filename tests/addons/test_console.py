@@ -1,4 +1,4 @@
-"""What is there beside an interface alone: the addon that shows flows, and what mitmproxy shows first."""
+"""The addon that exists beside an interface alone: it shows flows, and chooses mitmproxy's first view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connections egress lets mitmproxy open, which requests share them, and what it makes of those that fail."""
+"""Which connections egress lets mitmproxy open, which requests share them, and what follows when one fails."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def lane_of(egress: Egress, token: str, status: int) -> ServerHost:
 
 
 def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_good_one(egress: Egress) -> None:
-    """kube-apiserver ends a connection that showed a bad token, and with it the watches of whoever shares it."""
+    """kube-apiserver ends a connection that brought a bad token, and with it all watches on that connection."""
     new = {lane_of(egress, token, 200) for token in ("good", "other")}
     good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))
     bad = [lane_of(egress, f"bad {number}", 401) for number in range(1000)]

@@ -1,4 +1,4 @@
-"""Who calls, by real handshakes on the TLS port: this node's certificate, another's, a stranger's, or none."""
+"""The caller, by real handshakes on the TLS port: this node's certificate, another node's, a stranger's, or none."""
 
 from __future__ import annotations
 

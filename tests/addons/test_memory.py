@@ -1,4 +1,4 @@
-"""What was there when the hub started is looked at by no collection, and free memory is given back."""
+"""No garbage collection looks at objects from before the start, and the hub gives free memory back."""
 
 from __future__ import annotations
 

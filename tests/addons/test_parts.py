@@ -1,4 +1,4 @@
-"""What the parts are made of by the settings: filters, and what is switched off."""
+"""How the settings choose the parts: filters, and what is switched off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is taken for, and what is refused before anything else looks at it."""
+"""How the hub reads a request, and the requests that it refuses before any other addon sees them."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ async def test_an_answer_that_cannot_be_read_is_not_handed_out(
 async def test_an_answer_is_unpacked_for_a_filter_up_to_a_bound(
     routed: Routed, packed: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """4 MB of gzip, which nobody asked for, were unpacked to 4 GB."""
+    """The hub once unpacked 4 MB of gzip, for which it had not asked, to 4 GB."""
     topology(routed)
     flow = await routed.request(ONE_SLICE)
     flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})

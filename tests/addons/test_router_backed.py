@@ -1,4 +1,4 @@
-"""Requests that the node can answer: to the cloud with a rescue, else to the origin; copied when they were answered."""
+"""Requests that the hub can answer: to the cloud with a failover, else to the origin; the hub copies answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From options to settings: what is accepted, and what an operator is told otherwise."""
+"""From options to settings: what the hub accepts, and what it tells the operator otherwise."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is counted of a flow: streamed or whole, from the cloud or from a copy, to its end."""
+"""What the hub counts of a flow: streamed or whole, from the cloud or from a copy, to its end."""
 
 from __future__ import annotations
 

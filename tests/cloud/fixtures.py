@@ -36,7 +36,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Builds before the processes begin that share the tests: what they print nobody sees."""
+    """Builds before pytest starts the processes that share the tests, whose output nobody sees."""
     option = session.config.option
     if getattr(option, "numprocesses", None) and not (option.quick or option.collectonly):
         _build(session.config)

@@ -71,7 +71,7 @@ class _Connection:
     server: socket.socket = field(default_factory=socket.socket)
 
     def close(self, *, reset: bool) -> None:
-        """Ends both sides, with FIN or with RST. Nobody may wait on them any more."""
+        """Ends both sides, with FIN or with RST. No task may wait on them any more."""
         for side in (self.client, self.server):
             if reset:
                 with contextlib.suppress(OSError):

@@ -13,7 +13,7 @@ _given: deque[int] = deque(maxlen=1000)
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, another one at each call. Other programs may take it: prefer ReservedPort.
+    """A port without a listener now, another one at each call. Other programs may take it: prefer ReservedPort.
 
     The kernel itself gives the same port twice now and then, and a hub whose listeners share one does not start.
     """

@@ -289,7 +289,7 @@ class RealCloud:
             f"--cluster-signing-cert-file={self.folder / 'signer.crt'}",
             f"--cluster-signing-key-file={self.folder / 'signer.key'}",
             "--leader-elect=false",
-            # No port of its own: nobody asks it anything.
+            # No port of its own: no test asks it anything.
             "--secure-port=0",
             *self._manager_flags_given,
         ]

@@ -1,4 +1,4 @@
-"""The small disk is what its tests take it for: really full, really read-only, and gone with the process."""
+"""The small disk is really full, really read-only, and gone with the process."""
 
 from __future__ import annotations
 

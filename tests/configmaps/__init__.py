@@ -1,1 +1,1 @@
-"""Tests of `configmaps`: what users are given to edit must be read as its comments say."""
+"""Tests of `configmaps`: the hub reads what users edit as its comments say."""

@@ -77,7 +77,7 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     assert not other.leads()
     leader.wait_until(lambda: leader.metric("edgehub_manager_writes_total", code="200") > 0, "writing")
     leader.process.stop(PATIENCE)
-    # Given back, so that nobody waits until it has run out; how long either takes is tested on a virtual clock.
+    # The manager gave the Lease back, so no successor waits until it runs out. Durations are tested on a virtual clock.
     assert scene.admin.get(LEASE)["spec"]["holderIdentity"] != leader.identity
     other.wait_until_leading()
     load.end()

@@ -93,6 +93,6 @@ async def _feed(step: int, stream: bytes) -> None:
     connection.connection_lost(None)
     await asyncio.gather(connection.settled(), return_exceptions=True)
     for each in responses:
-        # Nobody waits for ever: the answer is whole, or it broke off.
+        # No client waits for ever: its answer is whole, or broke off.
         assert each.has_ended or each.error
         assert each.status == 0 or 100 <= each.status <= 999

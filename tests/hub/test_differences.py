@@ -98,7 +98,7 @@ def exploding(_piece: bytes) -> bytes:
 
 
 def foreign(piece: bytes) -> bytes:
-    """A difference to a version that nobody holds."""
+    """A difference to a version that no receiver holds."""
     version, *sizes = PREFIX.unpack_from(piece, HEAD.size)
     start = HEAD.size + PREFIX.size
     return piece[: HEAD.size] + PREFIX.pack(version + 10**6, *sizes) + piece[start:]

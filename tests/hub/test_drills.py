@@ -43,7 +43,7 @@ async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) ->
             await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, SLACK)
             assert await relayed(hub) == 503
             assert list(await listed(hub.url, SERVICES, component=PROXY, resourceVersion="0")) == ["web"]
-            # It is told everywhere.
+            # Metrics, log and pages all show the drill.
             assert await asyncio.to_thread(hub.metric, "edgehub_drill") == 1
             assert 'class="drill">Drill: the link is offline until ' in await asyncio.to_thread(
                 hub.admin, "/"

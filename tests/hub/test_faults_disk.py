@@ -79,7 +79,7 @@ async def test_a_copy_of_before_a_write_failed_half_way_is_whole(
 async def test_a_state_folder_that_cannot_be_made_stops_nobody(
     real_cloud: RealCloud, hub_rbac: None, node: str, tmp_path: Path, namespace: str
 ) -> None:
-    # Nothing can be made in /proc, whoever asks.
+    # Not even root can create files in /proc.
     flags = ("--state-dir", "/proc/edgehub")
     kubeconfig = real_cloud.node_kubeconfig(node)
     hub = Hub(tmp_path, real_cloud.url, node=node, kubeconfig=kubeconfig, flags=flags)

@@ -21,7 +21,7 @@ PHASE = 0.3
 """Seconds up, and seconds down."""
 SERVICES = "/api/v1/services"
 PER_SECOND = 1 / 0.8
-"""Tries of one source: its first backoff step, which nobody may shorten."""
+"""Tries of one source a second: its first backoff step, which no client can shorten."""
 
 
 def state(events: Events) -> set[str]:

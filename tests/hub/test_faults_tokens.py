@@ -54,7 +54,7 @@ def descriptors(hub: Hub) -> int:
 
 
 async def listed_with(url: str, number: int) -> int:
-    """The answer to a list with a token that nobody made."""
+    """The answer to a list with a token that no server issued."""
     headers = {"Authorization": f"Bearer bad{number}", "User-Agent": "coredns/v1"}
     query = {"resourceVersion": "0"}
     async with aiohttp.ClientSession() as session, session.get(url, headers=headers, params=query) as answer:

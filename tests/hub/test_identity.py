@@ -111,7 +111,7 @@ def test_a_pod_is_itself_on_the_tls_port(hub: Hub, token: str) -> None:
 def test_an_authorization_that_is_no_token_makes_nobody_the_node(
     hub: Hub, component: str, value: bytes
 ) -> None:
-    """HTTP/2 strips what it takes for blank: such a header must not arrive as none at the hub's own listener."""
+    """HTTP/2 strips blanks: a header of odd blanks must not reach the hub's own listener as an empty one."""
     context = ssl.create_default_context(cafile=hub.authority)
     parts = urlsplit(hub.tls_url)
     connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)

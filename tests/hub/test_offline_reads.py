@@ -51,7 +51,7 @@ async def test_an_object_is_found_in_a_list_and_absence_is_known(
     assert (await outage.ask(f"{path}/two")).status == 200
     gone = await outage.ask(f"{path}/three")
     assert (gone.status, b'"NotFound"' in gone.body) == (404, True)
-    # A consistent list, with selectors that nobody used before.
+    # A consistent list, with selectors that no client used before.
     assert set(await listed(outage.hub.url, path, component="flanneld", labelSelector="app=b")) == {"two"}
     assert set(
         await listed(outage.hub.url, path, component="flanneld", fieldSelector="metadata.name=one")

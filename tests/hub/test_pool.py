@@ -39,7 +39,7 @@ def pool(site: Site) -> Site:
     site.lead(first, second)
     for each in (first, second):
         each.hub.start()
-    third.hub.start()  # it learns the rules and its leaders, and nobody asks it for more
+    third.hub.start()  # it learns the rules and its leaders, and no client asks it for more
     eventually(lambda: third.pool()["role"] == "follower", "the third node follows")
     third.hub.stop()
     third.link.refuse()
@@ -49,7 +49,7 @@ def pool(site: Site) -> Site:
 
 @pytest.fixture
 async def settled(pool: Site) -> Site:
-    """The pool with two leaders, whom the third node follows."""
+    """The pool with two leaders, which the third node follows."""
     await asyncio.to_thread(settle, pool)
     return pool
 

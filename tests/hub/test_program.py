@@ -27,7 +27,7 @@ from tests.cloud.scriptable.access import ANONYMOUS, Access
 from tests.hub.support.process import ROOT, Hub
 
 PROGRAM = (sys.executable, "-P", "-m", "addons.command")
-"""What `scripts/hub` runs, without what that says of its environment."""
+"""The program that `scripts/hub` starts, without the script's own output."""
 MITMDUMP = Path(sys.executable).with_name("mitmdump")
 
 

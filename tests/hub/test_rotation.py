@@ -57,7 +57,7 @@ class NodeFiles:
 
 
 class Load:
-    """Reads the node over a few connections until it is told to stop; counts the codes of the answers."""
+    """Reads the node over a few connections until `stop`, and counts the codes of the answers."""
 
     def __init__(self, hub: Hub) -> None:
         self.codes: Counter[int] = Counter()

@@ -101,7 +101,7 @@ UNNAMED = {
 METRIC = re.compile(r"`(edgehub_\w+)(?:\{(?P<label>\w+)=\"(?P<value>[^\"]+)\"\})?`")
 REACHED = re.compile(r"\breached\(\"([^\"]+)\"\)")
 NO_METRIC = re.compile(r"none: \w")
-"""Nothing is dropped or refused at the bound, or a person is told at once: the reason follows."""
+"""The hub drops and refuses nothing at the bound, or tells a person at once. The reason follows."""
 
 
 @pytest.mark.parametrize(

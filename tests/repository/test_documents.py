@@ -141,7 +141,7 @@ def is_option(flag: str) -> bool:
 
 
 def is_true(span: str) -> bool:
-    """Whether all that a span in backticks says of our tree is so."""
+    """Whether what a span in backticks names exists in the tree."""
     command = span.split()
     if PATH.fullmatch(command[0]) and len(command) > 1:
         mitmproxys = command.index("--") if "--" in command else len(command)

@@ -69,7 +69,7 @@ SUBCOMMANDS = frozenset({*shell.REPORTS, "explain", "rules", "link", "dump", "su
 
 
 def help_of(run: Callable[[], object]) -> str:
-    """What a command prints when it is asked for its flags."""
+    """The output of a command's `--help`."""
     with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit):
         run()
     return printed.getvalue()

@@ -39,7 +39,7 @@ WAITS = {
     "socket.getaddrinfo": "asks for an address and waits",
     "subprocess.Popen": "starts a process",
 }
-"""Audit events of calls that nobody may make in a loop."""
+"""Audit events of calls that block an event loop."""
 
 FILES = {"open": "opens a file", "sqlite3.connect": "opens a database", "os.rename": "renames a file"}
 """Audit events of calls that the product may not make in a loop; a test prepares its files where it likes."""
@@ -121,7 +121,7 @@ def install() -> None:
 
 
 def _look_on() -> None:
-    """Note for whom each callback computes: for a test, when any function of the tests waits for it."""
+    """Note for whom each callback computes: for a test, where a function of the tests waits for it."""
     while True:
         time.sleep(SAMPLE)
         frames = sys._current_frames()

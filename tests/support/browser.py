@@ -97,7 +97,7 @@ class Browser:
                 while True:
                     if value := await self.run(script):
                         return value
-                    await asyncio.sleep(0.1)  # a page tells nobody when it changes
+                    await asyncio.sleep(0.1)  # a page sends no notification when it changes
         except TimeoutError:
             raise TimeoutError(f"{script} is not true of: {await self.text()}") from None
 

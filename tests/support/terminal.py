@@ -49,7 +49,7 @@ class Terminal:
                     shown = await self.screen()
                     if all(text in shown for text in texts):
                         return shown
-                    await asyncio.sleep(0.1)  # a screen tells nobody when it changes
+                    await asyncio.sleep(0.1)  # a screen sends no notification when it changes
         except TimeoutError:
             raise TimeoutError(f"{texts} are not all shown:\n{await self.screen()}") from None
 

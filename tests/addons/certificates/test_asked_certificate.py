@@ -1,4 +1,4 @@
-"""A certificate that the cluster signs: asked for when it is wanted, kept, and renewed in time."""
+"""A certificate that the cluster signs: the hub asks for it when a part wants it, keeps it, and renews it in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub's own identity: by a bootstrap token first, by itself later, and what the cloud's refusals are called."""
+"""The hub's own identity: by a bootstrap token first, by its own certificate later; and the words for refusals."""
 
 from __future__ import annotations
 

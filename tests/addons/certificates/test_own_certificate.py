@@ -1,4 +1,4 @@
-"""The TLS port's certificate under a running hub: renewed in time, moved with the hub, and served without a restart."""
+"""The TLS port's certificate under a running hub: renewed in time, replaced with the addresses, without a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate of the TLS port: made, used again, made anew in time, and mended when its files are not whole."""
+"""The certificate of the TLS port: made, reused, renewed, and replaced when one of its files is damaged."""
 
 from __future__ import annotations
 

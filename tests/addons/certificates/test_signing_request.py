@@ -35,7 +35,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ignore(_why: str) -> None:
-    """Nobody is to be told."""
+    """Notify nobody."""
 
 
 class Signer:

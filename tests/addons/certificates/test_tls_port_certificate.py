@@ -1,4 +1,4 @@
-"""The TLS port shows the cluster's certificate to who calls a name in it, and the local CA's to all others."""
+"""The TLS port shows the cluster's certificate to clients that call a name in it, and the local CA's to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters that are not the hub's: what they must say of themselves, where they stand, and that they keep their word."""
+"""Filters of files and packages: what they must declare, their place in the order, and checks of what they declare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain as a projection wants it: what it shows, what it read, and what it counts."""
+"""A chain of filters as a projection calls it: its verdicts, the inputs that it read, and its metrics."""
 
 from __future__ import annotations
 

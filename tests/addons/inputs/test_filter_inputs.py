@@ -1,4 +1,4 @@
-"""What filters are told of the cluster, from stores filled by hand; and who is told when an answer changes."""
+"""The answers that filters get about the cluster, from stores filled by hand; and who hears that an answer changed."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ async def test_a_refusal_that_comes_or_goes_is_told(cluster: Cluster) -> None:
 
 
 async def test_after_a_restored_cluster_every_answer_is_asked_again(cluster: Cluster) -> None:
-    """Versions went backwards: no single change is told, and what was read before may be wrong now."""
+    """Versions went backwards: no event says what changed, and each answer from before may be wrong."""
     cluster.fill("services", service("web", 500, {"a": "old"}), version=500)
     asked = cluster.inputs.ask()
     assert service_facts(asked) == {"a": "old"}

@@ -1,4 +1,4 @@
-"""What is asked of the cloud for each kind of input."""
+"""The lists and watches that the hub opens for each kind of input."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: 
     fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
     assert served.members() == (True, ["n1"])
 
-    # The cloud is upgraded: the best version takes over, and who asked before is told.
+    # The cloud is upgraded: the best version takes over, and filters that asked before are notified.
     await asyncio.sleep(0)
     served.told.clear()
     fill(served.sources["v1beta2"].store, [node_pool("p1", ["n1", "n2"], 2)], 2, kind="NodePool")

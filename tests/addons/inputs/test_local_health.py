@@ -1,4 +1,4 @@
-"""The local health source, from a small server: what counts, what does not, and when its last word ends."""
+"""The local health source, on a small server: which answers count, and when the last one expires."""
 
 from __future__ import annotations
 

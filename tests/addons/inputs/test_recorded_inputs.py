@@ -1,4 +1,4 @@
-"""Who asks for a part of an answer depends on that part alone."""
+"""A filter that reads a part of an answer depends on that part alone."""
 
 from __future__ import annotations
 

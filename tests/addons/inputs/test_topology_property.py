@@ -84,7 +84,7 @@ def due(before: World, after: World) -> set[str]:
     was, now = _shown(before), _shown(after)
     names = was.keys() | now.keys()
     looks = {name for name in names if was.get(name) != now.get(name)}
-    # A write that shows nothing new is told all the same, unless it writes a trigger.
+    # A write that changes no input notifies all the same, unless it writes a trigger.
     written = {name for name in was.keys() & now.keys() if before.slices[name] != after.slices[name]}
     triggered = {name for name in written if before.slices[name].trigger != after.slices[name].trigger}
     return looks | (written - triggered)

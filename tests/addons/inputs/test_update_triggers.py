@@ -1,4 +1,4 @@
-"""What only a trigger annotation makes different is no news; anything else is."""
+"""A change of nothing but a trigger annotation is no change of an input; any other change is one."""
 
 from __future__ import annotations
 

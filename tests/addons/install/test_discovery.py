@@ -1,4 +1,4 @@
-"""The CA of a cluster that is not known yet: taken by its hash alone, from a server that has a certificate of it."""
+"""The CA of a cluster that is not known yet: the hash decides, and the server must have a certificate of it."""
 
 from __future__ import annotations
 

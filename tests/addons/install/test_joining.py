@@ -1,4 +1,4 @@
-"""Installations below a root where no service is called; `tests/hub/test_installation.py` has a node that lives."""
+"""Installations below a root without services; `tests/hub/test_installation.py` installs on a node that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How systemctl is called, and what becomes of its errors."""
+"""The calls of systemctl, and the errors that they end with."""
 
 from __future__ import annotations
 

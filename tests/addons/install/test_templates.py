@@ -1,4 +1,4 @@
-"""The unit and the static pod: systemd takes the one and finds it well confined, the other names what is mounted."""
+"""The unit, which systemd accepts and finds well confined, and the static pod, which names each mounted folder."""
 
 from __future__ import annotations
 

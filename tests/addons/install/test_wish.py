@@ -1,4 +1,4 @@
-"""What an installation is asked for, and the files that follow."""
+"""The flags of an installation, and the files that it writes for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that the node answers when the cloud is gone, on a small cloud that the test can take away."""
+"""Requests that the hub answers when the cloud is gone, on a small cloud that the test can stop."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ REPORT = b'{"status":{"phase":"Running"}}'
 
 
 class FakeCloud(Client):
-    """Answers what it is told to; `None` is no answer, "hub" an error of the hub's own."""
+    """Gives the answers that a test sets; `None` is no answer, "hub" an error of the hub's own."""
 
     def __init__(self) -> None:
         super().__init__(cast(Session, None), "http://127.0.0.1:1", {})

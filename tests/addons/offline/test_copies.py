@@ -1,4 +1,4 @@
-"""Sources on disk: a store's changes are written as states that it had, and a restart begins with the last one."""
+"""Sources on disk: the disk has a state that the store had, and a restarted hub begins with the last one."""
 
 from __future__ import annotations
 

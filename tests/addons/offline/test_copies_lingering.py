@@ -1,4 +1,4 @@
-"""When changes are written: those of a burst together, what is urgent at once, and nothing in the middle of a list."""
+"""When the hub writes changes: a burst together, urgent changes at once, and no part of a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes from disk: what nobody asked for in days of a life with a cloud, and what no pod of the node names."""
+"""The hub deletes copies that no client read for days with a cloud, and those that no pod of the node names."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Node:
         )
 
     async def ask(self, *list_watches: ListWatch) -> None:
-        """Have these on disk, with nobody who follows them any more."""
+        """Have these copies on disk, and no source that writes them any more."""
         for list_watch in list_watches:
             source = self.sources.get(HUB_IDENTITY, list_watch)
             await source.ready(5)

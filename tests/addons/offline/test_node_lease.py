@@ -1,4 +1,4 @@
-"""Kubelet's lease as the node answers it, with a cloud and without, in both encodings."""
+"""Kubelet's lease as the hub answers it, with a cloud and without, in both encodings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Renewals of the node's lease in the cloud: while kubelet lives and no longer, and never with an earlier time."""
+"""Renewals of the node's lease in the cloud: only while kubelet lives, and never with an earlier time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offline parts together: what one process left the next takes up, and the tasks that bring it to the cloud."""
+"""The offline parts together: the next process takes up what one left, and brings it to the cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads from the node's own sources: what a copy can answer, and what it must leave to others."""
+"""Reads from the node's own sources: which requests a copy can answer, and which it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request that the node answers by itself: what is read in it, and what an answer is written as."""
+"""A request that the hub answers itself: the parts that it reads, and the encoding of the answer."""
 
 from __future__ import annotations
 

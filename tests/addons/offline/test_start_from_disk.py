@@ -1,4 +1,4 @@
-"""A source whose copy is on disk: shown when the cloud goes on from it, and no slower than the faster of the two."""
+"""A source with a copy on disk: clients see the copy once the cloud resumes from it, or the list that came first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the pool, made of the settings."""
+"""The parts of the pool role, as the settings ask for them."""
 
 from __future__ import annotations
 

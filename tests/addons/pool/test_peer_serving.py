@@ -1,4 +1,4 @@
-"""What a leader answers at its peer port: its own copy, unfiltered, at the cloud's versions."""
+"""A leader's answers at its peer port: its own copy, unfiltered, at the cloud's versions."""
 
 from __future__ import annotations
 

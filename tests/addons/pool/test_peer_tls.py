@@ -1,4 +1,4 @@
-"""Whose certificate a follower takes for a leader's, by real handshakes."""
+"""The certificates that a follower accepts as a leader's, by real handshakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub's role, and what follows from it: the port, the announcement, streams of others and the hub's own sources."""
+"""A hub's role and its effects: the peer port, the announcement, other hubs' streams, and the hub's own sources."""
 
 from __future__ import annotations
 

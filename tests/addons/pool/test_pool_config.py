@@ -48,7 +48,7 @@ def test_the_keys_are_openyurts() -> None:
         ({**ON, "interconnectivity": "false"}, NOTHING_SHARED),
         ({**ON, "enable-leader-election": ""}, NOTHING_SHARED),
         ({**ON, "leaders": "a,/10.0.0.1,b/nowhere,c/10.0.0.3/x, ,"}, PoolConfig(is_shared=True)),
-        # Secrets are never shared, whoever edits the ConfigMap.
+        # A pool never shares Secrets, whatever the ConfigMap says.
         ({**ON, "pool-scoped-metadata": "/v1/secrets,v1/services,a/b/c/d"}, PoolConfig(is_shared=True)),
     ],
 )

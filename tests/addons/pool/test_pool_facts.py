@@ -1,4 +1,4 @@
-"""What the hub learns of its pool, from stores filled by hand, and when it says that something has changed."""
+"""What the hub learns of its pool from stores filled by hand, and when it notifies of a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a relay shares, and with whom."""
+"""What a relay shares, and with which hubs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hub does to mitmproxy's handlers: room for many watches, and an end for chosen connections."""
+"""The hub's changes to mitmproxy's handlers: room for many watches, and an end for chosen connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets that a service manager hands over: taken once, by the process that they are for, and listened on."""
+"""Sockets of a service manager: only the process that they are for takes them, once, and listens on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks reach the addons as mitmproxy itself would call them, and each addon is asked for a hook once."""
+"""Hooks reach the addons as mitmproxy itself would call them, and the hub looks each one up once."""
 
 from __future__ import annotations
 

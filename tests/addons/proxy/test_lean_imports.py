@@ -61,7 +61,7 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
     ],
 )
 def test_they_are_still_imported_where_nobody_leaves_them_out(importing: str, unused: str) -> None:
-    """When this fails, the module need not be left out any longer."""
+    """When this fails, the hub need not leave the module out any longer."""
     assert unused in imported(f"import {importing}")
 
 

@@ -1,4 +1,4 @@
-"""A connection whose bytes go on at a pace."""
+"""A connection whose bytes the hub forwards at a pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A patch is put in place where mitmproxy is as known; where it is not, nothing is."""
+"""The hub installs a patch where mitmproxy has the known signature, and installs none where one differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mitmproxy watches a script and loads it again; the hub's own it must leave alone."""
+"""mitmproxy watches scripts and loads changed ones again; it must leave the hub's own script alone."""
 
 from __future__ import annotations
 

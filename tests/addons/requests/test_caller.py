@@ -1,4 +1,4 @@
-"""Who is lent the hub's identity: a table of listeners, addresses, certificates and headers."""
+"""Which callers the hub lends its identity: a table of listeners, addresses, certificates and headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is as a value: everything that its answer depends on, and never the caller's token in words."""
+"""A request as a value: it has everything that the answer depends on, and its text never shows the caller's token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An identity is the hub, or a user with the token that proves it; nothing else can be written down."""
+"""An identity is the hub, or a user with the token that proves it; the type allows no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests the node stands in for: kubelet's signs of life and reports, and what everybody reads."""
+"""Which requests the hub answers in the cloud's place: kubelet's heartbeats and reports, and all reads."""
 
 from __future__ import annotations
 

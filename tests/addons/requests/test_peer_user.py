@@ -1,4 +1,4 @@
-"""The kernel's table of connections: whose socket is at the other end."""
+"""The kernel's table of connections: the user of the socket at the other end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one request: found by its flow, as long as there is one, and by nobody who is shown the flow."""
+"""The context of a request: found by its flow while the flow lives, and hidden from people who see the flow."""
 
 from __future__ import annotations
 

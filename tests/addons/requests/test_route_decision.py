@@ -1,4 +1,4 @@
-"""The whole decision table: who asks for what, how, and which way it goes."""
+"""The whole decision table: component, request and listener, and the route of each."""
 
 from __future__ import annotations
 

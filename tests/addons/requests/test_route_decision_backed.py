@@ -1,4 +1,4 @@
-"""Where requests go: what the node answers for itself when the cloud is gone, and what it never does."""
+"""Routes with a cached relay: which requests the hub can answer while the cloud is gone, and which it never does."""
 
 from __future__ import annotations
 

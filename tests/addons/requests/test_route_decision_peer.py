@@ -1,4 +1,4 @@
-"""What the peer port answers at all."""
+"""Which requests the peer port answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admission policy and the parser say the same of an edit, on a real API server."""
+"""The admission policy and the parser judge an edit alike, on a real API server."""
 
 from __future__ import annotations
 

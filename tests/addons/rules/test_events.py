@@ -1,4 +1,4 @@
-"""One Event for each bad rule, whichever hub of the cluster is first."""
+"""One Event for each bad rule, whichever hub of the cluster writes it first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and packages of filters: who may write them, what is wrong with them, and what follows from a change."""
+"""Files and packages of filters: who may write them, the mistakes in them, and what a change of a file does."""
 
 from __future__ import annotations
 

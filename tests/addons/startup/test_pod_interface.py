@@ -1,4 +1,4 @@
-"""The address for pods, in network namespaces of the tests: which interface has it, and what is said without rights."""
+"""The address for pods, in network namespaces of the tests: the interface that has it, and the error without rights."""
 
 from __future__ import annotations
 

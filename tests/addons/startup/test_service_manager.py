@@ -1,4 +1,4 @@
-"""What systemd is told, on a socket of each kind, and what becomes of one that nobody reads."""
+"""The messages to systemd, on a socket of each kind, and sockets that nobody reads."""
 
 from __future__ import annotations
 

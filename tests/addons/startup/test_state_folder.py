@@ -1,4 +1,4 @@
-"""The state folder: made for one user and one hub, and refused where somebody else could have prepared it."""
+"""The state folder: made for one user and one hub, and refused where another user could have prepared it."""
 
 from __future__ import annotations
 

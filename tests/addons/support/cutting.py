@@ -1,4 +1,4 @@
-"""Stands for the open connections of a proxy, where a test asks which of them are cut."""
+"""Stands for the open connections of a proxy, and notes which of them the hub cuts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from addons.proxy.pacing import Pacing
 
 
 class Cut(Connections):
-    """Remembers whom it was asked to cut."""
+    """Remembers the servers whose connections the hub cut."""
 
     def __init__(self) -> None:
         self.open: list[connection.Server] = []

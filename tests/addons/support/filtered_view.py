@@ -1,4 +1,4 @@
-"""A view that filters have changed, as the interface finds it: the slices of a Service that stays on its node."""
+"""A view that filters have changed, as an interface shows it: the slices of a Service that stays on its node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease of a node on a cloud that says what it is told, with kubelet's requests and clock in a test's hand."""
+"""The lease of a node on a scripted cloud, with kubelet's requests and a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from kube.concurrency.pulse import Pulse
 
 STEP = 0.005
-"""Seconds between two looks at something that nobody tells of."""
+"""Seconds between two looks at something that sends no notification."""
 
 
 async def until(true: Callable[[], object], seconds: float = 10.0) -> None:

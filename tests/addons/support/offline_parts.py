@@ -1,4 +1,4 @@
-"""What tests of the offline parts share: copies on a real disk, requests as read, a cloud that says what it is told."""
+"""What tests of the offline parts share: a journal on a real disk, parsed requests, and a scripted cloud."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Heard:
 
 
 class Told(Client):
-    """A cloud that says what it is told to, one after the other, and then `usual`."""
+    """A cloud that gives the answers of `says`, one after the other, and then `usual`."""
 
     def __init__(self, *says: Json | ApiResponse | Exception) -> None:
         super().__init__(cast(Session, None), "http://cloud", {})

@@ -1,4 +1,4 @@
-"""A hub's offline parts from start to end, on a cloud that says what it is told."""
+"""A hub's offline parts from start to end, on a scripted cloud."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = parse_settings(
 
 
 class Process:
-    """A hub's offline parts, on a cloud that says what it is told."""
+    """A hub's offline parts, on a scripted cloud."""
 
     def __init__(self, folder: Path) -> None:
         self.offline = Offline(folder)

@@ -1,4 +1,4 @@
-"""A real mitmproxy in this process, on a socket: the server behind it misbehaves, and the node may answer instead."""
+"""A real mitmproxy in this process, on a socket, before a server that misbehaves; the hub may answer instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay on a cloud that says what it is told, and what it tells of refusals."""
+"""A replay on a scripted cloud, and the refusals that it reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OVERLOADED = StatusError(503, "ServiceUnavailable", "later")
 
 
 class World:
-    """A replay, what it is told of the cloud, and what it tells of refusals."""
+    """A replay, whether it has a cloud, and the refusals that it reports."""
 
     def __init__(self, journal: Journal, client: Client) -> None:
         self.journal = journal

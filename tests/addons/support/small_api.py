@@ -1,4 +1,4 @@
-"""An API server of a few paths, for what a real one cannot be made to say: another version, another time."""
+"""An API server of a few paths, for answers that a real one does not give: another version, another time."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ async def small_api(
 
 
 def anonymous(url: str) -> Credentials:
-    """A kubeconfig that names a server and nobody."""
+    """A kubeconfig with a server and without credentials."""
     return Credentials(url, "", False, Piece(), Piece(), Piece(), Piece())

@@ -1,4 +1,4 @@
-"""The log's formats, who is heard in it, and the pace of what repeats itself."""
+"""The log's formats, the loggers that it takes lines of, and the pace of a line that repeats itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a component sees an object so: the words that people get, from the live parts."""
+"""Why a component sees an object as it does: the words for people, from the live parts."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_nonsense_is_explained_too(parts: HubParts, resource: str) -> None
 
 
 async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
-    """Explaining filters one by one must come to what they make of the object together."""
+    """Filters that are explained one by one must give the verdict of the whole chain."""
     (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
     (item,) = list(source.store)
     topology = tuple(each for each in FILTERS if each.name == "servicetopology")
@@ -203,7 +203,7 @@ async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
 async def test_what_another_identity_may_see_is_told_to_nobody(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """Whether a caller's Secret exists is the caller's own affair; the admin port has no credentials."""
+    """Only the caller may learn whether its Secret exists; the admin port asks for no credentials."""
     cloud.access.tokens["pod-token"] = User("pod")
     cloud.store.create(
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}

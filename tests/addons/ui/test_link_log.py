@@ -1,4 +1,4 @@
-"""What the log says of an outage, on a loop whose clock is the test's."""
+"""The log's lines about an outage, on a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose fault a connection is that could not be opened, in the words of asyncio and mitmproxy."""
+"""Who is to blame for a connection that could not be opened, by the words of asyncio and mitmproxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rehearsed outages: what can be asked for, how slow a slow link is, and that each ends."""
+"""Rehearsed outages: the drills that a person can begin, the pace of a slow link, and the end of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What probes say of a server, how often they are sent, and who is notified."""
+"""What a probe's answer makes of a server's health, how often the hub probes, and whom it notifies."""
 
 from __future__ import annotations
 

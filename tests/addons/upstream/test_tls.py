@@ -1,4 +1,4 @@
-"""TLS to the cloud, against a real server on loopback: whom the hub believes, and what it shows of itself."""
+"""TLS to the cloud, against a real server on loopback: the servers that the hub trusts, the certificate it shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def common_name(certificate: bytes | None) -> str:
 
 
 class TlsServer:
-    """Shakes hands with whoever comes; tells what it was shown. Takes no certificate but the authority's."""
+    """Shakes hands with each client, and notes its certificate. Accepts only certificates of the authority."""
 
     def __init__(self, folder: Path, authority: Authority, server: Credential) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -158,7 +158,7 @@ def test_two_cas_are_both_believed(server: TlsServer, authority: Authority) -> N
     """As while a cluster's CA is rotated."""
     bundle = Authority().certificate + authority.certificate
     greet(UpstreamTls(credentials(bundle)), server)
-    # The handshake was whole: the server has noted whom it saw, nobody with a certificate.
+    # The handshake was whole: the server has noted a client without a certificate.
     assert server.shown == [""]
 
 

@@ -1,4 +1,4 @@
-"""When the node's copy is as new as the cloud: each object that the cloud has now, and none that it has no more."""
+"""When the node's copy is as new as the cloud: it has each object of the cloud, and no object that is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever asks, in whatever order: nobody is answered what the cloud would refuse him, from no copy of anybody's."""
+"""Callers in any order: none gets an answer that the cloud would refuse it, whoever asked before."""
 
 from __future__ import annotations
 

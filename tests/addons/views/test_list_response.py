@@ -1,4 +1,4 @@
-"""Lists go out in pieces of a bounded size, others have their turns between them, and nothing of the answer differs."""
+"""Lists go out in pieces of a bounded size, other clients get turns in between, and the answer is the same."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_a_client_has_the_list_of_when_it_asked() -> None:
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
-    """A server that answers with the list, and with an object that is none where metadata alone is asked for."""
+    """A server that answers with the list, and with a broken object where a client asks for metadata alone."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         listed = listing(Encoding.JSON, metadata_only=request.path == f"/{METADATA_KIND}")

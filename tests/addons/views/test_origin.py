@@ -1,4 +1,4 @@
-"""The origin's door: one request for each ticket, and nobody without one."""
+"""The origin takes one request for each ticket, and none without a ticket."""
 
 from __future__ import annotations
 

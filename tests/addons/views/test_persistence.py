@@ -1,4 +1,4 @@
-"""The offline room's copies are what sources take for a disk."""
+"""The copies of the offline room implement the interface that sources write to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cloud's own answer, as it comes: whole, refused, or broken off. See also `tests.addons.views.test_quotas`."""
+"""The cloud's own answer to a read: whole, refused, or broken off. See also `tests.addons.views.test_quotas`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose a token is and what it may read: asked with the token itself, remembered for a while and while offline."""
+"""The user of a token and its rights: the hub asks with the token itself, and remembers, longer while offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions that the hub gave are versions that it takes: of lists, WatchLists and watches."""
+"""The hub accepts the versions that it gave in lists, WatchLists and watches."""
 
 from __future__ import annotations
 

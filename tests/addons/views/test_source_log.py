@@ -1,4 +1,4 @@
-"""What the log says of a source that cannot follow the cloud."""
+"""The log's lines about a source that cannot follow the cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources start when they are asked for, serve all who ask the same, follow the rules, and stop when nobody asks."""
+"""Sources start with their first client, serve all who ask the same, follow the rules, and stop after the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a contract test has of a cloud, whichever it is: an HTTP caller and a kubectl."""
+"""A cloud as contract tests use it, whichever it is: an HTTP caller and a kubectl."""
 
 from __future__ import annotations
 

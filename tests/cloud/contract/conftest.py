@@ -20,7 +20,7 @@ from tests.cloud.scriptable.resources import Resource, Trait
 THINGS = Resource(
     "contract.example.com", "v1", "things", "Thing", Trait.CUSTOM | Trait.STATUS | Trait.PUT_NEEDS_VERSION
 )
-"""A custom resource that nobody else uses. Its watch cache begins when it is installed, long after version 1."""
+"""A custom resource that no other test uses. Its watch cache begins when it is installed, long after version 1."""
 
 
 @pytest.fixture(params=["scriptable", pytest.param("real", marks=pytest.mark.real)])

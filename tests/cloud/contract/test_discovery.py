@@ -1,4 +1,4 @@
-"""What the server says of itself."""
+"""The server's description of itself."""
 
 from __future__ import annotations
 

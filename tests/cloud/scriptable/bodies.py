@@ -1,4 +1,4 @@
-"""Request bodies: which formats a write may come in, and what a body must say to be the object that the path means."""
+"""Request bodies: the formats of a write, and the fields by which a body must match the object of the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the test cloud says of itself: versions, groups and resources, the plain and the aggregated form, OpenAPI."""
+"""The test cloud's description of itself: versions, groups and resources, plain and aggregated, and OpenAPI."""
 
 from __future__ import annotations
 

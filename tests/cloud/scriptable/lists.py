@@ -1,4 +1,4 @@
-"""What a list answers: which version, which objects, which page of them."""
+"""The answer to a list: its version, its objects, and its page of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cloud.scriptable.selection import Selection
 from tests.cloud.scriptable.storage import Compacted, Key, Storage, Stored
 
 TOKEN_VERSION = "meta.k8s.io/v1"
-"""What a continue token says of its own format."""
+"""The version that a continue token names as its format."""
 TOO_OLD = "The resourceVersion for the provided list is too old."
 CONTINUE_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -80,7 +80,7 @@ def _order(key: Key) -> str:
 
 
 def _make_token(version: int, last: Key) -> str:
-    """Shaped as a real server's, so that nobody who peeks at one is surprised; clients must not."""
+    """Shaped as a real server's, so that a test that reads one finds what it expects; clients must not read it."""
     token = json.dumps(
         {"v": TOKEN_VERSION, "rv": version, "start": _order(last) + "\0"}, separators=(",", ":")
     )

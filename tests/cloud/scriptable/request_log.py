@@ -1,4 +1,4 @@
-"""What the test cloud was asked: one entry for each request, for tests to count and for faults to choose by."""
+"""The requests that the test cloud got, one entry each: tests count them, and faults choose by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP of the test cloud: each request is logged, authenticated, befallen by its faults, then answered."""
+"""HTTP of the test cloud: it logs each request, authenticates the caller, applies faults, and answers."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Server:
             if await stream_watch(response.write, watcher, presentation, rules) is Ending.LOST:
                 _hang_up(request)
         except ConnectionError:
-            pass  # The client left; there is nobody to tell.
+            pass  # The client is gone; no error can reach it.
         finally:
             watcher.close()
         return response

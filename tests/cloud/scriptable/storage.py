@@ -35,7 +35,7 @@ class Compacted(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it was at one version. Nobody changes `value`: it is shared by lists, history and watchers."""
+    """An object as it was at one version. `value` never changes: lists, history and watchers share it."""
 
     value: Json
     version: int
@@ -66,7 +66,7 @@ class Change:
 
 
 class Follower:
-    """Somebody who is told of each change of a collection, at once, in order."""
+    """Notified of each change of a collection, at once, in order."""
 
     def changed(self, change: Change) -> None:
         raise NotImplementedError
@@ -159,7 +159,7 @@ class Storage:
         self._collections: dict[str, Collection] = {}
 
     def collection(self, name: str) -> Collection:
-        """That collection; one nobody has written to is empty."""
+        """The collection of a resource; empty before the first write."""
         if name not in self._collections:
             self._collections[name] = Collection(self._began, self._history)
         return self._collections[name]

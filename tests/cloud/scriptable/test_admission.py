@@ -1,4 +1,4 @@
-"""What becomes of objects before they are stored, beyond what the contract tests ask of both clouds."""
+"""How objects change before they are stored, beyond what the contract tests ask of both clouds."""
 
 from __future__ import annotations
 

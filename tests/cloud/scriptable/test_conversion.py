@@ -1,4 +1,4 @@
-"""Versions of EndpointSlices and Events, and that each way leads back."""
+"""Versions of EndpointSlices and Events, and that a conversion there and back changes nothing."""
 
 from __future__ import annotations
 

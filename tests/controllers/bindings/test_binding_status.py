@@ -1,4 +1,4 @@
-"""The status of a binding, by what came of it in its workloads."""
+"""The status of a binding, by the results in its workloads."""
 
 from __future__ import annotations
 

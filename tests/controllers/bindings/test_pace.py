@@ -1,4 +1,4 @@
-"""How fast the controller writes, on a virtual clock: workloads at most so many a second, a status once for many."""
+"""How fast the controller writes, on a virtual clock: so many workloads a second, and one status for many changes."""
 
 from __future__ import annotations
 

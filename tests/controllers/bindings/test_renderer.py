@@ -1,4 +1,4 @@
-"""The rendering by what informers know: which bindings, in which order, and whether an autoscaler is in the way."""
+"""The rendering from informers: the bindings, their order, and whether an autoscaler owns the replicas."""
 
 from __future__ import annotations
 

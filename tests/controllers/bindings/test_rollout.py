@@ -1,4 +1,4 @@
-"""A binding for many workloads: how soon they follow, and what a crash in the middle leaves."""
+"""A binding for many workloads: how soon the manager writes them, and what a crash in the middle leaves."""
 
 from __future__ import annotations
 

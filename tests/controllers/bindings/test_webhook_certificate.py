@@ -1,4 +1,4 @@
-"""The webhook's certificates: what is kept, what is made anew, and whom a client trusts meanwhile."""
+"""The webhook's certificates: which the manager keeps, which it replaces, and what clients trust meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The webhook injects as workloads are written, on the real API server, and never stands in the way."""
+"""The webhook injects as clients write workloads, on the real API server, and never blocks a write."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_garbage_in_a_secret_is_absent(obj: Json | None) -> None:
 
 
 async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
-    """A certificate, or nobody can call it; the bindings, or it would answer that there are none."""
+    """A certificate, or no client can call it; the bindings, or it would answer that there are none."""
     cluster, port = PretendedCluster(), free_port()
     url = f"https://{LOOPBACK}:{port}/mutate-workload"
     configuration: Json = {"metadata": {"name": CONFIGURATION}, "webhooks": [{"clientConfig": {"url": url}}]}

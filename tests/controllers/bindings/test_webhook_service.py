@@ -1,4 +1,4 @@
-"""The webhook through its Service on the real API server: replicas that go, certificates that change, nobody at all."""
+"""The webhook through its Service on the real API server: replicas end, certificates change, and no replica is left."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_a_manager_everything_passes_and_the_next_one_repairs(
 
 @pytest.mark.usefixtures("service")
 def test_a_cluster_without_a_manager_takes_everything_within_a_second(bindings: BindingScene) -> None:
-    """The webhook is registered, and nothing is behind its Service: nobody waits for it, the manager itself least."""
+    """The webhook is registered, and no Pod is behind its Service: no write waits for it, the manager's neither."""
     binding = bindings.bind(bindings.scene.name("web"), items=[image("app:2")])
     manager = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"
     seconds: list[float] = []
@@ -192,7 +192,7 @@ def test_a_manager_that_ends_answers_what_it_was_asked(
             except urllib3.exceptions.NewConnectionError:
                 return
             except urllib3.exceptions.ProtocolError as error:
-                # A reset ends a connection that nobody had taken yet, on which nothing was asked.
+                # A reset ends a connection that the manager had not accepted yet, and that had carried no request.
                 if not isinstance(error.args[1], ConnectionResetError):
                     raise
                 continue

@@ -1,4 +1,4 @@
-"""Workloads and autoscalers as they are read, and as much as is kept of them."""
+"""The parts of workloads and autoscalers that the manager reads and keeps."""
 
 from __future__ import annotations
 

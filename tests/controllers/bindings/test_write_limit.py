@@ -1,4 +1,4 @@
-"""Of many writes so many may begin at once, and in no second more; on a virtual clock."""
+"""A limit on how many writes begin at once and in a second; on a virtual clock."""
 
 from __future__ import annotations
 

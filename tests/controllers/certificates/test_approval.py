@@ -1,4 +1,4 @@
-"""Who may have which certificate, as a table."""
+"""Which request may have which certificate, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the manager reads in a certificate request, garbage among it."""
+"""The fields that the manager reads in a certificate request, and garbage in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom the manager is, by every form of kubeconfig and in a pod: asked in the manager's own environment."""
+"""The manager's user, by every form of kubeconfig and in a pod, in the manager's own environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager's connections: made anew when the account changes, while what is under way goes on."""
+"""The manager's connections: replaced when the account changes, while open requests go on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 
 class Cloud:
-    """Notes who asks, refuses one token, and keeps a watch open that says "more" when it is told to."""
+    """Notes callers, refuses one token, and keeps a watch open that sends "more" when a test says so."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []

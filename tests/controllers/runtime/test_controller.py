@@ -1,4 +1,4 @@
-"""The loop that runs a controller: retries, isolation, what is queued when, and the end of a term."""
+"""The loop that runs a controller: retries, isolation, the queue, and the end of a term."""
 
 from __future__ import annotations
 

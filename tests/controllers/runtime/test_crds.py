@@ -1,4 +1,4 @@
-"""The kinds that the manager makes where they are missing: once, and never over another's."""
+"""The manager creates missing kinds once, and never overwrites another's."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class ManagerProcess:
             self.process.stop()
 
     def status(self, path: str) -> int:
-        """Of a GET on the admin port; 0 while nobody listens."""
+        """The status of a GET on the admin port; 0 without a listener."""
         try:
             return self._http.request("GET", f"http://{LOOPBACK}:{self._port}{path}").status
         except urllib3.exceptions.HTTPError:

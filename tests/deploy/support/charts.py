@@ -21,7 +21,7 @@ type Rendered = dict[tuple[str, str], dict[str, Any]]
 
 
 def template(helm: Path, values: Values, folder: Path, namespace: str = "kube-system") -> Rendered:
-    """What `helm template` makes of values; subprocess.CalledProcessError where Helm refuses them."""
+    """The output of `helm template` for values; subprocess.CalledProcessError where Helm refuses them."""
     done = subprocess.run(
         [helm, "template", "edgehub", CHART, "--namespace", namespace, "--values", written(values, folder)],
         check=True,

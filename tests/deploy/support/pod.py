@@ -113,7 +113,7 @@ class Pod:
         return self._process.wait_for_line(pattern, START_TIMEOUT)
 
     def status(self, path: str) -> int:
-        """Of a GET on the admin port; 0 while nobody answers."""
+        """The status of a GET on the admin port; 0 without an answer."""
         connection = http.client.HTTPConnection(sandbox.LOOPBACK, timeout=10)
         try:
             connection.sock = connect_file(self._folder / "admin")

@@ -20,7 +20,7 @@ def file_listener(path: Path) -> socket.socket:
 
 
 def connect_file(path: Path) -> socket.socket:
-    """A connection to such a listener; OSError where nobody listens."""
+    """A connection to such a listener; OSError where there is none."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(path))

@@ -32,7 +32,7 @@ PATIENCE = 10.0
 IDLE = 500
 """Connections that say nothing."""
 STREAMS = 90
-"""Streams of one HTTP/2 connection that nobody reads."""
+"""Streams of one HTTP/2 connection that the client does not read."""
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 
 
@@ -136,7 +136,7 @@ async def idle_connections(aim: Aim) -> None:
 
 
 async def unread_streams(aim: Aim) -> None:
-    """Lists over HTTP/2 of which nobody takes a byte; the connection breaks off at the end."""
+    """Lists over HTTP/2 of which the client reads no byte; the connection breaks off at the end."""
     async with opened(aim.tls, _context("h2")) as (_, writer):
         connection = H2Connection(H2Configuration(client_side=True))
         connection.initiate_connection()
@@ -172,7 +172,7 @@ async def bad_tokens(aim: Aim) -> None:
 
 
 async def labels(aim: Aim) -> None:
-    """Names that nobody knows, where a metric could take them for its own."""
+    """Unknown names, in places that metrics have labels for."""
     number = next(aim.numbers)
     await asked(aim, head(f"VERB{number}", f"/apis/group{number}/v1/things{number}/{'n' * 2_000}"))
 

@@ -54,7 +54,7 @@ class Member:
         )
 
     def pool(self) -> dict[str, Any]:
-        """What the hub says of its pool."""
+        """The hub's report of its pool."""
         found = self.hub.debug("pool")
         assert isinstance(found, dict)
         return found

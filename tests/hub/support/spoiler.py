@@ -34,7 +34,7 @@ class Spoiler:
         self._spoil = spoil
 
     def end_watches(self) -> None:
-        """End all watches cleanly: their clients open them again. Lists come to their end."""
+        """End all watches cleanly, so that clients open them again. Lists go on to their end."""
         for each in self._open:
             each.set()
 

@@ -28,7 +28,7 @@ LINGER = 0.001
 
 
 def event(state: dict[str, int], version: int) -> str:
-    """What the cloud does at a version, whoever asks: the type of the event. Changes the state."""
+    """Change the state as the cloud does at a version. Returns the type of the event."""
     name = f"n{version * 7 % NAMES}"
     if name in state and version % 3 == 0:
         del state[name]

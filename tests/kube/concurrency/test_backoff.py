@@ -1,4 +1,4 @@
-"""Delays double to a limit, carry jitter, and begin anew after a good while."""
+"""Delays double to a limit, have jitter, and begin anew after a time without failures."""
 
 from kube.concurrency.backoff import FORGET_AFTER, Backoff
 

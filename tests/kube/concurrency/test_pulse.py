@@ -1,4 +1,4 @@
-"""A beat wakes those who wait, and only those."""
+"""A notification wakes the tasks that wait, and no others."""
 
 import asyncio
 

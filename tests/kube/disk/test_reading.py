@@ -46,7 +46,7 @@ for line in sys.stdin:
     except DiskError as error:
         print(json.dumps(str(error)), flush=True)
 """
-"""Does to a store what it is told, and tells what it reads then: version, objects, kinds of objects, a value."""
+"""Obeys lines of commands on a store, and prints what it reads then: version, objects, kinds of objects, a value."""
 
 
 class User:
@@ -82,7 +82,7 @@ class User:
 
 
 def of(version: int) -> object:
-    """What is told of a whole copy: that many objects, all alike, and nothing lost."""
+    """The line for a whole copy: so many objects, all of one kind, and none lost."""
     return [[version, version, 1, str(version)], 0]
 
 

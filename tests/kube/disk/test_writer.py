@@ -1,4 +1,4 @@
-"""The thread of the disk: results come back in order, and nobody waits for a disk that stands still."""
+"""The thread of the disk: results come back in order, and no caller waits for a disk that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client: what it sends, how it unpacks, and whose fault it takes a failure for."""
+"""The client: the requests that it sends, how it unpacks answers, and whom it blames for a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cloud sends without end is dropped at a limit: whole bodies, packed and relayed ones."""
+"""The client drops answers without end at a limit: whole bodies, packed and relayed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manager's session: nothing is added to a request, and what breaks off is an OSError. See test_client for more."""
+"""The manager's session: it adds nothing to a request, and a broken answer is an OSError. See test_client for more."""
 
 from __future__ import annotations
 

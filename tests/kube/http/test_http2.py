@@ -1,4 +1,4 @@
-"""The hub's session: one connection for all requests, and what becomes of them when a peer misbehaves."""
+"""The hub's session: one connection for all requests, and the requests on it when a peer misbehaves."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_an_answer_that_does_not_wait_for_the_body(session: Http2Session) 
 
 
 async def test_a_large_answer_needs_no_leave(session: Http2Session) -> None:
-    """More than HTTP/2's usual 64 KB at once, though nobody has begun to read."""
+    """The peer sends more than HTTP/2's usual 64 KB at once, though the client has not begun to read."""
 
     def large(asked: Asked) -> None:
         asked.head()

@@ -1,4 +1,4 @@
-"""What a client may count on, whichever version of HTTP its session speaks."""
+"""What a client may rely on, whichever version of HTTP its session speaks."""
 
 from __future__ import annotations
 

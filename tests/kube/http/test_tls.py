@@ -1,4 +1,4 @@
-"""The TLS settings of a kubeconfig: whom it trusts, and what it shows."""
+"""The TLS settings of a kubeconfig: the servers that they trust, and the certificate that they show."""
 
 from __future__ import annotations
 

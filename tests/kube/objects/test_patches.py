@@ -1,4 +1,4 @@
-"""The three content types of a patch, and what is refused before any of them is looked at."""
+"""The three content types of a patch, and the refusals before a patch is read."""
 
 from __future__ import annotations
 

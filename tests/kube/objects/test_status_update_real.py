@@ -67,7 +67,7 @@ def written(document: Json) -> Json:
 
 
 def check(target: Target, method: str, content_type: str, body: bytes) -> None:
-    """Sends it, and compares with what `updated` makes of the object as it was before."""
+    """Send the write, and compare the server's object with the result of `updated` on the former one."""
     ours = {}
     before = {encoding: target.raw(encoding) for encoding in Encoding}
     for encoding, raw in before.items():

@@ -29,7 +29,7 @@ def test_a_store_is_empty_and_incomplete_until_its_first_list(encoding: Encoding
     assert (store.complete, store.version, len(store)) == (True, 10, 2)
     assert (store.codec.encoding, store.api_version, store.kind) == (encoding, "v1", "Service")
     assert contents(store) == {("a", "x"): 4, ("a", "y"): 7}
-    # Nobody can have seen anything before: the first list is no event.
+    # No client has a former state, so the first list is no event.
     assert recorder.heard == ["at 10"]
 
 
@@ -303,7 +303,7 @@ def test_a_decoded_object_is_the_callers_own(encoding: Encoding) -> None:
 def test_told_changes_lead_from_each_list_to_the_next(
     encoding: Encoding, lists: list[list[tuple[str, int]]]
 ) -> None:
-    """Whoever applies what is told, starting with the first list, has the last one; versions never go back."""
+    """A listener that applies all changes to the first list has the last list. Versions never go back."""
     store = Store()
     state: dict[Key, int] = {}
     for number, listed in enumerate(lists):

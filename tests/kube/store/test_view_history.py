@@ -82,7 +82,7 @@ async def test_quiet_watches_cost_nothing() -> None:
 
 
 async def test_what_came_before_the_first_client_of_a_filtered_view_is_no_history() -> None:
-    """Inputs that come to be known show object after object: that is the state of the list, not its future."""
+    """While inputs become known, object after object appears. They are the state of the first list, not history."""
     inputs: dict[InputKey, str] = {}
     store = filled(10, Toy("x", reads="i"), Toy("y", reads="i"))
     view = view_of(store, inputs)

@@ -197,5 +197,5 @@ async def test_who_was_away_during_a_switch_gets_its_difference() -> None:
     client.close()
     view.switch(Projection(store, ToyChain("p", {INPUT: "drop"})))
     client.watch()
-    # The bookmark too: from version 4 nobody could go on the next time.
+    # The bookmark comes, too: from version 4 the client could not resume the next time.
     assert told(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]

@@ -1,6 +1,6 @@
 """Any sequence of what the cloud, the inputs, the rules and the clients do leaves every client with the truth.
 
-The oracle is a dictionary of the cloud's objects and a line for what the chain makes of each.
+The oracle is a dictionary of the cloud's objects, and a line for the chain's verdict on each.
 """
 
 from __future__ import annotations

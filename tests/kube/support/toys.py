@@ -20,7 +20,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 READS = "reads"
-"""The annotation that names the input which decides what the toy chain makes of a service."""
+"""The annotation that names the input by which the toy chain decides about a service."""
 EMPTY = {Encoding.JSON: b'{"apiVersion":"v1","kind":"Service"}', Encoding.PROTOBUF: b""}
 
 
@@ -126,7 +126,7 @@ def _version(item: Item | None) -> int | None:
 class ToyChain:
     """Asks one input of each service that reads any: "keep", "drop", or an address to give it; None is pending.
 
-    What it answers of a pending one is the service unfiltered, which nobody may be shown.
+    Its result for a pending one is the unfiltered service, which no client may see.
     """
 
     def __init__(self, name: str, inputs: Mapping[InputKey, str]) -> None:

@@ -1,4 +1,4 @@
-"""Objects: who they are, and that nobody's writing means nobody's bytes changed."""
+"""Objects: their identity, and that an object without writes keeps its bytes."""
 
 from __future__ import annotations
 

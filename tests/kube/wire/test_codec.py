@@ -1,4 +1,4 @@
-"""What a codec promises, in both encodings, on what a kube-apiserver sent and on what nobody should send."""
+"""The promises of a codec, in both encodings, on what a kube-apiserver sent and on broken input."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_a_torn_stream(name: str, codec: Codec) -> None:
     stream = body(name, codec.encoding)
     whole, ends = read(codec, stream), event_ends(stream, codec.encoding)
     assert len(ends) == len(whole)
-    # The newline after a JSON event is nobody's loss.
+    # A JSON event is whole without its newline.
     newline = codec.encoding is Encoding.JSON
     whole_at = {0, *ends, *(end + newline for end in ends)}
     for size in range(len(stream) + 1):

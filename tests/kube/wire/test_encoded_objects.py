@@ -1,4 +1,4 @@
-"""One object with its codec: read from a body and written to one, the same bytes."""
+"""One object with its codec: reading a body and writing one gives the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the filters share that lead default/kubernetes to the hub."""
+"""The code that two filters share: both lead clients of default/kubernetes to the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints on nodes that local health calls unhealthy go, and no others."""
+"""The filter removes endpoints on nodes that local health calls unhealthy, and no others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ KEPT = [
 @pytest.mark.parametrize("case", named(CHANGED))
 def test_what_goes(case: Case, encoding: Encoding) -> None:
     applied = case.check(LocalHealth(), encoding)
-    # An endpoint that names no node is nobody's: its health is not known.
+    # An endpoint without a node's name stays: local health knows nothing of it.
     assert addresses_of(applied.obj) == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
     said = {subject: reason for subject, _, reason in applied.notes}
     assert said["10.0.0.2"] == "node n2 is called unhealthy by local health"

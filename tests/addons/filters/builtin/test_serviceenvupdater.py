@@ -1,4 +1,4 @@
-"""serviceenvupdater: a pod's own words for the API server's address."""
+"""serviceenvupdater: the variables by which a pod finds the API server."""
 
 from __future__ import annotations
 

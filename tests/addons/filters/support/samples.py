@@ -33,7 +33,7 @@ class Sample:
     content: Content
 
     def build(self, encoding: Encoding) -> ApiObject:
-        """As a filter gets it: decoded from bytes, with a field that nobody knows."""
+        """As a filter gets it: decoded from bytes, with a field that no schema has."""
         if encoding is Encoding.JSON:
             text = json.dumps({"apiVersion": self.api_version, "kind": self.kind, **self.content})
             return decode_object(
@@ -50,7 +50,7 @@ def decode_again(obj: ApiObject) -> ApiObject:
 
 
 def has_unknown(obj: ApiObject) -> bool:
-    """Whether the field that nobody knows is still there, byte for byte."""
+    """Whether the field that no schema has is still there, byte for byte."""
     unknown = json.loads(f"{{{UNKNOWN_JSON}}}") if obj.encoding is Encoding.JSON else UNKNOWN_PROTOBUF
     if isinstance(unknown, bytes):
         return unknown in obj.encode()
@@ -204,7 +204,7 @@ def pooled_world(annotations: Mapping[str, str]) -> World:
 
 
 class Notes:
-    """A note that keeps what it is told."""
+    """A note that keeps the verdicts that it gets."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str]] = []

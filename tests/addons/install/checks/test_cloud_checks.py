@@ -1,4 +1,4 @@
-"""What the doctor says of a cloud, by what the cloud says."""
+"""The doctor's findings about a cloud, by the cloud's answers."""
 
 from __future__ import annotations
 

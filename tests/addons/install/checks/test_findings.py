@@ -1,4 +1,4 @@
-"""Findings as a person reads them, and what they amount to."""
+"""Findings as a person reads them, and whether they add up to a failure."""
 
 from __future__ import annotations
 

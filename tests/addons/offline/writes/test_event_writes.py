@@ -1,4 +1,4 @@
-"""Events without the cloud: taken as they came, journaled before they are answered, bounded in size."""
+"""Events without the cloud: kept as they came, in the journal before the answer goes out, bounded in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes without the cloud: each goes to what takes it, in whose name it may, and comes before later ones."""
+"""Writes without the cloud: the part that takes each, the identities that may send it, and the order of writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kubelet creates is known from then on: under the name that a read of it has, and to the same identity alone."""
+"""An object that kubelet created: reads find it under its name, for the same identity alone."""
 
 from __future__ import annotations
 

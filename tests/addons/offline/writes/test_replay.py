@@ -1,4 +1,4 @@
-"""The journal on its way to the cloud: which statuses are sent, tried again and given up, and when."""
+"""The journal on its way to the cloud: which statuses the hub sends, tries again and gives up, and when."""
 
 from __future__ import annotations
 

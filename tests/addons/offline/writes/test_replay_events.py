@@ -1,4 +1,4 @@
-"""Events on their way to the cloud: as they came, in order and paced, done, dropped or waiting for each other."""
+"""Events on their way to the cloud: unchanged, in order and paced; sent, dropped, or held back by an earlier one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubelet's reports without the cloud: merged into every copy, journaled as one difference, shown, and taken back."""
+"""Kubelet's reports without the cloud: merged into each copy, one difference in the journal, undone by a refusal."""
 
 from __future__ import annotations
 

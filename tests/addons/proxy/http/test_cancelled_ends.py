@@ -1,4 +1,4 @@
-"""A connection that is cancelled at a bad moment, through a real mitmproxy: it ends, and its client learns of that."""
+"""A connection that mitmproxy cancels at a bad moment: the connection ends, and its client sees the end."""
 
 from __future__ import annotations
 

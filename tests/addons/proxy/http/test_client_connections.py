@@ -1,4 +1,4 @@
-"""Client connections through a real mitmproxy: what is too long, has trailers or goes on behind its answer."""
+"""Client connections through a real mitmproxy: heads that are too long, trailers, bodies that outlast the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where mitmproxy answers by itself, the client reads a Status."""
+"""Where mitmproxy answers by itself, the client gets a Status."""
 
 from __future__ import annotations
 

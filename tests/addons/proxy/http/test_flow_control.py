@@ -1,4 +1,4 @@
-"""Clients that do not read, or that send behind an open watch, through a real mitmproxy: what it holds is bounded."""
+"""Clients that do not read, or that send behind an open watch: what a real mitmproxy holds for them is bounded."""
 
 from __future__ import annotations
 

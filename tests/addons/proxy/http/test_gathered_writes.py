@@ -1,4 +1,4 @@
-"""What one event makes the layers write goes out at once, and nothing of it is lost."""
+"""All bytes that the layers write for one event go out in one write, and none is lost."""
 
 from __future__ import annotations
 

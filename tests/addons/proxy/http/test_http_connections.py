@@ -1,4 +1,4 @@
-"""Upstream connections through a real mitmproxy: kept where HTTP/1.1 allows it, left in peace when a server leaves."""
+"""Upstream connections through a real mitmproxy: reused where HTTP/1.1 allows it, and open streams outlast a GOAWAY."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client connection that lasts, through a real mitmproxy: servers that fail, end and fill up are no end of it."""
+"""A client connection through a real mitmproxy outlasts servers that fail, end, or have no more room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers, options and messages do what they did, and mitmproxy's own still cost what they cost."""
+"""The faster headers, options and messages behave as mitmproxy's, and mitmproxy's own are still slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests whose server fails, through a real mitmproxy: what is turned to the node, once, and what cannot be."""
+"""Requests whose server fails, through a real mitmproxy: the hub answers those that it can, once."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ TRIAL: dict[str, Any] = {
 
 
 class Told:
-    """A hub's admin port that answers what it is told, and else tells what it was asked."""
+    """A hub's admin port. It answers with `answer`, or else with the request that it got."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -1,4 +1,4 @@
-"""Which replays run and which edits hold: never one by which the hub would filter one request and send another."""
+"""Which replays run and which edits hold. The hub never filters one request and sends another."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ async def until(true: Callable[[], bool]) -> None:
         while True:
             if true():
                 return
-            await asyncio.sleep(0.01)  # the addon tells the interface, and nobody else
+            await asyncio.sleep(0.01)  # the addon notifies the interface alone
 
 
 async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:

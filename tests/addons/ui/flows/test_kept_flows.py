@@ -1,4 +1,4 @@
-"""The flows that an interface keeps are bounded in number and in bytes, and one that goes on is never removed."""
+"""The flows that an interface keeps are bounded in number and in bytes, and an open one is never removed."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ JSON = codec_for(Encoding.JSON)
 
 
 class Shown:
-    """A flow whose interface notes when it is told of news."""
+    """A flow whose interface counts its notifications."""
 
     def __init__(
         self, encoding: Encoding = Encoding.JSON, filtered: FilteredRead | None = None, **how: bool

@@ -1,4 +1,4 @@
-"""What content views know of a flow goes with the flow."""
+"""The record of a flow, which content views read, goes with the flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flow goes to mitmproxy's file when it is over, as people see it."""
+"""mitmproxy's file gets a flow when the flow is over, as people see it."""
 
 from __future__ import annotations
 

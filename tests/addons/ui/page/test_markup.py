@@ -1,4 +1,4 @@
-"""HTML from values: nothing that somebody else wrote becomes markup."""
+"""HTML from values: no text of a value becomes markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the page that change by themselves."""
+"""The parts of the page that update by themselves."""
 
 from __future__ import annotations
 

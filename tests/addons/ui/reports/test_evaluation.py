@@ -56,7 +56,7 @@ async def test_a_filter_that_fails_hides(parts: HubParts, items: dict[str, Any])
 
 
 async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud: ScriptableCloud) -> None:
-    """A filter that needs JSON hides nothing here: nobody has asked for the JSON that it would see."""
+    """A filter that needs JSON hides nothing here: no client has asked for the JSON that the filter would see."""
     cloud.store.create(service("web"))
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES, encoding=Encoding.PROTOBUF))
     await source.ready(5)

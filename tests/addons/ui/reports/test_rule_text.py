@@ -1,4 +1,4 @@
-"""What is read as rules, and what is refused before it costs anything."""
+"""Which texts the hub reads as rules, and which it refuses before they cost anything."""
 
 from __future__ import annotations
 

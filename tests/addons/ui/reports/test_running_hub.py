@@ -1,4 +1,4 @@
-"""What a hub has that keeps nothing and counts nothing yet."""
+"""The reports of a hub that has no copies and no counts yet."""
 
 from __future__ import annotations
 

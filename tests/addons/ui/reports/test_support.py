@@ -1,4 +1,4 @@
-"""The archive for who helps: everything but secrets and tokens."""
+"""The archive for support: everything but secrets and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rendering of workloads, item by item: what is set, what is skipped and why, and what giving back leaves."""
+"""The rendering of workloads, item by item: values that are set, items that are skipped, and the undoing."""
 
 from __future__ import annotations
 

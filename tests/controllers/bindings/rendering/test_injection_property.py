@@ -107,7 +107,7 @@ class Oracle:
         self.admit(incoming)
 
     def replace(self, writes: list[tuple[Slot, Any]]) -> None:
-        """A writer who has never read the workload sends a manifest of its own."""
+        """A writer that has never read the workload sends a manifest of its own."""
         manifest = stored(DEPLOYMENT)
         for slot, value in writes:
             write_slot(manifest, slot, value)
