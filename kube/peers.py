@@ -1,4 +1,6 @@
-"""What hub and manager agree on about the hubs of a pool: how a node's identity is written, and who signs for nodes."""
+"""What hub and manager agree on: how a node's identity is written, and who signs what for nodes."""
+
+from ipaddress import ip_address, ip_network
 
 NODE_PREFIX = "system:node:"
 """The user name of a node begins with this; the node's own name follows."""
@@ -8,3 +10,17 @@ PEER_ANNOTATION = "edgehub.io/peer"
 """Of a Node: the port at which its hub serves the pool. Of a CertificateSigningRequest, "true": a hub has sent it."""
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 """The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
+METADATA = ip_network("169.254.169.0/24")
+"""Services of clouds at link-local addresses, which machines do ask over the network."""
+
+
+def is_of_link(name: str) -> bool:
+    """Whether a name is an address that leads nowhere but to the node itself, such as the hub's for pods (RFC 3927).
+
+    The cluster certifies these for a hub beside the Node's own addresses, and no others.
+    """
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return address.is_link_local and address not in METADATA

@@ -29,6 +29,7 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
+from kube.peers import is_of_link
 
 CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's age, and whether it is for the names that the node has now."""
@@ -192,11 +193,23 @@ def serving_certificate_of(
 ) -> AskedCertificate:
     """The certificate by which a port serves: for the addresses that the Node has, and those of `also`.
 
-    `client` sends with the node's own identity.
+    An address of `also` that the cluster certifies for no node is left out: with it the manager would deny the whole
+    request. `client` sends with the node's own identity.
     """
+    left_out: set[str] = set()
 
     async def names() -> tuple[str, ...]:
-        return tuple(sorted({*await node_names(client, node), *also()}))
+        own = set(await node_names(client, node))
+        strange = {each for each in also() if each not in own and not is_of_link(each)}
+        for each in sorted(strange - left_out):
+            logger.warning(
+                "the cluster certifies %s for no node: clients that call it see the local CA's certificate. "
+                "Name an address of the Node, or a link-local one",
+                each,
+            )
+        left_out.clear()
+        left_out.update(strange)
+        return tuple(sorted({*own, *also()} - strange))
 
     async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell) -> bytes:
         return await signed_certificate(client, serving_request(node, names, key), unanswered)

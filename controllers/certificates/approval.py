@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
 
 from controllers.certificates.serving_request import ServingRequest, Wanted, parse_wanted
 from controllers.cluster.nodes import Node
-from kube.peers import NODE_PREFIX, NODES_GROUP
+from kube.peers import NODE_PREFIX, NODES_GROUP, is_of_link
 
 SERVING = "server auth"
-METADATA = ip_network("169.254.169.0/24")
 USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
 """What the signer allows; `server auth` is required."""
 
@@ -62,25 +60,13 @@ def _fault(request: ServingRequest, wanted: Wanted, node: Node | None, others: I
     if wanted.has_other_names or not (wanted.dns or wanted.addresses):
         return "the names must be DNS names and IP addresses, and at least one of them"
     names = {*wanted.dns, *wanted.addresses}
-    strange = sorted(each for each in names - node.addresses - {node.name} if not _is_of_link(each))
+    strange = sorted(each for each in names - node.addresses - {node.name} if not is_of_link(each))
     if strange:
         return f"node {node.name} has not the names {_told(strange)}"
     for other in others:
         if other.name != node.name and (shared := names & {*other.addresses, other.name}):
             return f"node {other.name} of the same pool has the names {_told(sorted(shared))}, too"
     return ""
-
-
-def _is_of_link(name: str) -> bool:
-    """Whether a name is an address that leads nowhere but to the node itself, such as the hub's for pods (RFC 3927).
-
-    Clouds have services of their own in 169.254.169.0/24, which machines do ask over the network.
-    """
-    try:
-        address = ip_address(name)
-    except ValueError:
-        return False
-    return address.is_link_local and address not in METADATA
 
 
 def _told(values: tuple[str, ...] | list[str]) -> str:

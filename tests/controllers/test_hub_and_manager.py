@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -42,15 +43,23 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
         scene.relabel(other, None)
         scene.until(lambda: seen() == [own])
         assert seen() == [own]
-        check_certificate(scene, hub.state / "pki" / "cluster.pem")
+        check_certificate(scene, hub, "serving", "cluster.pem", "10.0.0.77", "169.254.2.1")
 
 
-def check_certificate(scene: Scene, file: Path) -> None:
-    """The cluster has signed what the TLS port shows to pods, because the manager approved it."""
+def check_certificate(scene: Scene, hub: Hub, use: str, name: str, *names: str) -> None:
+    """The cluster has signed what a port shows, because the manager approved it, and the metric says until when."""
+    file = hub.state / "pki" / name
     scene.until(file.exists)
     found = x509.load_pem_x509_certificate(file.read_bytes())
     found.verify_directly_issued_by(x509.load_pem_x509_certificate(scene.cloud.authority.certificate))
-    assert names_of(found) == ("10.0.0.77", "169.254.2.1")
+    assert names_of(found) == names
+
+    def left() -> float:
+        return (found.not_valid_after_utc - datetime.now(UTC)).total_seconds()
+
+    before = left()
+    said = hub.metric("edgehub_certificate_expiry_seconds", use=use)
+    assert left() <= said <= before
 
 
 class PoolNode:
@@ -117,6 +126,7 @@ def test_hubs_share_one_copy_under_the_leader_that_the_manager_elects(
     elected = scene.sees(POOLS, pool, lambda obj: len(leaders(obj)) == 1)
     [first] = [each for each in nodes if [each.name] == leaders(elected)]
     others = [each for each in nodes if each is not first]
+    check_certificate(scene, first.hub, "peer", "peer.pem", first.address)
     scene.until(lambda: first.is_("leader") and all(each.is_("follower") for each in others))
     for each in others:
         each.slices()

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER
+import pytest
+
+from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER, is_of_link
 
 
 def test_they_are_those_of_kubernetes_and_of_older_hubs() -> None:
     assert (NODE_PREFIX, NODES_GROUP) == ("system:node:", "system:nodes")
     assert PEER_ANNOTATION == "edgehub.io/peer"
     assert SERVING_SIGNER == "kubernetes.io/kubelet-serving"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("169.254.2.1", True),
+        ("fe80::1", True),
+        ("169.254.169.254", False),
+        ("10.0.0.1", False),
+        ("fd00::9:1", False),
+        ("n1.example", False),
+    ],
+)
+def test_what_the_cluster_certifies_beside_a_nodes_own_addresses(name: str, expected: bool) -> None:
+    assert is_of_link(name) is expected

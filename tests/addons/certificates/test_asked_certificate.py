@@ -231,9 +231,11 @@ async def test_it_is_asked_for_as_soon_as_the_cloud_is_back(
         assert await made.next()
 
 
-async def test_it_is_for_what_else_the_port_is_called_by(tmp_path: Path) -> None:
+async def test_it_is_for_what_else_the_port_is_called_by_and_the_cluster_certifies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster = Cluster()
-    cluster.also = ("169.254.2.1",)
+    cluster.also = ("10.0.0.1", "169.254.2.1", "fd00::9:1")
     async with running(cluster, tmp_path) as made:
         made.certificate.want(True)
         await made.next()
@@ -241,3 +243,7 @@ async def test_it_is_for_what_else_the_port_is_called_by(tmp_path: Path) -> None
         found = made.certificate.current
         assert found is not None
         assert names_of(found.certificate) == ("10.0.0.1", "169.254.2.1")
+        looks = len(cluster.client.asked)
+        await until(lambda: len(cluster.client.asked) > looks + 1)
+    assert sum("certifies fd00::9:1 for no node" in each for each in caplog.messages) == 1
+    assert cluster.requests == 1
