@@ -161,10 +161,10 @@ def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> 
 
 def diff(root: Path, change: FileChange) -> str:
     """The change as a unified diff, without keys and tokens."""
-    before = (read(below(root, change.path)) or b"").decode(errors="replace").splitlines(keepends=True)
-    after = change.data.decode(errors="replace").splitlines(keepends=True)
+    texts = [each.decode(errors="replace") for each in (read(below(root, change.path)) or b"", change.data)]
+    before, after = (each.splitlines(keepends=True) for each in texts)
     lines = difflib.unified_diff(before, after, str(change.path), str(change.path))
-    return redacted("".join(line if line.endswith("\n") else line + "\n" for line in lines))
+    return redacted("".join(line if line.endswith("\n") else line + "\n" for line in lines), texts)
 
 
 def _digest(data: bytes) -> str:

@@ -20,7 +20,7 @@ from addons.install.discovery import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.joining import JoinError, Joining
 from addons.install.kubeconfigs import bootstrap_kubeconfig
-from addons.install.services import Services
+from addons.install.services import KUBELET_UNIT, Services
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     KUBELET_KUBECONFIG,
@@ -92,6 +92,12 @@ def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
             help=f"The kubeconfig of kubelet. Default: {KUBELET_KUBECONFIG}.",
         )
     if name == "install":
+        parser.add_argument(
+            "--kubelet-service",
+            default=KUBELET_UNIT,
+            metavar="UNIT",
+            help=f"The service that kubelet runs in, which is restarted. Default: {KUBELET_UNIT}.",
+        )
         parser.add_argument(
             "--proxy-kubeconfig",
             type=Path,
@@ -173,6 +179,7 @@ def _install(asked: argparse.Namespace) -> int:
         kubelet=str(asked.kubelet_kubeconfig),
         proxies=tuple(str(path) for path in proxies if below(asked.root, path).exists()),
         bootstrap=bootstrap,
+        service=asked.kubelet_service,
     )
     if asked.dry_run:
         joining.show(wish)
@@ -229,7 +236,7 @@ def _bootstrap_text(asked: argparse.Namespace) -> str:
     if not all(parts) or not asked.server.startswith("https://"):
         raise ValueError("a bootstrap needs all of --server https://…, --token and --ca-hash")
     check_token(asked.token)
-    authority = asyncio.run(authority_of(asked.server, asked.ca_hash))
+    authority = asyncio.run(authority_of(asked.server, asked.ca_hash, asked.token))
     return bootstrap_kubeconfig(asked.server, authority, asked.token)
 
 

@@ -1,12 +1,17 @@
 """Fetches the CA of a cluster that is not trusted yet, and takes none but the one whose hash the operator gives.
 
-As `kubeadm join`: every cluster of kubeadm publishes its CA in the ConfigMap kube-public/cluster-info, for everybody.
+As `kubeadm join`: every cluster of kubeadm publishes its CA in the ConfigMap kube-public/cluster-info, for everybody,
+and signs that text for each bootstrap token (JWS, RFC 7515, with the text left out): who knows the token sees that the
+cluster knows it too, and that nobody has changed the text.
 """
 
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
+import hmac
+import json
 import re
 from collections.abc import Collection
 from typing import Any
@@ -22,6 +27,8 @@ from kube.http.kubeconfig import Credentials, Piece
 from kube.http.tls import tls_context
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+SIGNATURE = "jws-kubeconfig-"
+"""What the key of a signature in this ConfigMap begins with; the token's first part follows."""
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
 TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
 
@@ -42,17 +49,17 @@ def hash_of(certificate: x509.Certificate) -> str:
     return f"sha256:{hashlib.sha256(key).hexdigest()}"
 
 
-async def authority_of(server: str, hashes: Collection[str]) -> bytes:
+async def authority_of(server: str, hashes: Collection[str], token: str) -> bytes:
     """The CA (PEM) of the cluster at a URL; ValueError where it has none of these hashes, or cannot be asked.
 
-    The first request trusts anybody, and carries no credentials. The second one shows that the server's own
-    certificate is of that CA.
+    The first request trusts anybody, and carries no credentials: the answer must be signed for the token. The second
+    one shows that the server's own certificate is of that CA.
     """
     wanted = {each.lower() for each in hashes}
     for each in wanted:
         if not HASH.fullmatch(each):
             raise ValueError(f"--ca-hash {each} is not sha256: and 64 hexadecimal digits")
-    found = await _published(server, _nobodys(server, b"", insecure=True))
+    found = await _published(server, _nobodys(server, b"", insecure=True), token)
     pinned = [each for each in found if hash_of(each) in wanted]
     if not pinned:
         shown = ", ".join(map(hash_of, found)) or "none"
@@ -60,14 +67,36 @@ async def authority_of(server: str, hashes: Collection[str]) -> bytes:
             f"{server} publishes a CA of another hash, {shown}: is it the right cluster? Nothing was sent to it"
         )
     pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in pinned)
-    await _published(server, _nobodys(server, pem))
+    await _published(server, _nobodys(server, pem), token)
     return pem
 
 
-async def _published(server: str, credentials: Credentials) -> list[x509.Certificate]:
+def check_signature(text: str, signature: str, token: str) -> None:
+    """ValueError where a detached JWS (`header..signature`) is not of this text and this bootstrap token.
+
+    The key is the token's second part; the header names the first part, and HMAC with SHA-256.
+    """
+    name, _, secret = token.partition(".")
+    header, _, rest = signature.partition(".")
+    try:
+        said = json.loads(_decoded(header))
+        given = _decoded(rest.removeprefix("."))
+    except (ValueError, binascii.Error) as error:
+        raise ValueError(f"it cannot be read: {error}") from None
+    if not rest.startswith(".") or not isinstance(said, dict):
+        raise ValueError("it is not of the form header..signature")
+    if (said.get("alg"), said.get("kid")) != ("HS256", name):
+        raise ValueError(f"it is by {said.get('alg')!r:.40} for the token {said.get('kid')!r:.40}")
+    payload = base64.urlsafe_b64encode(text.encode()).rstrip(b"=")
+    wanted = hmac.digest(secret.encode(), header.encode() + b"." + payload, "sha256")
+    if not hmac.compare_digest(given, wanted):
+        raise ValueError("it is of another text or another token")
+
+
+async def _published(server: str, credentials: Credentials, token: str) -> list[x509.Certificate]:
     try:
         async with cloud(credentials, tls_context(credentials)) as client:
-            text = (await get(client, CLUSTER_INFO)).get("data", {}).get("kubeconfig", "")
+            data = (await get(client, CLUSTER_INFO)).get("data") or {}
     except StatusError as error:
         raise ValueError(
             f"{server} does not publish its CA (kube-public/cluster-info): {error}; "
@@ -75,6 +104,18 @@ async def _published(server: str, credentials: Credentials) -> list[x509.Certifi
         ) from error
     except Unreachable as error:
         raise ValueError(f"{server}: {error}") from error
+    text, signature = data.get("kubeconfig", ""), data.get(SIGNATURE + token.partition(".")[0], "")
+    if not signature:
+        raise ValueError(
+            f"{server} has not signed its CA for this token: has the token ended? `kubeadm token list` shows those "
+            "that hold, and `kubeadm token create --print-join-command` makes another"
+        )
+    try:
+        check_signature(text, signature, token)
+    except ValueError as error:
+        raise ValueError(
+            f"{server}: the signature of kube-public/cluster-info is not this token's: {error}; nothing was sent to it"
+        ) from None
     try:
         return _authorities_in(yaml.safe_load(text))
     except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
@@ -87,6 +128,11 @@ def _authorities_in(document: Any) -> list[x509.Certificate]:
     """The CAs of a kubeconfig that has clusters, and neither users nor contexts."""
     (entry,) = document["clusters"]
     return x509.load_pem_x509_certificates(base64.b64decode(entry["cluster"]["certificate-authority-data"]))
+
+
+def _decoded(part: str) -> bytes:
+    """A part of a JWS, which has no padding."""
+    return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
 
 
 def _nobodys(server: str, authority: bytes, *, insecure: bool = False) -> Credentials:

@@ -16,6 +16,7 @@ from addons.install.checks.filter_checks import check_filters
 from addons.install.checks.findings import Finding, failed, has_failed, ok
 from addons.install.checks.node_checks import (
     check_address,
+    check_asked,
     check_certificate,
     check_disk,
     check_kept,
@@ -70,6 +71,9 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     renewer = "the hub" if asks else "kubelet"
     certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC), renewer))
     yield from certificate
+    asks_for_serving = is_running and hub.tls_signer == "cluster" and not hub.tls_cert
+    # A hub without an identity opens no port, so that its kubeconfig alone tells that it is there.
+    yield from check_asked(state, asks_for_identity=asks and not bootstrap, asks_for_serving=asks_for_serving)
     if asks and not credentials.certificate.read():
         yield from asyncio.run(_all(check_cloud_for_token(credentials, tls_context(credentials))))
     elif not has_failed(certificate):

@@ -115,7 +115,7 @@ class Joining:
     def _remove(self, wish: Wish) -> None:
         for path in wish.clients:
             self._restore(path)
-        self._try(self._services.restart_clients)
+        self._try(lambda: self._services.restart_clients(wish.service))
         if wish.method == "systemd":
             self._try(lambda: self._services.stop_hub(has_sockets=bool(wish.hub.handed_over)))
         for path in (UNIT_FILE, SOCKET_FILE, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
@@ -149,7 +149,7 @@ class Joining:
         if not self._services.can_be_called:
             return
         writes = asyncio.run(count_writes(wish.hub))
-        self._services.restart_clients()
+        self._services.restart_clients(wish.service)
         self._say(f"waiting until kubelet keeps {wish.node} Ready through the hub")
         asyncio.run(wait_for_node(wish.hub, wish.node, writes, deadline))
 
@@ -172,7 +172,7 @@ class Joining:
         self._ledger.settings = former.to_json()
         self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
         self._try(lambda: self._run_hub(former, wish.hub_changes(self._ledger)))
-        self._try(self._services.restart_clients)
+        self._try(lambda: self._services.restart_clients(former.service))
 
     def _try(self, step: Callable[[], None]) -> None:
         try:

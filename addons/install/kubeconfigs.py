@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from kube.http.kubeconfig import parse_kubeconfig
+from kube.http.kubeconfig import parse_server
 
 SERVER_LINE = re.compile(
     r"^(?P<key>\s*(?:-\s+)?server:\s*)(?P<quote>[\"']?)(?P<url>\S+?)(?P=quote)(?P<end>\s*)$", re.MULTILINE
 )
-SECRET_LINE = re.compile(r"^(?P<key>.\s*(?:-\s+)?(?:client-key-data|token|password):\s*)\S.*$", re.MULTILINE)
+HIDDEN = "(not shown)"
+SECRETS = ("client-key-data", "token", "password")
+SECRET_TEXT = re.compile(rf"(?P<key>\b(?:{'|'.join(SECRETS)})[\"']?:[ \t]*)[^\s|>].*$", re.MULTILINE)
+LEAST_SECRET = 6
+"""Characters of a word that is hidden wherever it stands. A shorter one would hide what only looks like it."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """The fields of a cluster or a user that name a file."""
 
 
 def server_of(text: str) -> str:
     """The server of the current context; ValueError where the text is no kubeconfig."""
-    return parse_kubeconfig(_document(text), Path("/")).server
+    return parse_server(_document(text))
 
 
 def pointed_at(text: str, hub: str) -> str:
@@ -71,9 +76,23 @@ def moved(text: str, folder: Path, to: Path) -> str:
     return yaml.safe_dump(document, sort_keys=False) if changes else text
 
 
-def redacted(diff: str) -> str:
-    """A diff without the private keys, tokens and passwords of the kubeconfigs in it."""
-    return SECRET_LINE.sub(lambda found: f"{found['key']}(not shown)", diff)
+def redacted(diff: str, texts: Iterable[str]) -> str:
+    """A diff of these kubeconfigs without their private keys, tokens and passwords, in whatever form of YAML."""
+    secrets = {word for text in texts for word in _secrets_in(text) if len(word) >= LEAST_SECRET}
+    for secret in sorted(secrets, key=len, reverse=True):
+        diff = diff.replace(secret, HIDDEN)
+    return SECRET_TEXT.sub(lambda found: f"{found['key']}{HIDDEN}", diff)
+
+
+def _secrets_in(text: str) -> Iterator[str]:
+    """The words of a text's secrets, which may go over several lines; none where the text is no kubeconfig."""
+    try:
+        users = _document(text)["users"]
+        found = [each["user"].get(key) for each in users for key in SECRETS if each.get("user")]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return
+    for value in filter(None, found):
+        yield from str(value).split()
 
 
 def _written(name: str, cluster: dict[str, str], user: dict[str, Any] | None = None) -> str:

@@ -6,6 +6,8 @@ import subprocess
 
 HUB_UNIT = "edgehub.service"
 SOCKET_UNIT = "edgehub.socket"
+KUBELET_UNIT = "kubelet.service"
+PROXY_UNIT = "kube-proxy.service"
 TIMEOUT = 120.0
 """Seconds for one command: systemd itself gives a service 90 to start."""
 
@@ -45,20 +47,28 @@ class Services:
         """Have systemd read its units again."""
         self._call("daemon-reload")
 
-    def restart_clients(self) -> None:
-        """Have kubelet, and kube-proxy where it is a service, read their kubeconfigs again."""
-        self._call("restart", "kubelet.service")
-        self._call("try-restart", "kube-proxy.service")
+    def restart_clients(self, kubelet: str = KUBELET_UNIT) -> None:
+        """Have the service that kubelet runs in, and kube-proxy where it is one, read their kubeconfigs again."""
+        self._call("restart", kubelet)
+        # `try-restart` fails where there is no unit of this name, as on each node of kubeadm.
+        if self._is_active(PROXY_UNIT):
+            self._call("restart", PROXY_UNIT)
+
+    def _is_active(self, unit: str) -> bool:
+        return self.can_be_called and self._run("is-active", "--quiet", unit).returncode == 0
 
     def _call(self, *arguments: str) -> None:
         if not self.program:
             return
+        done = self._run(*arguments)
+        if done.returncode:
+            words = done.stderr.strip() or f"exit status {done.returncode}"
+            raise ServiceError(f"{self.program} {' '.join(arguments)}: {words}")
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         try:
-            done = subprocess.run(  # noqa: S603 - the operator names the program
+            return subprocess.run(  # noqa: S603 - the operator names the program
                 [self.program, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ServiceError(f"{self.program} {' '.join(arguments)}: {error}") from error
-        if done.returncode:
-            words = done.stderr.strip() or f"exit status {done.returncode}"
-            raise ServiceError(f"{self.program} {' '.join(arguments)}: {words}")

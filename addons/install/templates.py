@@ -18,6 +18,8 @@ Description=Edgehub, the hub between the components of this node and the cloud
 Wants=network-online.target
 After=network-online.target
 Before=kubelet.service
+# However often the hub ends: a node without it is cut from the cloud, and its sockets would be closed for good.
+StartLimitIntervalSec=0
 {sockets}
 [Service]
 Type=notify

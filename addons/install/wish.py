@@ -11,6 +11,7 @@ from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import moved, pointed_at, server_of, without_credentials
+from addons.install.services import KUBELET_UNIT
 from addons.install.templates import STATE_DIR, socket_unit, static_pod, unit
 from addons.settings import parse_pod_address, words
 from kube.json_type import Json
@@ -49,6 +50,8 @@ class HubFlags:
     configmap: str = "yurt-hub-cfg"
     filter_module: str = ""
     disabled_filters: str = ""
+    tls_signer: str = "local"
+    tls_cert: str = ""
 
     @property
     def plain_url(self) -> str:
@@ -94,6 +97,8 @@ class Wish:
     proxies: tuple[str, ...]
     bootstrap: str = field(default="", repr=False)
     """The kubeconfig with the token, as text; "" where its file is there already. The ledger does not keep the text."""
+    service: str = KUBELET_UNIT
+    """The service that kubelet runs in."""
 
     @property
     def hub(self) -> HubFlags:

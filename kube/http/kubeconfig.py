@@ -90,9 +90,7 @@ def load_kubeconfig(path: Path) -> Credentials:
 
 def parse_kubeconfig(document: object, folder: Path) -> Credentials:
     """As `load_kubeconfig`, from the parsed document; relative file names are relative to `folder`."""
-    if not isinstance(document, dict):
-        raise ValueError("it is not a mapping")
-    context = _named(document, "contexts", document.get("current-context"), "context")
+    document, context = _current(document)
     cluster = _named(document, "clusters", context.get("cluster"), "cluster")
     user = _named(document, "users", context.get("user"), "user") if context.get("user") else {}
     for name in UNSUPPORTED_OF_USERS:
@@ -109,6 +107,19 @@ def parse_kubeconfig(document: object, folder: Path) -> Credentials:
         key=_piece(user, "client-key", folder),
         token=_token(user, folder),
     )
+
+
+def parse_server(document: object) -> str:
+    """The server of the current context, whoever its user is: YurtHub's kubelet.conf names one that it has not."""
+    document, context = _current(document)
+    return str(_named(document, "clusters", context.get("cluster"), "cluster").get("server") or "")
+
+
+def _current(document: object) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The document, and its current context."""
+    if not isinstance(document, dict):
+        raise ValueError("it is not a mapping")
+    return document, _named(document, "contexts", document.get("current-context"), "context")
 
 
 def _named(document: Mapping[str, Any], plural: str, name: object, key: str) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from tests.hub.support.bootstrap import (
     MAY_ASK,
     RENEWED,
     bootstrap_kubeconfig,
+    is_signed,
     make_token,
     publish_authority,
     requests_of,
@@ -32,6 +33,23 @@ from tests.hub.support.process import SLACK, Hub
 
 LIFE = "24s"
 """Of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""
+KUBELET_OF_YURTHUB = """\
+apiVersion: v1
+clusters:
+- cluster:
+    server: {url}
+  name: default-cluster
+contexts:
+- context:
+    cluster: default-cluster
+    namespace: default
+    user: default-auth
+  name: default-context
+current-context: default-context
+kind: Config
+preferences: {{}}
+"""
+"""As `yurtadm join` and OpenYurt's documents write it; the user is nowhere in it."""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +133,9 @@ def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
 ) -> None:
     cloud.apply([APPROVED])
     publish_authority(cloud)
-    given = ["--server", cloud.url, "--token", make_token(cloud), "--ca-hash", hash_of(authority_of(cloud))]
+    token = make_token(cloud)
+    until(lambda: is_signed(cloud, token))
+    given = ["--server", cloud.url, "--token", token, "--ca-hash", hash_of(authority_of(cloud))]
     with Machine(tmp_path, cloud, cloud.url, node, cloud_programs, has_joined=False) as machine:
         services = ("--systemctl", str(machine.systemctl), "--timeout", "120")
         done = edgehub(machine, "install", *given, "--node", node, *services, hub=True)
@@ -126,6 +146,30 @@ def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
         assert "ok       token        may ask for the identity of a node" in well.stdout, well.stdout
         assert edgehub(machine, "uninstall", *services[:2]).returncode == 0
         assert machine.files() == {}
+
+
+@pytest.mark.timeout(300)
+def test_a_node_of_openyurt_gets_the_hub_in_place_of_yurthub(
+    cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, node: str
+) -> None:
+    cloud.apply([APPROVED])
+    bootstrap = bootstrap_kubeconfig(cloud, tmp_path / "bootstrap.conf", make_token(cloud))
+    with Machine(tmp_path, cloud, cloud.url, node, cloud_programs, has_joined=False) as machine:
+        kubernetes = machine.root / "etc/kubernetes"
+        (kubernetes / "kubelet.conf").write_text(KUBELET_OF_YURTHUB.format(url=machine.url))
+        (kubernetes / "manifests/yurt-hub.yaml").write_text("{}\n")
+        machine.start_kubelet()
+        # The steps of docs/install.md.
+        (kubernetes / "manifests/yurt-hub.yaml").rename(kubernetes / "yurt-hub.yaml")
+        before = machine.files()
+        services = ("--systemctl", str(machine.systemctl), "--timeout", "120")
+        given = ("--bootstrap-kubeconfig", str(bootstrap), "--node", node)
+        done = edgehub(machine, "install", *given, *services, hub=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=120)
+        undone = edgehub(machine, "uninstall", *services[:2])
+        assert undone.returncode == 0, undone.stdout + undone.stderr
+        assert machine.files() == before
 
 
 @pytest.mark.timeout(300)

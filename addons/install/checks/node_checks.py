@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cryptography import x509
 
+from addons.certificates.node_certificate import FILE as NODE_FILE
 from addons.install.checks.findings import Finding, failed, ok, warning
 from kube.http.kubeconfig import Credentials
 from kube.http.tls import tls_context
@@ -85,6 +86,21 @@ def check_kept(state: Path, now: datetime.datetime) -> Iterator[Finding]:
             )
         else:
             yield ok("certificate", f"{what} until {ends:%Y-%m-%d %H:%M} UTC")
+
+
+def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool) -> Iterator[Finding]:
+    """That the cluster has signed what the hub asks it for."""
+    asked = (
+        (asks_for_identity, NODE_FILE, "of this node"),
+        (asks_for_serving, "pki/cluster.pem", "of the TLS port, by the cluster"),
+    )
+    for is_asked, file, what in asked:
+        if is_asked and not (state / file).exists():
+            yield warning(
+                "certificate",
+                f"{what}: the hub has asked for it and has none; who approves its CertificateSigningRequest "
+                "(`kubectl get csr`)? See the hub's log",
+            )
 
 
 def check_disk(folder: Path) -> Finding:

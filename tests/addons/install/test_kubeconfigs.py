@@ -72,13 +72,36 @@ def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files
     assert moved(absolute, here, there) == absolute
 
 
-def test_no_key_and_no_token_is_shown() -> None:
-    diff = (
-        "+    client-key-data: U0VDUkVU\n+    token: secret\n-    password: secret\n+    server: https://a\n"
+@pytest.mark.parametrize(
+    "user",
+    [
+        "{client-key-data: U0VDUkVU, token: secret.secret, password: secret}",
+        '{"client-key-data": "U0VDUkVU", "token": "secret.secret"}',
+        "\n    client-key-data: U0VDUkVU\n    token: 'secret.secret'\n    password: secret",
+        "\n    client-key-data: |\n      U0VDUkVU\n      U0VDUkVV\n    token: >-\n      secret.secret",
+        "\n    client-key-data: U0VDUkVU\n      U0VDUkVV",
+    ],
+    ids=["flow", "JSON", "block", "scalars of several lines", "a plain scalar of two lines"],
+)
+def test_no_key_and_no_token_is_shown(user: str) -> None:
+    text = f"clusters:\n- cluster: {{server: https://a}}\nusers:\n- name: secretary\n  user: {user}\n"
+    shown = redacted("".join(f"+{line}\n" for line in text.splitlines()), [text])
+    assert "U0VDUkV" not in shown
+    assert "secret" not in shown.replace("secretary", "")
+    assert "server: https://a" in shown
+    assert "name: " in shown
+
+
+def test_a_line_of_a_diff_that_is_no_kubeconfig_hides_its_value() -> None:
+    assert redacted("+    token: secret\n+    server: https://a\n", ["a: b: c"]) == (
+        "+    token: (not shown)\n+    server: https://a\n"
     )
-    assert redacted(diff) == (
-        "+    client-key-data: (not shown)\n+    token: (not shown)\n-    password: (not shown)\n+    server: https://a\n"
-    )
+
+
+def test_kubelets_kubeconfig_of_yurthub_names_a_user_that_it_has_not() -> None:
+    text = yaml.safe_dump({**yaml.safe_load(KUBEADM), "users": None})
+    assert server_of(text) == "https://10.0.0.1:6443"
+    assert server_of(pointed_at(text, HUB)) == HUB
 
 
 @pytest.mark.parametrize("text", ["a: b: c", "[]", "{}"])

@@ -34,9 +34,22 @@ def test_each_step_is_a_call(tmp_path: Path) -> None:
         "stop edgehub.service",
         "start --no-block edgehub.service",
         "restart kubelet.service",
-        "try-restart kube-proxy.service",
+        "is-active --quiet kube-proxy.service",
+        "restart kube-proxy.service",
         "disable --now edgehub.socket edgehub.service",
         "daemon-reload",
+    ]
+
+
+def test_a_kube_proxy_that_is_no_service_is_left_alone(tmp_path: Path) -> None:
+    """systemctl of a node of kubeadm, which has no such unit."""
+    program = tmp_path / "systemctl"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\ntest $1 != is-active\n')
+    program.chmod(0o755)
+    Services(str(program)).restart_clients("k3s-agent.service")
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "restart k3s-agent.service",
+        "is-active --quiet kube-proxy.service",
     ]
 
 

@@ -15,8 +15,9 @@ from tests.cloud.real import RealCloud
 CONTROLLERS = (
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-signing-controller",
+    "bootstrap-signer-controller",
 )
-"""Of kube-controller-manager: what answers such requests."""
+"""Of kube-controller-manager: what answers such requests, and signs the published CA for each token."""
 FLAG = "--enable-bootstrap-token-auth=true"
 """Of kube-apiserver; kubeadm sets it."""
 GROUP = "system:bootstrappers:kubeadm:default-node-token"
@@ -34,20 +35,23 @@ def binding(role: str, group: str) -> Json:
     }
 
 
+OTHERS = "system:bootstrappers:others"
 MAY_ASK = binding("system:node-bootstrapper", GROUP)
+MAY_ASK["subjects"].append({**MAY_ASK["subjects"][0], "name": OTHERS})
 APPROVED = binding("system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP)
 """Has kube-controller-manager approve what tokens ask for."""
 RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
 
 
-def make_token(cloud: RealCloud) -> str:
-    """A new bootstrap token, as `kubeadm token create` makes it."""
+def make_token(cloud: RealCloud, group: str = GROUP) -> str:
+    """A new bootstrap token, as `kubeadm token create` makes it. Of another group it may ask, and nobody approves."""
     name, secret = secrets.token_hex(3), secrets.token_hex(8)
     data = {
         "token-id": name,
         "token-secret": secret,
         "usage-bootstrap-authentication": "true",
-        "auth-extra-groups": GROUP,
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": group,
     }
     metadata = {"name": f"bootstrap-token-{name}"}
     cloud.admin.post(
@@ -92,6 +96,12 @@ def publish_authority(cloud: RealCloud) -> None:
             },
         ]
     )
+
+
+def is_signed(cloud: RealCloud, token: str) -> bool:
+    """Whether kube-controller-manager has signed the published CA for a token, which takes it a moment."""
+    published = cloud.admin.get("/api/v1/namespaces/kube-public/configmaps/cluster-info")
+    return f"jws-kubeconfig-{token[:6]}" in published["data"]
 
 
 def requests_of(cloud: RealCloud, node: str) -> list[Json]:

@@ -1,4 +1,4 @@
-"""The hub that looks for garbage all the time and counts a second as a day.
+"""The hub that looks for garbage all the time, counts a second as a day, and waits a second for a signature.
 
 Run it as `python -m tests.hub.support.impatient FLAGS`.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import sys
 
 from addons import command
+from addons.certificates import signing_request
 from addons.offline import garbage
 
 if __name__ == "__main__":
     garbage.INTERVAL, garbage.DAY = 0.2, 1
+    signing_request.PATIENCE = 1.0
     command.main(sys.argv[1:])

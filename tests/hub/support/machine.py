@@ -53,6 +53,8 @@ class Machine:
         """Services that are said to run, and do not."""
         self.refused: set[str] = set()
         """Services that systemctl cannot start."""
+        self.kubelet_service, self.kubelet_kubeconfig = "kubelet.service", "etc/kubernetes/kubelet.conf"
+        """Where kubelet runs, and what it is given; another cluster's node has it elsewhere."""
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
         self._programs = programs
         self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
@@ -75,7 +77,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         self._served.__enter__()
-        for name in ("kubelet.service", "kube-proxy.service") if self._has_joined else ():
+        for name in (self.kubelet_service, "kube-proxy.service") if self._has_joined else ():
             self._start(name)
         return self
 
@@ -104,6 +106,10 @@ class Machine:
             for path in sorted(self.root.rglob("*"))
             if path.is_file()
         }
+
+    def start_kubelet(self) -> None:
+        """For a node whose files a test has laid out since."""
+        self._start(self.kubelet_service)
 
     def pid(self, service: str) -> int:
         found = self._services[service]
@@ -134,12 +140,13 @@ class Machine:
         match arguments:
             case ["restart", "edgehub.socket"]:
                 pass  # the hub opens its ports itself here
-            case ["restart" | "try-restart", name] | ["start", "--no-block", name]:
+            case ["is-active", "--quiet", name]:
+                return "" if name in self._services else "inactive"
+            case ["restart", name] | ["start", "--no-block", name]:
                 if name in self.silent | self.refused:
                     self._stop(name)
                     return f"{name} does not start" if name in self.refused else ""
-                if arguments[0] != "try-restart" or name in self._services:
-                    self._start(name)
+                self._start(name)
             case ["disable", "--now", *names] | ["stop", *names]:
                 for name in names:
                     self._stop(name)
@@ -156,8 +163,8 @@ class Machine:
     def _start(self, name: str) -> None:
         self._stop(name)
         match name:
-            case "kubelet.service":
-                kubeconfig = self.root / "etc/kubernetes/kubelet.conf"
+            case self.kubelet_service:
+                kubeconfig = self.root / self.kubelet_kubeconfig
                 self._services[name] = HollowKubelet(self.node, kubeconfig, self.folder, self._programs)
             case "kube-proxy.service":
                 kubeconfig = self.root / "var/lib/kube-proxy/kubeconfig.conf"

@@ -12,6 +12,7 @@ from addons.install.checks import node_checks
 from addons.install.checks.findings import Severity
 from addons.install.checks.node_checks import (
     check_address,
+    check_asked,
     check_certificate,
     check_disk,
     check_kept,
@@ -63,6 +64,18 @@ def test_the_certificates_that_the_hub_keeps(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines] == ["ok", "warning", "warning"]
     assert "of the TLS port, by the cluster, ended at" in lines[1]
     assert not list(check_kept(tmp_path / "none", datetime.now(UTC)))
+
+
+def test_what_the_cluster_has_not_signed_yet(tmp_path: Path) -> None:
+    def found(*, identity: bool, serving: bool) -> list[str]:
+        asked = check_asked(tmp_path, asks_for_identity=identity, asks_for_serving=serving)
+        return [each.text.partition(":")[0] for each in asked if each.severity is Severity.WARNING]
+
+    assert found(identity=True, serving=True) == ["of this node", "of the TLS port, by the cluster"]
+    assert found(identity=False, serving=False) == []
+    (tmp_path / "pki").mkdir()
+    (tmp_path / "pki" / "node.pem").touch()
+    assert found(identity=True, serving=True) == ["of the TLS port, by the cluster"]
 
 
 @pytest.mark.parametrize(
