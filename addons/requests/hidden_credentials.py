@@ -16,7 +16,7 @@ from mitmproxy import http
 
 from addons.requests.caller import WEBSOCKET_BEARER
 
-type Fields = tuple[tuple[bytes, bytes], ...]
+type HiddenFields = tuple[tuple[bytes, bytes], ...]
 
 ALWAYS = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
 PROTOCOL = b"sec-websocket-protocol"
@@ -28,11 +28,11 @@ _TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORE
 class Hidden:
     """What a request carries beside what its flow shows."""
 
-    own: Fields = ()
+    own: HiddenFields = ()
     """The credentials that its sender gave it. mitmproxy may replay the request."""
-    lent: Fields | None = None
+    lent: HiddenFields | None = None
     """Sent in place of `own`; None where `own` is sent."""
-    ticket: Fields = ()
+    ticket: HiddenFields = ()
     """What the origin asks for; empty where the request goes to the cloud."""
     is_bare: bool = False
     """The ticket is all that is sent: the origin has the request as a value."""
@@ -40,7 +40,7 @@ class Hidden:
     """The target with its tokens; None where the flow has it whole."""
 
     @property
-    def sent(self) -> Fields:
+    def sent(self) -> HiddenFields:
         return (self.own if self.lent is None else self.lent) + self.ticket
 
 
@@ -73,7 +73,7 @@ def lend(request: http.Request, bearer: str) -> None:
     _hidden[request] = dataclasses.replace(hidden, lent=lent)
 
 
-def send_to_origin(request: http.Request, ticket: Fields, *, is_bare: bool) -> None:
+def send_to_origin(request: http.Request, ticket: HiddenFields, *, is_bare: bool) -> None:
     """Have the request sent with a ticket, which the flow does not show; with nothing else where it `is_bare`."""
     _hidden[request] = dataclasses.replace(_of(request), ticket=ticket, is_bare=is_bare)
 

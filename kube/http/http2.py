@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from kube.bounds import reached
 from kube.errors import StatusError, bad_request
-from kube.http.http2_connection import Connection, Fields, Http2Response, NotProcessed, connect
+from kube.http.http2_connection import Connection, HeaderFields, Http2Response, NotProcessed, connect
 from kube.http.session import CONNECT_TIMEOUT
 
 SENDS = 5
@@ -60,7 +60,7 @@ class Http2Session:
             connection.release(response)
 
     async def _send(
-        self, base: str, fields: Fields, body: bytes, deadline: float
+        self, base: str, fields: HeaderFields, body: bytes, deadline: float
     ) -> tuple[Connection, Http2Response]:
         """A response that has begun. A request that a peer did not process goes out again on another connection."""
         for sent in range(1, SENDS + 1):
@@ -101,7 +101,7 @@ class Http2Session:
 
 def request_fields(
     method: str, base: str, path: str, headers: Iterable[tuple[str, str]], body: bytes | None
-) -> Fields:
+) -> HeaderFields:
     """The fields of a request. Values go out byte for byte; StatusError 400 for a value that HTTP/2 cannot carry."""
     if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
         raise bad_request("the request line cannot be sent")

@@ -38,7 +38,7 @@ MAX_FRAME = 2**17
 MAX_CLOSED_STREAMS = 1000
 """Ended streams that a connection remembers, to tell late frames from wrong ones."""
 
-type Fields = list[tuple[bytes, bytes]]
+type HeaderFields = list[tuple[bytes, bytes]]
 
 
 class NotProcessed(ConnectionResetError):
@@ -77,7 +77,7 @@ class Http2Response:
             else:
                 await self._next_event()
 
-    def begin(self, fields: Fields) -> None:
+    def begin(self, fields: HeaderFields) -> None:
         """Take status and headers."""
         for name, value in fields:
             if name == b":status":
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         """Take no more requests, and close after the last response that is under way."""
         self._is_retired = True
 
-    def send(self, fields: Fields, body: bytes, deadline: float) -> Http2Response:
+    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> Http2Response:
         """Send a request. Its response must end by the deadline, a time of the loop's clock."""
         number = self._h2.get_next_available_stream_id()
         response = self._under_way[number] = Http2Response(number, deadline)

@@ -22,7 +22,6 @@ LARGE_PACKAGES = {
 """Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink."""
 
 SHARED_NAMES = {
-    "Fields": "the fields of an object's message, and those of an HTTP/2 message's head",
     "Inputs": "what a filter may ask, and what its recorder asks",
     "Listener": "who hears of a store's changes, and a port of the hub",
     "Scope": "the part of a store that a view shows, and how far a Service's topology reaches",

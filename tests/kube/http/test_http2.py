@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.http.http2 import Http2Session, request_fields
-from kube.http.http2_connection import Fields
+from kube.http.http2_connection import HeaderFields
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 
 type Serve = Callable[..., Peer]
@@ -356,7 +356,7 @@ def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path
         request_fields(method, "a:1", path, [(name, "x")], None)
 
 
-def seen_by_a_server(fields: Fields) -> dict[bytes, bytes]:
+def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
     """What comes out of h2 on the other side."""
     client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
     server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
