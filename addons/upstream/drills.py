@@ -21,6 +21,8 @@ from addons.telemetry import metrics
 DEFAULT_MINUTES = 10
 MAX_MINUTES = 60
 """The longest drill: one that somebody forgot is over before it is an outage."""
+MINUTE = 60.0
+"""Seconds; tests have shorter ones."""
 MAX_KBPS = 10_000_000
 MAX_MS = 60_000
 """The slowest link that can be asked for: what takes longer is an outage."""
@@ -81,9 +83,9 @@ class Drills:
         if kind is DrillKind.SLOW and not (1 <= kbps <= MAX_KBPS and 0 <= ms <= MAX_MS):
             raise ValueError(f"a slow link has 1 to {MAX_KBPS} kbit/s and 0 to {MAX_MS} ms")
         self._stop()
-        until = datetime.datetime.now().astimezone() + datetime.timedelta(minutes=minutes)
+        until = datetime.datetime.now().astimezone() + datetime.timedelta(seconds=minutes * MINUTE)
         self.current, self._free = Drill(kind, until, kbps, ms), 0.0
-        self._timer = asyncio.get_running_loop().call_later(minutes * 60, self.end)
+        self._timer = asyncio.get_running_loop().call_later(minutes * MINUTE, self.end)
         metrics.DRILL.set(1)
         logger.warning("a drill begins: %s", self.current)
         self._changed()

@@ -1,4 +1,5 @@
-"""The hub that looks for garbage all the time, counts a second as a day, and waits a second for a signature.
+"""The hub for which time is short: it looks for garbage all the time, counts a second as a day and six as a minute of a
+drill, and waits a second for a signature.
 
 Run it as `python -m tests.hub.support.impatient FLAGS`.
 """
@@ -10,8 +11,10 @@ import sys
 from addons import command
 from addons.certificates import signing_request
 from addons.offline import garbage
+from addons.upstream import drills
 
 if __name__ == "__main__":
     garbage.INTERVAL, garbage.DAY = 0.2, 1
     signing_request.PATIENCE = 1.0
+    drills.MINUTE = 6.0
     command.main(sys.argv[1:])
