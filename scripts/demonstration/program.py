@@ -2,7 +2,7 @@
 
 Two nodes of two pools, each with its own hub, before one cloud: the same list as each kube-proxy sees it, a rule
 edited in the ConfigMap while a watch is open, and a write on its way to the cloud. `--real` uses the real control plane
-and adds a hollow kubelet and a hollow kube-proxy.
+and adds a hollow kubelet and a hollow kube-proxy. `--ui` runs one node until a person has seen enough.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from scripts.demonstration.clients import get_list, send, watch
 from scripts.demonstration.cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
+from scripts.demonstration.node import show
 from tests.hub.support.process import Hub
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
@@ -119,8 +120,13 @@ def main() -> None:
     parser.add_argument(
         "--real", action="store_true", help="before the real control plane, which Go builds first"
     )
+    parser.add_argument(
+        "--ui",
+        choices=("web", "console"),
+        help="a node to look at with an interface of mitmproxy, until you end it",
+    )
     asked = parser.parse_args()
-    asyncio.run(run(real=asked.real))
+    asyncio.run(show(asked.ui) if asked.ui else run(real=asked.real))
     sys.exit(0)
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import urllib3
+
+from tests.cloud.processes import Process
 
 ROOT = Path(__file__).parents[2]
 SHOWN = (
@@ -35,3 +41,30 @@ def test_the_demo_shows_what_it_says_and_ends(flags: tuple[str, ...], tmp_path: 
     if flags:
         assert "kubelet: node-1 is Ready" in done.stdout
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
+
+
+def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    env = {"TMPDIR": str(place)}
+    demo = Process("demo", [ROOT / "scripts" / "demo", "--ui", "web"], tmp_path, env)
+    try:
+        page = demo.wait_for_line(r"The hub's page: +http", 60).split()[-1]
+        assert "/?token=" in demo.wait_for_line("edgehub: open http", 60)
+        for component in ("kube-proxy", "kubelet", "flanneld", "inventory"):
+            until_shown(f"{page}/debug/components", component)
+    finally:
+        os.kill(demo.pid, signal.SIGINT)
+        assert demo.stop(grace=30) == 0
+    assert not list(place.iterdir()), "it leaves nothing behind"
+
+
+def until_shown(url: str, word: str) -> None:
+    """Return when a page has a word. It may not be there yet, and the hub tells nobody when it is."""
+    deadline, shown = time.monotonic() + 60, ""
+    while word not in shown:
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.1)
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            headers = {"Accept": "application/json"}
+            shown = urllib3.request("GET", url, headers=headers, retries=False).data.decode()

@@ -17,6 +17,7 @@ from addons.ui.reports.whole_resource import explain_resource
 
 MAX_CHOICES = 500
 """Objects in the list to choose from; others can be named in the address."""
+NO_FILTER = "no filter"
 VERBS = ("watch", "get")
 """Those besides `list`, which is the choice of none."""
 
@@ -108,7 +109,7 @@ def trial_html(trial: Row) -> str:
     for row in trial["components"]:
         parts.append(_difference(row))
     for each in trial["unseen"]:
-        change = f"{text(each['before'])} becomes {text(each['after'])}"
+        change = f"{text(each['before'] or NO_FILTER)} becomes {text(each['after'] or NO_FILTER)}"
         parts.append(f"<p>{text(each['component'])} asked for nothing yet: {change}</p>")
     for kind, words in (("gained", "will be kept for an outage"), ("lost", "will no longer be kept")):
         if trial["cached"][kind]:
@@ -120,7 +121,7 @@ def trial_html(trial: Row) -> str:
 
 def _difference(row: Row) -> str:
     title = f"{row['component'] or '(unnamed)'} {'/'.join(row['verbs'])} {row['resource']}"
-    filters = f"{', '.join(row['before']) or 'no filter'} becomes {', '.join(row['after']) or 'no filter'}"
+    filters = f"{', '.join(row['before']) or NO_FILTER} becomes {', '.join(row['after']) or NO_FILTER}"
     ends = row["endpoints"]
     counts = ", ".join(f"{row[kind]['count']} {kind}" for kind in ("gained", "lost", "changed"))
     summary = f"of {row['objects']} objects {counts}; endpoints in them {ends['before']} to {ends['after']}"
