@@ -322,7 +322,7 @@ class Assembly:
         )
         assert pool.serving is not None
         self._identity.serve_peers(peer_spec(settings), pool.admission)
-        self._router.serve_peers(pool.serving, pool.age)
+        self._router.serve_peers(pool.serving, pool.headers)
         self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
 
     async def _open_peer_port(self, wanted: bool) -> None:

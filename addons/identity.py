@@ -86,7 +86,9 @@ class Identity:
         """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""
         if self._admission is None:
             raise forbidden("this hub has no peer port")
-        context.peer = self._admission.admit(flow.client_conn.id, headers_of(flow.request))
+        context.peer = self._admission.admit(
+            flow.client_conn.id, headers_of(flow.request), flow.client_conn.peername[0].partition("%")[0]
+        )
         context.caller = Caller(Lending.NONE)
 
     async def _check_user(self, client: connection.Client) -> None:

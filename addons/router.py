@@ -22,7 +22,7 @@ from addons.options import Options
 from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
-from addons.requests.headers import AGE_HEADER, TICKET_HEADER
+from addons.requests.headers import TICKET_HEADER
 from addons.requests.hidden_credentials import lend, path_of, send_to_origin
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import Route, RouteKind, check_resumption, decide, may_be_filtered
@@ -59,13 +59,13 @@ class Router:
         self._inputs: FilterInputs | None = None
         self._answerers: Mapping[RouteKind, Answerer] = {}
         self._cached_relay: CachedRelay | None = None
-        self._age: Callable[[], float] = lambda: 0.0
+        self._peer_headers: Callable[[], Mapping[str, str]] = dict
         self._can_resume: Callable[[int], bool] = lambda _version: False
 
-    def serve_peers(self, answerer: Answerer, age: Callable[[], float]) -> None:
-        """Take who answers the peer port; `age` is the seconds for which this hub has had no cloud."""
+    def serve_peers(self, answerer: Answerer, headers: Callable[[], Mapping[str, str]]) -> None:
+        """Take who answers the peer port; `headers` are what each of its answers carries besides."""
         self._answerers = {**self._answerers, RouteKind.PEER: answerer}
-        self._age = age
+        self._peer_headers = headers
 
     def start(
         self,
@@ -141,7 +141,7 @@ class Router:
         if context.ticket and (context.route.kind is RouteKind.VIEW or not context.route.filtered_by):
             flow.response.stream = True
         if context.route.kind is RouteKind.PEER:
-            flow.response.headers[AGE_HEADER] = f"{self._age():.0f}"
+            flow.response.headers.update(self._peer_headers())
             flow.response.stream = _counted(context.peer)
         if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filtered_by):
             _count(context, flow.response.status_code)

@@ -9,6 +9,8 @@ from OpenSSL import SSL
 
 from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.own_certificate import Certificate
+from addons.pool.deputies import Deputies
+from addons.requests.headers import PEER_HEADER
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 
@@ -27,11 +29,16 @@ class Admission:
         certificate: Callable[[], Certificate | None],
         authorities: Callable[[], Iterable[x509.Certificate]],
         members: Callable[[], Collection[str] | None],
+        deputies: Deputies,
     ) -> None:
-        """`authorities` are the CAs of client certificates. `members` names the nodes of the pool, None: not known."""
+        """`authorities` are the CAs of client certificates. `members` names the nodes of the pool, None: not known.
+
+        `deputies` learn where the peer ports of admitted nodes are open.
+        """
         self._certificate = certificate
         self._authorities = authorities
         self._members = members
+        self._deputies = deputies
         self._nodes: dict[str, str] = {}
         """The node at the other end of a connection whose certificate is verified, by the connection's id."""
         self._refusals: dict[str, str] = {}
@@ -60,9 +67,12 @@ class Admission:
         self._nodes.pop(connection, None)
         self._refusals.pop(connection, None)
 
-    def admit(self, connection: str, headers: Iterable[tuple[str, str]]) -> str:
-        """The node that sends a request. StatusError 401 or 403 for everybody else, 503 while the pool is not known."""
-        names = {name.lower() for name, _ in headers}
+    def admit(self, connection: str, headers: Iterable[tuple[str, str]], address: str) -> str:
+        """The node that sends a request. StatusError 401 or 403 for everybody else, 503 while the pool is not known.
+
+        `address` is where the connection comes from.
+        """
+        names = {name.lower(): value for name, value in headers}
         if "authorization" in names or any(name.startswith("impersonate-") for name in names):
             raise refused("token", unauthorized("the peer port takes no token and no other identity"))
         node = self._nodes.get(connection)
@@ -78,4 +88,6 @@ class Admission:
             )
         if node not in members:
             raise refused("other pool", forbidden(f"node {node} is not in this pool"))
+        if PEER_HEADER in names:
+            self._deputies.announce(node, names[PEER_HEADER], address)
         return node

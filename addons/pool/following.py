@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from addons.pool.leaders import CLOUD, Choice, LeaderState, choose
+from addons.pool.deputies import ANY_ADDRESS, deputies_for
+from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import CLOUD_NAME, PeerReader
-from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
-from addons.pool.relays import hub_of
+from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
 from addons.pool.spread import SPREAD, cloud_delay, leader_order
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
+from addons.requests.headers import PEER_HEADER, SERVER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
@@ -25,8 +25,7 @@ from addons.upstream.servers import Server, parse_relays
 from addons.views.serving import SHARED
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
-from kube.errors import parse_status
-from kube.http.client import Client, RawResponse, Unreachable
+from kube.http.client import Client, Unreachable
 from kube.requests.request_info import ResourceType
 
 PROBE_INTERVAL = 3.5
@@ -58,9 +57,11 @@ class Following:
         cut: Callable[[Server], int],
         clock: Callable[[], float] = time.monotonic,
         relays: Sequence[Server] = (),
+        address: str = ANY_ADDRESS,
     ) -> None:
         """`port` is the peer port of all hubs of a pool. `client` sends to the hub's own listener. `cut` closes the
-        connections to a server. `clock` is monotonic. `relays` are those of the operator; without any, the pool's."""
+        connections to a server. `clock` is monotonic. `relays` are those of the operator; without any, the pool's.
+        `address` is that of this hub's own peer port."""
         self.peers: dict[str, ServerHealth] = {}
         """The servers that egress may send to besides the cloud's, by their URLs."""
         self._node = node
@@ -71,8 +72,13 @@ class Following:
         self._cut = cut
         self._clock = clock
         self._given_relays = tuple(relays)
+        self._address = address
+        self.renamed = Pulse()
+        """Beats when a leader names other deputies: this node may be one, or one no longer."""
         self._role = Role.NONE
         self._config = NOTHING_SHARED
+        self._members: Collection[str] = ()
+        self._can_serve = self._can_follow = False
         self._delay = 0.0
         self._order: list[LeaderState] = []
         self._failures: Counter[LeaderHub] = Counter()
@@ -82,12 +88,17 @@ class Following:
         """What was last read from a leader: the hub goes to the cloud for it only after its delay."""
         self._known_by = clock() + KNOW_WAIT
         self._changed = Pulse()
-        self._probes: dict[LeaderHub, asyncio.Task[None]] = {}
+        self._probes: dict[LeaderState, asyncio.Task[None]] = {}
 
     @property
     def has_leader(self) -> bool:
         now = self._clock()
         return any(each.is_usable(now) for each in self._order)
+
+    @property
+    def is_deputy(self) -> bool:
+        """Whether a leader names this node as one that serves in its place."""
+        return self._can_serve and any(each.node == self._node for each in self._deputies())
 
     def reader_of(self, source: Source) -> PeerReader | None:
         """Who reads a new source, where a pool could share it."""
@@ -102,32 +113,52 @@ class Following:
         )
 
     def update(
-        self, role: Role, config: PoolConfig, members: Collection[str], *, can_follow: bool = True
+        self,
+        role: Role,
+        config: PoolConfig,
+        members: Collection[str],
+        *,
+        can_follow: bool = True,
+        can_serve: bool = False,
     ) -> None:
         """Take what the pool is now, and move the sources that it concerns.
 
-        `can_follow`: the node has a client certificate, which leaders and relays ask for.
+        `can_follow`: the node has a client certificate, which leaders and relays ask for. `can_serve`: this hub's own
+        peer port is open.
         """
         self._known_by = 0.0
-        self._role, self._config = role, config
-        others = [each for each in config.leaders if each.node != self._node] if role is Role.FOLLOWER else []
-        states = {each.leader: each for each in self._order}
-        relays = self._relays(config) if can_follow else ()
-        self._order = [
-            *(states.get(each) or self._new_state(each) for each in leader_order(others, self._node)),
-            *(states.get(hub_of(each)) or _relay_state(each) for each in relays),
-        ]
+        self._role, self._config, self._members = role, config, members
+        self._can_follow, self._can_serve = can_follow, can_serve
         leaders = {each.node for each in config.leaders}
         self._delay = cloud_delay(self._node, [each for each in members if each not in leaders])
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Put the servers into their order of preference, and probe each of them."""
+        others = [each for each in self._config.leaders if each.node != self._node]
+        if self._role is not Role.FOLLOWER:
+            others = []
+        states = {(each.leader, each.is_deputy): each for each in self._order}
+        relays = self._relays(self._config) if self._can_follow else ()
+        self._order = [
+            *(
+                states.get((each, False)) or self._new_state(each)
+                for each in leader_order(others, self._node)
+            ),
+            *(states.get((hub_of(each), False)) or _relay_state(each) for each in relays),
+        ]
+        deputies = deputies_for(self._node, self._deputies(), self._members, can_serve=self._can_serve)
+        for each in reversed(deputies):
+            state = states.get((each, True)) or self._new_state(each, is_deputy=True)
+            self._order.insert(len(others), state)
         # Open streams to a leader that is named no longer end with the move of their sources.
         self.peers = {str(each.server): each.health for each in self._order}
-        known = {each.leader for each in self._order}
-        for leader in [each for each in self._probes if each not in known]:
-            self._probes.pop(leader).cancel()
+        for state in [each for each in self._probes if each not in self._order]:
+            self._probes.pop(state).cancel()
         for state in self._order:
-            if state.leader not in self._probes:
-                name = f"probe of leader {state.leader.node}"
-                self._probes[state.leader] = asyncio.create_task(self._probe_always(state), name=name)
+            if state not in self._probes:
+                name = f"probe of {state.name}"
+                self._probes[state] = asyncio.create_task(self._probe_always(state), name=name)
         self._changed.notify()
         self.balance()
 
@@ -169,7 +200,7 @@ class Following:
         if leader.failure:
             return
         leader.failure, leader.age = why or "it gave no answer", 0.0
-        logger.warning("leader %s is left: %s", leader.leader.node, leader.failure)
+        logger.warning("%s is left: %s", leader.name, leader.failure)
         self._cut(leader.server)
         self._changed.notify()
         self.balance()
@@ -195,12 +226,13 @@ class Following:
                 source.reflector.switch()
 
     def describe(self) -> list[dict[str, Any]]:
-        """The leaders in the order of preference, for the debug page."""
+        """The leaders, deputies and relays in the order of preference, for the debug page."""
         now = self._clock()
         return [
             {
                 "node": each.leader.node,
                 "server": str(each.server),
+                "isDeputy": each.is_deputy,
                 "usable": each.is_usable(now),
                 "failure": each.failure,
                 "usableInSeconds": round(max(0.0, each.usable_from - now), 1),
@@ -263,7 +295,7 @@ class Following:
             self._followed.add(type_)
             self._cloud_from.pop(type_, None)
         elif follows or type_ in self._followed:
-            self._cloud_from.setdefault(type_, now + self._delay)
+            self._cloud_from.setdefault(type_, now + (0.0 if self._is_first_deputy() else self._delay))
         else:
             return CLOUD
         choice = choose(
@@ -273,6 +305,20 @@ class Following:
             self._followed.discard(type_)
             self._cloud_from.pop(type_, None)
         return choice
+
+    def _deputies(self) -> list[LeaderHub]:
+        """Those that the leaders of this follower name. None is at the address of another server of the pool: a node
+        that says so would have the hub take that server for the node, and refuse its certificate."""
+        if not self._config.has_deputies:
+            return []
+        taken = {state.server.host for state in self._order if not state.is_deputy}
+        leaders = {each.node for each in self._config.leaders}
+        named = (each for state in self._order for each in state.deputies)
+        return [each for each in named if each.node not in leaders and each.address not in taken]
+
+    def _is_first_deputy(self) -> bool:
+        first = {each.deputies[0].node for each in self._order if each.deputies}
+        return self.is_deputy and self._node in first
 
     def _relays(self, config: PoolConfig) -> tuple[Server, ...]:
         """The operator's relays, else the pool's. Those of a ConfigMap that names them wrongly are none."""
@@ -284,8 +330,9 @@ class Following:
             logger.warning("the pool's ConfigMap: %s", error)
             return ()
 
-    def _new_state(self, leader: LeaderHub) -> LeaderState:
-        return LeaderState(leader, ServerHealth(Server("https", leader.address, self._port, leader.node)))
+    def _new_state(self, hub: LeaderHub, *, is_deputy: bool = False) -> LeaderState:
+        health = ServerHealth(Server("https", hub.address, self._port, hub.node))
+        return LeaderState(hub, health, is_deputy=is_deputy)
 
     async def _probe_always(self, state: LeaderState) -> None:
         """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
@@ -301,36 +348,45 @@ class Following:
 
     async def _probe(self, state: LeaderState, client: Client) -> None:
         began = time.monotonic()
+        own = [(PEER_HEADER, self._address)] if self._can_serve else []
         try:
-            answer = await client.relay("GET", PEER_PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+            answer = await client.relay("GET", PEER_PROBE_PATH, headers=own, body=b"", timeout=PROBE_TIMEOUT)
         except Unreachable as error:
             # On a full link the answer may wait in the queue while the leader sends to other streams.
             if state.health.heard <= began:
                 self.failed(state, f"no answer to a probe: {error}")
             return
-        why = _why_unfit(answer)
-        if why:
-            self.failed(state, why)
+        found = read_probe(answer)
+        if found.why_unfit:
+            self.failed(state, found.why_unfit)
         else:
-            self._lives(state, _age_in(answer))
+            self._lives(state, found.age)
+            self._take_deputies(state, found.deputies)
 
     def _lives(self, state: LeaderState, age: float) -> None:
         if state.failure:
             state.usable_from = self._clock() + random.uniform(0, self._return_within(state))
             logger.info(
-                "leader %s answers again: used in %.1f s",
-                state.leader.node,
+                "%s answers again: used in %.1f s",
+                state.name,
                 state.usable_from - self._clock(),
             )
             state.failure = ""
         if bool(state.age) != bool(age):
             logger.info(
-                "leader %s %s",
-                state.leader.node,
+                "%s %s",
+                state.name,
                 f"has no cloud for {age:g} s" if age else "has a cloud again",
             )
         state.age = age
         self.balance()
+
+    def _take_deputies(self, leader: LeaderState, deputies: tuple[LeaderHub, ...]) -> None:
+        if leader.is_deputy or leader.is_relay or deputies == leader.deputies or leader not in self._order:
+            return
+        leader.deputies = deputies
+        self._arrange()
+        self.renamed.notify()
 
     def _return_within(self, state: LeaderState) -> float:
         """Seconds within which the hub goes back to a leader that has failed, and after which it asks it again."""
@@ -339,16 +395,3 @@ class Following:
 
 def _relay_state(relay: Server) -> LeaderState:
     return LeaderState(hub_of(relay), ServerHealth(relay), is_relay=True)
-
-
-def _why_unfit(answer: RawResponse) -> str:
-    """Why the answer to a probe shows that a leader cannot be used; "" where it can. Hubs answer 404, YurtHub 200."""
-    if ANSWERED_HEADER in answer.headers and answer.status in (200, 404):
-        return ""
-    return parse_status(answer.body, answer.status).message
-
-
-def _age_in(answer: RawResponse) -> float:
-    """The age that a leader says; 0 where it says none that is a number of seconds."""
-    said = answer.headers.get(AGE_HEADER, "")
-    return float(said[:9]) if said.isdecimal() else 0.0

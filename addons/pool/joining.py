@@ -9,6 +9,7 @@ from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.announcement import Announcement, NoAnnouncement
+from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PeerCertificate, Pool
@@ -46,7 +47,9 @@ def join_pool(
         facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders))
         announcement = Announcement(settings.node, settings.peer_port, client)
     following = Following(
-        settings.node, settings.peer_port, client, sources, cloud[0], cut, relays=settings.relays
+        *(settings.node, settings.peer_port, client, sources, cloud[0], cut),
+        relays=settings.relays,
+        address=settings.peer_address or ANY_ADDRESS,
     )
     sources.upstream_of = following.reader_of
     certificate = _certificate(settings, client, cloud[1])
@@ -62,7 +65,7 @@ def join_pool(
         open_port,
         cloud,
     )
-    pool.serving = PeerServing(sources, serving, pool.leads, pool.shares)
+    pool.serving = PeerServing(sources, serving, pool.serves, pool.shares)
     return pool
 
 

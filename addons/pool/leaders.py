@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from addons.pool.deputies import parse_deputies
 from addons.pool.pool_config import LeaderHub
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
 from addons.upstream.health import ServerHealth
 from addons.upstream.servers import Server
+from kube.errors import parse_status
+from kube.http.client import RawResponse
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +27,10 @@ class LeaderState:
     """When a leader that has recovered may be used again, in monotonic seconds."""
     is_relay: bool = False
     """The hub is a relay, which serves every node and all that pools may share."""
+    is_deputy: bool = False
+    """The hub is a follower that serves in place of a leader."""
+    deputies: tuple[LeaderHub, ...] = ()
+    """Those that the leader names."""
     age: float = 0.0
     """Seconds since the leader lost the cloud, by its own word; 0 while it has the cloud."""
 
@@ -32,11 +40,23 @@ class LeaderState:
 
     @property
     def name(self) -> str:
-        """For people: `leader n2`, or the own name of a relay."""
-        return self.leader.node if self.is_relay else f"leader {self.leader.node}"
+        """For people: `leader n2`, `deputy n3`, or the own name of a relay."""
+        if self.is_relay:
+            return self.leader.node
+        return f"{'deputy' if self.is_deputy else 'leader'} {self.leader.node}"
 
     def is_usable(self, now: float) -> bool:
         return not self.failure and self.usable_from <= now
+
+
+class Probed(NamedTuple):
+    """What the answer to a probe says."""
+
+    why_unfit: str
+    """Why the server cannot be read from; "" where it can."""
+    age: float
+    """Seconds since the server lost the cloud; 0 while it has the cloud, and where it does not say."""
+    deputies: tuple[LeaderHub, ...]
 
 
 class Choice(NamedTuple):
@@ -66,3 +86,21 @@ def choose(order: Sequence[LeaderState], now: float, *, cloud_is_up: bool, cloud
     if usable:
         return Choice(min(usable, key=lambda each: each.age))
     return Choice(None, cloud_from - now) if cloud_is_up else CLOUD
+
+
+def read_probe(answer: RawResponse) -> Probed:
+    """What an answer to a probe says."""
+    named = answer.headers.get(DEPUTIES_HEADER, "")
+    return Probed(_why_unfit(answer), _age_in(answer), parse_deputies(named))
+
+
+def _why_unfit(answer: RawResponse) -> str:
+    """Hubs answer 404, YurtHub 200."""
+    if ANSWERED_HEADER in answer.headers and answer.status in (200, 404):
+        return ""
+    return parse_status(answer.body, answer.status).message
+
+
+def _age_in(answer: RawResponse) -> float:
+    said = answer.headers.get(AGE_HEADER, "")
+    return float(said[:9]) if said.isdecimal() else 0.0

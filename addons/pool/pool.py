@@ -7,7 +7,7 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from cryptography import x509
@@ -15,11 +15,13 @@ from cryptography import x509
 from addons.certificates.own_certificate import Certificate
 from addons.pool.admission import Admission
 from addons.pool.announcement import Announcement, NoAnnouncement
+from addons.pool.deputies import Deputies
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
 from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from addons.views.source import Source, ViewKey
@@ -78,7 +80,10 @@ class Pool:
         self.role = Role.NONE
         self.since = time.time()
         self.following = following
-        self.admission = Admission(lambda: certificate.current, self.authorities, self.members)
+        self._deputies = Deputies()
+        self.admission = Admission(
+            lambda: certificate.current, self.authorities, self.members, self._deputies
+        )
         self.serving: PeerServing | None = None
         self._node = node
         self._credentials = credentials
@@ -105,6 +110,7 @@ class Pool:
             group.create_task(self._announcement.run(), name="announcement of the peer port")
             group.create_task(self._keep_port(), name="peer port")
             group.create_task(self._follow_cloud(), name="age of the leader")
+            group.create_task(self._follow_naming(), name="naming of deputies")
             group.create_task(self._hold(), name="views for the pool")
 
     def close(self) -> None:
@@ -121,12 +127,23 @@ class Pool:
     def leads(self) -> bool:
         return self.role is Role.LEADER
 
+    def serves(self) -> bool:
+        """Whether this hub serves the pool: it leads, or is a deputy."""
+        return self.leads() or self.following.is_deputy
+
     def shares(self, type_: ResourceType) -> bool:
         return self._facts.config.shares(type_.group, type_.resource)
 
     def age(self) -> float:
         """Seconds for which this hub has had no cloud; 0 while it has one."""
         return max(1.0, time.monotonic() - self._cloud_lost) if self._cloud_lost is not None else 0.0
+
+    def headers(self) -> Mapping[str, str]:
+        """What each answer of the peer port carries."""
+        headers = {AGE_HEADER: f"{self.age():.0f}"}
+        if self.leads() and self._facts.config.has_deputies:
+            headers[DEPUTIES_HEADER] = self._deputies.named(self.members() or ())
+        return headers
 
     def describe(self) -> dict[str, Any]:
         """Who leads, whom this hub follows and who follows it, for the debug page."""
@@ -135,6 +152,7 @@ class Pool:
             "pool": facts.name,
             "known": facts.is_known,
             "role": self.role,
+            "isDeputy": self.following.is_deputy,
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since)),
             "shared": [each.group_resource for each in facts.config.scope] if facts.config.is_shared else [],
             "leaders": [f"{each.node}/{each.address}" for each in facts.config.leaders],
@@ -167,12 +185,27 @@ class Pool:
             metrics.POOL_ROLE.labels(self.role).set(0)
             metrics.POOL_ROLE.labels(role).set(1)
             self.role, self.since = role, time.time()
-        self.following.update(role, facts.config, facts.members or (), can_follow=can_follow)
+        self.following.update(
+            role, facts.config, facts.members or (), can_follow=can_follow, can_serve=self._is_open
+        )
+        self._end_streams()
+        self._changed.notify()
+
+    def _end_streams(self) -> None:
+        """End the streams of followers that this hub serves no longer."""
+        members = self._facts.members or ()
         if self.serving is not None:
             self.serving.keep_only(
-                lambda node, type_: self.leads() and self.shares(type_) and node in (facts.members or ())
+                lambda node, type_: self.serves() and self.shares(type_) and node in members
             )
-        self._changed.notify()
+
+    async def _follow_naming(self) -> None:
+        """Serve while this node is a deputy."""
+        while True:
+            woken = self.following.renamed.wait()
+            self._end_streams()
+            self._changed.notify()
+            await woken
 
     async def _keep_port(self) -> None:
         """Have the port open while the pool elects leaders and the hub has a certificate, and announce it."""
@@ -210,11 +243,11 @@ class Pool:
     async def _hold(self) -> None:
         """Keep what the pool shares, with its history, so that followers of another leader can go on here.
 
-        A leader reads all of it. A hub that may become leader keeps the history of what it reads anyway.
+        A leader and a deputy read all of it. A hub that may become leader keeps the history of what it reads anyway.
         """
         while True:
             woken = self._changed.wait()
-            wanted = {ListWatch(each) for each in self._facts.config.scope} if self.leads() else set()
+            wanted = {ListWatch(each) for each in self._facts.config.scope} if self.serves() else set()
             for list_watch in [each for each in self._held if each not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):

@@ -1,12 +1,14 @@
-"""What the ConfigMap `leader-hub-<pool>` says, and the role that it gives a node. Pure.
+"""What the ConfigMap `leader-hub-<pool>` says, what stands in its place, and the role that it gives a node. Pure.
 
 The keys and their formats are OpenYurt's: `leaders` is `node/address,…`, `pool-scoped-metadata` is
-`group/version/resource,…`, and `interconnectivity` and `enable-leader-election` are `true` or `false`.
+`group/version/resource,…`, and `interconnectivity` and `enable-leader-election` are `true` or `false`. The keys
+`relay` and `deputies` are this project's.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +20,11 @@ from kube.requests.request_info import ResourceType
 
 MAX_LEADERS = 100
 """Leaders that a hub takes from a ConfigMap: each may become a label of metrics and a task that probes it."""
+
+NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+"""A node's name, as kube-apiserver takes it."""
+VERSION = re.compile(r"v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?")
+"""A version of an API, as kube-apiserver takes it."""
 
 
 class Role(StrEnum):
@@ -51,6 +58,9 @@ class PoolConfig:
     relay: str = ""
     """The relays of the pool, as `addons.upstream.servers.parse_relays` reads them."""
 
+    has_deputies: bool = True
+    """Followers may serve the pool in place of its leaders."""
+
     def shares(self, group: str, resource: str) -> bool:
         """Whether the pool shares a resource."""
         return self.is_shared and any((each.group, each.resource) == (group, resource) for each in self.scope)
@@ -67,12 +77,33 @@ def first_config(leaders: Iterable[Server]) -> PoolConfig:
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
+class EveryNode(frozenset[str]):
+    """The members of a relay's pool: whoever has the client certificate of a node."""
+
+    def __contains__(self, node: object) -> bool:
+        return True
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def relay_config(node: str) -> PoolConfig:
+    """The pool of a relay, which leads it, whoever the nodes are: it shares all that a pool may share."""
+    scope = tuple(ResourceType(group, "v1", resource) for group, resource in SHARED)
+    return PoolConfig((LeaderHub(node, ""),), scope, is_shared=True, has_deputies=False)
+
+
+def hub_of(relay: Server) -> LeaderHub:
+    """A relay as the hub keeps the state of leaders: its name is no node's."""
+    return LeaderHub(relay.node, relay.host)
+
+
 def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
     """The ConfigMap's data as a value; None is a pool without a ConfigMap. What is no entry is left out."""
     if data is None:
         return NOTHING_SHARED
     switches = (data.get("interconnectivity"), data.get("enable-leader-election"))
-    leaders = sorted(set(_leaders(data.get("leaders", ""))))
+    leaders = sorted(set(parse_leader_hubs(data.get("leaders", ""))))
     if len(leaders) > MAX_LEADERS:
         reached("leaders")
     return PoolConfig(
@@ -80,6 +111,7 @@ def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
         tuple(dict.fromkeys(_scope(data.get("pool-scoped-metadata", "")))),
         is_shared=switches == ("true", "true"),
         relay=data.get("relay", ""),
+        has_deputies=data.get("deputies") != "false",
     )
 
 
@@ -96,21 +128,20 @@ def role_of(config: PoolConfig, node: str, *, can_lead: bool, can_follow: bool) 
     return Role.FOLLOWER if can_follow and others else Role.NONE
 
 
-def _leaders(text: str) -> Iterator[LeaderHub]:
+def parse_leader_hubs(text: str) -> Iterator[LeaderHub]:
+    """The hubs of `node/address,…`; what is no entry is left out. Names stand in the log and in metrics' labels."""
     for entry in text.split(","):
         node, _, address = entry.strip().partition("/")
         try:
-            yield LeaderHub(node, str(ipaddress.ip_address(address))) if node else _no_entry()
+            found = LeaderHub(node, str(ipaddress.ip_address(address)))
         except ValueError:
             continue
-
-
-def _no_entry() -> LeaderHub:
-    raise ValueError("a leader needs the name of its node")
+        if NODE.fullmatch(node):
+            yield found
 
 
 def _scope(text: str) -> Iterator[ResourceType]:
     for entry in text.split(","):
         parts = entry.strip().split("/")
-        if len(parts) == 3 and (parts[0], parts[2]) in SHARED:
+        if len(parts) == 3 and (parts[0], parts[2]) in SHARED and VERSION.fullmatch(parts[1]):
             yield ResourceType(*parts)

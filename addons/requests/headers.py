@@ -1,4 +1,4 @@
-"""Names of the headers that the hub's own parts send each other. All but the last stay on the node."""
+"""Names of the headers that the hub's own parts send each other. The last three go to other hubs of the pool."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ TICKET_HEADER = "x-edgehub-ticket"
 ANSWERED_HEADER = "x-edgehub-answered"
 """On answers to the hub's own requests: a server wrote the answer, not the hub."""
 AGE_HEADER = "x-edgehub-age"
-"""On answers of the peer port: seconds since the leader that answers lost the cloud, 0 while it has the cloud. This
-header alone leaves the node."""
+"""On answers of the peer port: seconds since the leader that answers lost the cloud, 0 while it has the cloud."""
+PEER_HEADER = "x-edgehub-peer"
+"""On a follower's probe of a leader: the address at which the follower's own peer port is open."""
+DEPUTIES_HEADER = "x-edgehub-deputies"
+"""On answers of the peer port: the deputies of the leader that answers, as `node/address,…`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import NodePool
+from controllers.cluster.node_pools import MARK, NodePool
 from kube.json_type import Json
 
 CONFIG_LABEL = "openyurt.io/configmap-name"
@@ -41,6 +41,8 @@ def leader_config(pool: NodePool, namespace: str) -> Json:
             "interconnectivity": "true" if pool.interconnected else "false",
             "enable-leader-election": "true" if pool.elects else "false",
             **({"relay": pool.relay} if pool.relay else {}),
+            # Where an administrator marks the nodes that may lead, no other node serves the pool.
+            **({"deputies": "false"} if pool.strategy == MARK else {}),
         },
     }
 

@@ -87,10 +87,11 @@ class Link:
     effect. It starts as PASS, at full speed; use it as a context manager, or close() it.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, at: tuple[str, int] = (LOOPBACK, 0)) -> None:
+        """Leads to this host and port; `at` is the loopback address and port where it listens, 0: a free one."""
         self._target = host, port
-        self._reserved = ReservedPort()
-        self.host, self.port = LOOPBACK, self._reserved.number
+        self._reserved = ReservedPort(*at)
+        self.host, self.port = at[0], self._reserved.number
         self._mode = Mode.REFUSE
         self._delay = 0.0
         self._bandwidth: float | None = None

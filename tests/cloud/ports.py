@@ -34,25 +34,27 @@ class ReservedPort:
     kernel gives connections to listening sockets only, so that a client is refused while no server runs.
     """
 
-    def __init__(self) -> None:
-        self._holder = _bound(0)
+    def __init__(self, host: str = LOOPBACK, port: int = 0) -> None:
+        """A port of a loopback address: this one, or any that is free."""
+        self.host = host
+        self._holder = _bound(host, port)
         self.number = int(self._holder.getsockname()[1])
 
     def listener(self) -> socket.socket:
         """A new bound socket on this port, ready to listen."""
-        return _bound(self.number)
+        return _bound(self.host, self.number)
 
     def release(self) -> None:
         """Gives the port back; safe to call twice."""
         self._holder.close()
 
 
-def _bound(port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
     bound = socket.socket()
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        bound.bind((LOOPBACK, port))
+        bound.bind((host, port))
     except OSError:
         bound.close()
         raise

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
-from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
+from tests.hub.support.pool_scene import followed, goes_on, leader_of, leads, one_more
 from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SHARED, SLICES, Member, Site, eventually
-from tests.hub.support.streams import Events, listed, watching
+from tests.hub.support.streams import listed, watching
 from tests.hub.test_views import endpoint_slice, slices
-
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +54,6 @@ def _has_no_follower(leader: Member) -> bool:
     return not leader.pool()["followers"]
 
 
-def _leads(leader: Member) -> bool:
-    found = leader.pool()
-    return found["role"] == "leader" and not found["ageSeconds"]
-
-
 def settle(pool: Site) -> None:
     for each in pool.members:
         each.link.carry()
@@ -72,43 +63,9 @@ def settle(pool: Site) -> None:
     pool.lead(*pool.members[:2])
     follower = pool.members[2]
     for each in pool.members[:2]:
-        eventually(partial(_leads, each), f"{each.name} leads and has a cloud")
+        eventually(partial(leads, each), f"{each.name} leads and has a cloud")
     eventually(lambda: all(each["usable"] for each in follower.pool()["follows"]), "all leaders are usable")
     eventually(lambda: follower.server(SLICES) in ("", leader_of(follower)), "the follower is at its leader")
-
-
-def leader_of(follower: Member) -> str:
-    """The leader that a node prefers."""
-    return str(follower.pool()["follows"][0]["node"])
-
-
-@asynccontextmanager
-async def followed(pool: Site) -> AsyncIterator[tuple[Events, Callable[[], str]]]:
-    """A watch of kube-proxy at the follower, and what makes one more slice, whose name it returns."""
-    follower = pool.members[2]
-    namespace = "default"
-
-    def make() -> str:
-        name = f"pool-{next(_numbers)}"
-        pool.cloud.admin.post(slices(namespace), endpoint_slice(name, "web", "n1"))
-        return name
-
-    path = slices(namespace)
-    async with watching(
-        follower.hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF, allowWatchBookmarks="true"
-    ) as events:
-        await events.first("ADDED", await asyncio.to_thread(make))
-        yield events, make
-
-
-async def goes_on(pool: Site, events: Events, make: Callable[[], str], lists: int) -> None:
-    """What happens in the cloud reaches the client, once, with no list of the follower's, and its watch stays."""
-    name = await asyncio.to_thread(make)
-    await events.first("ADDED", name)
-    seen = [each.name for each in events.seen if each.type == "ADDED" and each.name.startswith("pool-")]
-    assert sorted(seen) == sorted(set(seen))
-    assert not events.ended
-    assert await asyncio.to_thread(pool.members[2].lists, SLICES) == lists
 
 
 # -- following -----------------------------------------------------------------------------------------------------
@@ -135,13 +92,12 @@ async def test_a_node_that_was_never_online_begins_from_the_leaders_that_its_ope
     newcomer.link.refuse()
     settled.register(newcomer)
     settled.enrol(*settled.members, newcomer)
-    name = f"pool-{next(_numbers)}"
     try:
         await asyncio.to_thread(newcomer.hub.start)
         found = await listed(newcomer.hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
         assert "kubernetes" in found
         async with watching(newcomer.hub.url, SLICES, component="kube-proxy") as events:
-            await asyncio.to_thread(settled.cloud.admin.post, slices("default"), endpoint_slice(name, "web"))
+            name = await asyncio.to_thread(one_more, settled.cloud)
             await events.first("ADDED", name)
             assert not newcomer.pool()["known"]
             lists = newcomer.lists(SLICES)
@@ -159,7 +115,7 @@ async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_
     settled: Site,
 ) -> None:
     follower = settled.members[2]
-    async with followed(settled):
+    async with followed(settled, settled.members[2]):
         await listed(follower.hub.url, ENDPOINTS, component="kube-proxy", resourceVersion="0")
         leader = leader_of(follower)
         assert await asyncio.to_thread(follower.server, SLICES) == leader
@@ -173,21 +129,80 @@ async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_
         assert served.hub.metric("edgehub_peer_bytes_total", direction="sent", node=follower.name) > 0
 
 
+async def test_filters_stay_each_nodes_own(settled: Site) -> None:
+    """The leader serves what kube-proxy never sees, and the follower's own filter hides it."""
+    follower = settled.members[2]
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    services = "/api/v1/namespaces/default/services"
+    made = {"metadata": {"name": "balanced"}, "spec": spec}
+    version = (await asyncio.to_thread(settled.cloud.admin.post, services, made))["metadata"][
+        "resourceVersion"
+    ]
+    for component, is_seen in (("kube-proxy", False), ("curl", True)):
+        found = await listed(
+            follower.hub.url,
+            SERVICES,
+            component=component,
+            resourceVersion=version,
+            resourceVersionMatch="NotOlderThan",
+        )
+        assert ("balanced" in found) is is_seen
+    await asyncio.to_thread(settled.cloud.admin.delete, f"{services}/balanced")
+    assert await asyncio.to_thread(follower.server, SERVICES) == leader_of(follower)
+
+
 async def test_a_live_edit_of_what_is_shared_moves_sources_that_run(settled: Site) -> None:
     follower = settled.members[2]
-    async with followed(settled) as (events, make):
+    async with followed(settled, settled.members[2]) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)
         leaders = settled.members[:2]
         await asyncio.to_thread(settled.lead, *leaders, scope="/v1/services")
         await asyncio.to_thread(
             eventually, lambda: follower.server(SLICES) == "cloud", "slices from the cloud"
         )
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)
         await asyncio.to_thread(settled.lead, *leaders, scope=SHARED)
         await asyncio.to_thread(
             eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
         )
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)
+
+
+NO_POOL = [
+    {"enable-leader-election": "false"},
+    {"interconnectivity": "false"},
+    {"interconnectivity": "yes", "leaders": "nobody"},
+    {"leaders": ",,/"},
+    None,
+]
+"""What the ConfigMap says that makes no pool of these hubs; None: there is no ConfigMap."""
+
+
+async def test_a_pool_that_is_none_any_more_reads_from_the_cloud_and_a_pool_again_from_a_leader(
+    settled: Site,
+) -> None:
+    follower = settled.members[2]
+    async with followed(settled, follower) as (events, make):
+        lists = await asyncio.to_thread(follower.lists, SLICES)
+        for data in NO_POOL:
+            await asyncio.to_thread(settled.configure, data)
+            for each in settled.members:
+                await asyncio.to_thread(eventually, partial(_is_alone, each), f"{each.name}, {data}")
+            await goes_on(follower, events, make, lists)
+            await asyncio.to_thread(settled.configure, {})
+            await asyncio.to_thread(settled.lead, *settled.members[:2])
+            await asyncio.to_thread(eventually, partial(_is_at_leader, follower), f"a leader after {data}")
+            await goes_on(follower, events, make, lists)
+
+
+def _is_alone(member: Member) -> bool:
+    """It reads from the cloud, and serves nobody."""
+    found = member.pool()
+    return (found["role"], found["followers"], member.server(SLICES) or "cloud") == ("none", {}, "cloud")
+
+
+def _is_at_leader(follower: Member) -> bool:
+    return follower.server(SLICES) not in ("", "cloud")
 
 
 # -- failing over --------------------------------------------------------------------------------------------------
@@ -222,7 +237,7 @@ def outrun(leader: Member, pool: Site) -> None:
     follower = pool.members[2]
     other = next(each for each in pool.members[:2] if each is not leader)
     other.link.black_hole()
-    made = pool.cloud.admin.post(slices("default"), endpoint_slice(f"pool-{next(_numbers)}", "web", "n1"))
+    made = pool.cloud.admin.get(f"{slices('default')}/{one_more(pool.cloud)}")
     newest = int(made["metadata"]["resourceVersion"])
     eventually(lambda: follower.version(SLICES) >= newest, "the follower has what the other leader has not")
     leader.hub.kill()
@@ -233,17 +248,17 @@ async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
     settled: Site, fault: Callable[[Member, Site], None]
 ) -> None:
     follower = settled.members[2]
-    async with followed(settled) as (events, make):
+    async with followed(settled, settled.members[2]) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)
         name = await asyncio.to_thread(leader_of, follower)
         leader = next(each for each in settled.members if each.name == name)
         await asyncio.to_thread(fault, leader, settled)
         try:
-            await goes_on(settled, events, make, lists)
+            await goes_on(settled.members[2], events, make, lists)
             await asyncio.to_thread(
                 eventually, lambda: follower.server(SLICES) not in ("", name), "another server"
             )
-            await goes_on(settled, events, make, lists)
+            await goes_on(settled.members[2], events, make, lists)
         finally:
             if fault is freeze:
                 os.kill(leader.hub.pid, signal.SIGCONT)
@@ -251,22 +266,22 @@ async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
 
 async def test_without_any_leader_the_cloud_serves_and_then_leaders_again(settled: Site) -> None:
     follower = settled.members[2]
-    async with followed(settled) as (events, make):
+    async with followed(settled, settled.members[2]) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)
         for each in settled.members[:2]:
             each.hub.kill()
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)
         assert await asyncio.to_thread(follower.server, SLICES) == "cloud"
         await asyncio.to_thread(settle, settled)
         await asyncio.to_thread(
             eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
         )
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)
 
 
 async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_cloud(settled: Site) -> None:
     first, second, follower = settled.members
-    async with followed(settled) as (events, make):
+    async with followed(settled, settled.members[2]) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)
         await asyncio.to_thread(settled.enrol, first, second)
         for each in (first, second):
@@ -274,7 +289,7 @@ async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_clo
         await asyncio.to_thread(
             eventually, lambda: follower.server(SLICES) == "cloud", "slices from the cloud"
         )
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)
         refused = sum(
             each.hub.metric("edgehub_peer_refused_total", reason="other pool") for each in (first, second)
         )
@@ -283,12 +298,12 @@ async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_clo
         await asyncio.to_thread(
             eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
         )
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)
 
 
 async def test_a_leader_without_a_cloud_serves_what_it_has_and_says_how_old_it_is(settled: Site) -> None:
     follower = settled.members[2]
-    async with followed(settled) as (events, make):
+    async with followed(settled, settled.members[2]) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)
         for each in settled.members:
             each.link.refuse()
@@ -304,4 +319,4 @@ async def test_a_leader_without_a_cloud_serves_what_it_has_and_says_how_old_it_i
             assert await asyncio.to_thread(follower.server, SLICES) != "cloud"
         finally:
             await asyncio.to_thread(settle, settled)
-        await goes_on(settled, events, make, lists)
+        await goes_on(settled.members[2], events, make, lists)

@@ -7,16 +7,18 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 import urllib3
 
 from kube.json_type import Json
+from kube.peers import NODES_GROUP
 from kube.wire.codec import WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.pki import Authority, Credential
 from tests.cloud.real import RealCloud
-from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SHARED, SLICES, Member, Site, eventually
 from tests.hub.test_views import endpoint_slice, slices
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -38,7 +40,8 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
         {"type": "Hostname", "address": leader.name},
     ]
     real_cloud.admin.patch(f"/api/v1/nodes/{leader.name}/status", {"status": {"addresses": addresses}})
-    made.lead(leader)
+    # Whatever the ConfigMap names, only what pools may share is served.
+    made.lead(leader, scope=f"{SHARED},/v1/secrets,/v1/pods,,x")
     try:
         leader.hub.start()
         eventually(lambda: leader.pool()["whyNot"] == "no certificate yet", "the hub cannot lead yet")
@@ -128,8 +131,28 @@ def test_a_node_of_the_pool_lists_and_watches_what_is_shared(
         assert len(frames) > len(page.items)
 
 
+@pytest.mark.parametrize("query", ["", "limit=1", "resourceVersion=0&limit=1"])
+def test_the_pages_of_a_list_hold_together_what_the_list_holds(site: Site, query: str) -> None:
+    everything = site.cloud.admin.get(SLICES)
+    version = everything["metadata"]["resourceVersion"]
+    not_older = f"resourceVersion={version}&resourceVersionMatch=NotOlderThan"
+    with asking(site, site.members[1].credential, f"{SLICES}?{not_older}") as answer:
+        assert answer.status == 200, answer.data
+    names: list[str] = []
+    path = f"{SLICES}?{query}"
+    while path:
+        with asking(site, site.members[1].credential, path, headers={"Accept-Encoding": "gzip"}) as answer:
+            assert answer.status == 200
+            page = answer.json()
+        names += (each["metadata"]["name"] for each in page["items"])
+        more = page["metadata"].get("continue", "")
+        path = f"{SLICES}?limit=50&continue={quote(more)}" if more else ""
+    assert names == [each["metadata"]["name"] for each in everything["items"]]
+
+
 ONE = "/api/v1/namespaces/default/services"
 NODE, ADMIN, STRANGER, FOREIGNER, NOBODY = "node", "admin", "stranger", "foreigner", "nobody"
+EXPIRED, MISNAMED, SERVER = "expired", "misnamed", "server"
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +164,9 @@ def callers(site: Site) -> dict[str, Credential | None]:
         ADMIN: authority.issue_admin(),
         STRANGER: authority.issue_node("another-node"),
         FOREIGNER: Authority("foreign CA").issue_node(member),
+        EXPIRED: authority.issue_node(member, timedelta(minutes=-1)),
+        MISNAMED: authority.issue_client(member, [NODES_GROUP]),
+        SERVER: authority.issue_server(f"system:node:{member}", [member], [NODES_GROUP]),
         NOBODY: None,
     }
 
@@ -150,6 +176,9 @@ def callers(site: Site) -> dict[str, Credential | None]:
     [
         (NOBODY, SERVICES, "GET", 401, "no certificate"),
         (FOREIGNER, SERVICES, "GET", 401, "foreign certificate"),
+        (EXPIRED, SERVICES, "GET", 401, "foreign certificate"),
+        (SERVER, SERVICES, "GET", 401, "foreign certificate"),
+        (MISNAMED, SERVICES, "GET", 403, "no node"),
         (STRANGER, SERVICES, "GET", 403, "other pool"),
         (ADMIN, SERVICES, "GET", 403, "no node"),
         (NODE, ENDPOINTS, "GET", 403, "resource"),

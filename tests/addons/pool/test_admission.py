@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from cryptography import x509
 from addons.certificates.own_certificate import Certificate
 from addons.certificates.serving_certificate import own_certificate
 from addons.pool.admission import Admission
+from addons.pool.deputies import Deputies
 from addons.telemetry import metrics
 from kube.errors import StatusError
+from kube.peers import NODES_GROUP
 from tests.addons.support.tls_peers import client_context, shake_hands
 from tests.cloud.pki import Authority, Credential
 
@@ -24,10 +27,12 @@ class Door:
     def __init__(self, folder: Path) -> None:
         self.certificate: Certificate | None = own_certificate(folder, ["127.0.0.1"])
         self.members: frozenset[str] | None = frozenset({"a", "b"})
+        self.deputies = Deputies()
         self.admission = Admission(
             lambda: self.certificate,
             lambda: [x509.load_pem_x509_certificate(AUTHORITY.certificate)],
             lambda: self.members,
+            self.deputies,
         )
         self._trusted = (folder / "ca.crt").read_bytes()
 
@@ -48,15 +53,24 @@ def refused(reason: str) -> float:
 
 def test_a_node_of_the_pool_is_admitted_as_long_as_it_is_one(door: Door) -> None:
     door.connect("one", AUTHORITY.issue_node("a"))
-    assert door.admission.admit("one", [("Accept", "*/*")]) == "a"
+    assert door.admission.admit("one", [("Accept", "*/*")], "10.0.0.1") == "a"
     door.members = frozenset({"b"})
     with pytest.raises(StatusError) as caught:
-        door.admission.admit("one", [])
+        door.admission.admit("one", [], "10.0.0.1")
     assert caught.value.code == 403
     door.members = None
     with pytest.raises(StatusError) as caught:
-        door.admission.admit("one", [])
+        door.admission.admit("one", [], "10.0.0.1")
     assert caught.value.code == 503
+
+
+def test_a_node_that_is_admitted_says_where_its_own_peer_port_is(door: Door) -> None:
+    door.connect("one", AUTHORITY.issue_node("a"))
+    door.connect("two", AUTHORITY.issue_node("c"))
+    door.admission.admit("one", [("X-Edgehub-Peer", "::")], "10.0.0.1")
+    with pytest.raises(StatusError):
+        door.admission.admit("two", [("X-Edgehub-Peer", "10.0.0.3")], "10.0.0.3")
+    assert door.deputies.named(["a", "c"]) == "a/10.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +80,11 @@ def test_a_node_of_the_pool_is_admitted_as_long_as_it_is_one(door: Door) -> None
         (FOREIGN.issue_node("a"), [], 401, "foreign certificate"),
         (AUTHORITY.issue_client("a"), [], 403, "no node"),
         (AUTHORITY.issue_admin(), [], 403, "no node"),
+        (AUTHORITY.issue_client("a", [NODES_GROUP]), [], 403, "no node"),
+        (AUTHORITY.issue_client("system:node:", [NODES_GROUP]), [], 403, "no node"),
+        (AUTHORITY.issue_client("system:node:a", ["system:masters"]), [], 403, "no node"),
+        (AUTHORITY.issue_node("a", timedelta(minutes=-1)), [], 401, "foreign certificate"),
+        (AUTHORITY.issue_server("system:node:a", ["a"], [NODES_GROUP]), [], 401, "foreign certificate"),
         (AUTHORITY.issue_node("c"), [], 403, "other pool"),
         (AUTHORITY.issue_node("a"), [("authorization", "Bearer x")], 401, "token"),
         (AUTHORITY.issue_node("a"), [("Impersonate-User", "b")], 401, "token"),
@@ -77,7 +96,7 @@ def test_nobody_else_is(
     door.connect("one", credential)
     before = refused(reason)
     with pytest.raises(StatusError) as caught:
-        door.admission.admit("one", headers)
+        door.admission.admit("one", headers, "10.0.0.1")
     assert caught.value.code == code
     assert refused(reason) == before + 1
 
@@ -86,7 +105,7 @@ def test_a_connection_that_has_ended_is_forgotten(door: Door) -> None:
     door.connect("one", AUTHORITY.issue_node("a"))
     door.admission.left("one")
     with pytest.raises(StatusError):
-        door.admission.admit("one", [])
+        door.admission.admit("one", [], "10.0.0.1")
 
 
 def test_without_a_certificate_no_handshake_begins(door: Door) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -15,7 +15,7 @@ from addons.pool.following import Following
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.spread import SPREAD
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.upstream.servers import Server
@@ -30,6 +30,7 @@ from tests.addons.support.scripted_client import Asked, ScriptedClient
 SERVICES = ResourceType("", "v1", "services")
 A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
 POOL = PoolConfig((A, B), (SERVICES,), is_shared=True)
+HOSTS = {"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.12": "n2", "10.0.0.13": "n3"}
 MEMBERS = ["a", "b", "n1", "n2", "n3", "n4"]
 PATIENCE = 20.0
 """Seconds that a test waits for what takes one."""
@@ -60,13 +61,19 @@ class Answers:
     """What each leader answers to a probe, by its node; nothing is no answer."""
 
     ages: dict[str, float | None]
+    asked: list[Asked] = field(default_factory=list)
+    deputies: str = ""
+    """Whom each leader names."""
 
     def __call__(self, asked: Asked) -> Any:
         assert asked.path == PEER_PROBE_PATH
-        age = self.ages["a" if asked.server.startswith("https://10.0.0.1:") else "b"]
+        self.asked.append(asked)
+        node = HOSTS.get(asked.server.removeprefix("https://").partition(":")[0], "")
+        age = self.ages.get(node, 0.0)
         if age is None:
             raise Unreachable("no answer")
-        return RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: f"{age:.0f}"}, b"")
+        headers = {ANSWERED_HEADER: "1", AGE_HEADER: f"{age:.0f}", DEPUTIES_HEADER: self.deputies}
+        return RawResponse(404, headers, b"")
 
 
 class Scene:
@@ -97,8 +104,10 @@ class Scene:
         self.cut.append(server)
         return 1
 
-    def update(self, role: Role = Role.FOLLOWER, config: PoolConfig = POOL) -> None:
-        self.following.update(role, config, MEMBERS)
+    def update(
+        self, role: Role = Role.FOLLOWER, config: PoolConfig = POOL, *, can_serve: bool = False
+    ) -> None:
+        self.following.update(role, config, MEMBERS, can_serve=can_serve)
 
     async def server(self) -> str:
         """Where the source reads from when it asks now."""
@@ -261,6 +270,22 @@ async def test_a_leader_that_answers_again_is_used_again(scene: Scene) -> None:
     await scene.until(lambda: bool(scene.state(first)["usable"]))
     await scene.until(scene.source.reflector.switched.is_set)
     assert await scene.server() == first
+
+
+async def test_followers_go_back_to_a_leader_one_after_the_other(scene: Scene) -> None:
+    """Each draws its moment: with twenty recoveries no two are alike."""
+    scene.update()
+    first = await scene.server()
+    state = next(each for each in scene.following._order if each.leader.node == first)
+    waits = []
+    for _ in range(20):
+        scene.fail(first)
+        within = scene.following._return_within(state)
+        scene.following._lives(state, 0.0)
+        waits.append(state.usable_from - scene.now)
+        assert 0 <= waits[-1] <= within <= SPREAD
+        assert not state.is_usable(state.usable_from - 0.001)
+    assert len(set(waits)) == len(waits)
 
 
 async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) -> None:

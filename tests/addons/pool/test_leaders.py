@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from addons.pool.leaders import CLOUD, Choice, LeaderState, choose
+from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
 from addons.pool.pool_config import LeaderHub
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
 from addons.upstream.health import ServerHealth
 from addons.upstream.servers import Server
+from kube.http.client import RawResponse
 
 NOW = 100.0
 
@@ -47,3 +49,26 @@ def test_choice(order: list[str], cloud_is_up: bool, cloud_from: float, expected
     else:
         assert found.leader is not None
         assert (found.leader.leader.node, found.wait) == (expected, 0.0)
+
+
+REFUSED = b'{"kind":"Status","message":"not in this pool"}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (RawResponse(404, {ANSWERED_HEADER: "1"}, b""), Probed("", 0.0, ())),
+        (RawResponse(200, {ANSWERED_HEADER: "1", AGE_HEADER: "7"}, b"ok"), Probed("", 7.0, ())),
+        (RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: "-7"}, b""), Probed("", 0.0, ())),
+        (RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: "9" * 999}, b""), Probed("", 999999999.0, ())),
+        (
+            RawResponse(404, {ANSWERED_HEADER: "1", DEPUTIES_HEADER: "d/10.0.0.4,,e"}, b""),
+            Probed("", 0.0, (LeaderHub("d", "10.0.0.4"),)),
+        ),
+        (RawResponse(403, {ANSWERED_HEADER: "1"}, REFUSED), Probed("not in this pool", 0.0, ())),
+        # The hub itself answers: nothing came from the leader.
+        (RawResponse(404, {}, REFUSED), Probed("not in this pool", 0.0, ())),
+    ],
+)
+def test_what_the_answer_to_a_probe_says(answer: RawResponse, expected: Probed) -> None:
+    assert read_probe(answer) == expected

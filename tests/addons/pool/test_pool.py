@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -18,12 +19,15 @@ from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY, Pool
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
+from addons.requests.route_decision import PROBE_PATH
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
+from kube.http.client import RawResponse
 from kube.http.kubeconfig import Credentials, Piece
 from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
-from tests.addons.support.scripted_client import ScriptedClient
+from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
@@ -90,7 +94,8 @@ class Hub:
         self.port: list[bool] = []
         self.port_error: OSError | None = None
         self.cloud_is_up, self.cloud_changed = True, Pulse()
-        client = ScriptedClient(lambda _: {})
+        self.deputies = ""
+        client = ScriptedClient(self._answer)
         self.announced = client.asked
         following = Following("a", 10269, client, parts.sources, lambda: self.cloud_is_up, lambda _: 0)
         parts.sources.upstream_of = following.reader_of
@@ -106,7 +111,13 @@ class Hub:
             self._open_port,
             (lambda: self.cloud_is_up, self.cloud_changed),
         )
-        self.pool.serving = PeerServing(parts.sources, parts.serving, self.pool.leads, self.pool.shares)
+        self.pool.serving = PeerServing(parts.sources, parts.serving, self.pool.serves, self.pool.shares)
+
+    def _answer(self, asked: Asked) -> Any:
+        """A leader's answer to a probe, with the deputies that it names; and the cloud's to an announcement."""
+        if asked.path == PROBE_PATH:
+            return RawResponse(404, {ANSWERED_HEADER: "1", DEPUTIES_HEADER: self.deputies}, b"")
+        return {}
 
     async def _open_port(self, wanted: bool) -> None:
         if self.port_error is not None:
@@ -171,6 +182,38 @@ async def test_a_leader_keeps_what_the_pool_shares(hub: Hub, tmp_path: Path) -> 
     hub.facts.say(B)
     assert hub.pool.role is Role.FOLLOWER
     await hub.until(lambda: not source.users)
+
+
+async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_it_shares(
+    hub: Hub, tmp_path: Path
+) -> None:
+    give(hub, tmp_path)
+    hub.facts.say(B)
+    await hub.until(lambda: hub.port)
+    assert not hub.pool.serves()
+    [leader] = hub.pool.following._order
+    hub.deputies = "a/10.0.0.1"
+    hub.pool.following._take_deputies(leader, (A,))
+    assert hub.pool.serves()
+    assert (hub.pool.role, hub.pool.describe()["isDeputy"]) == (Role.FOLLOWER, True)
+    await hub.until(lambda: [each.users for each in hub.parts.sources] == [1])
+    assert DEPUTIES_HEADER not in hub.pool.headers()
+    # The leader names it no longer.
+    hub.deputies = ""
+    hub.pool.following._take_deputies(leader, ())
+    await hub.until(lambda: [each.users for each in hub.parts.sources] == [0])
+    assert not hub.pool.serves()
+
+
+async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Path) -> None:
+    give(hub, tmp_path)
+    hub.facts.say(A)
+    await hub.until(hub.pool.leads)
+    hub.pool._deputies.announce("b", "10.0.0.2", "10.0.0.9")
+    hub.pool._deputies.announce("c", "10.0.0.3", "10.0.0.9")
+    assert hub.pool.headers() == {AGE_HEADER: "0", DEPUTIES_HEADER: "b/10.0.0.2"}
+    hub.facts.config = replace(hub.facts.config, has_deputies=False)
+    assert hub.pool.headers() == {AGE_HEADER: "0"}
 
 
 async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path) -> None:

@@ -7,15 +7,18 @@ import pytest
 from addons.pool.pool_config import (
     MAX_LEADERS,
     NOTHING_SHARED,
+    EveryNode,
     LeaderHub,
     PoolConfig,
     Role,
     first_config,
+    hub_of,
     parse_pool_config,
+    relay_config,
     role_of,
 )
 from addons.telemetry import metrics
-from addons.upstream.servers import parse_leaders
+from addons.upstream.servers import parse_leaders, parse_relays
 from kube.requests.request_info import ResourceType
 from tests.addons.support.observed import value_of
 
@@ -48,6 +51,21 @@ def test_the_keys_are_openyurts() -> None:
         ({**ON, "interconnectivity": "false"}, NOTHING_SHARED),
         ({**ON, "enable-leader-election": ""}, NOTHING_SHARED),
         ({**ON, "leaders": "a,/10.0.0.1,b/nowhere,c/10.0.0.3/x, ,"}, PoolConfig(is_shared=True)),
+        ({**ON, "leaders": ",,/"}, PoolConfig(is_shared=True)),
+        (
+            {**ON, "leaders": "A b/10.0.0.1,-/10.0.0.1,a\n/10.0.0.1,relay x/10.0.0.1"},
+            PoolConfig(is_shared=True),
+        ),
+        (
+            {**ON, "leaders": " a/fd00::0:1 , b/10.0.0.1"},
+            PoolConfig((LeaderHub("a", "fd00::1"), LeaderHub("b", "10.0.0.1")), is_shared=True),
+        ),
+        (
+            {**ON, "pool-scoped-metadata": "/v1?x=/services,/../services,//services"},
+            PoolConfig(is_shared=True),
+        ),
+        ({**ON, "deputies": "false"}, PoolConfig(is_shared=True, has_deputies=False)),
+        ({**ON, "deputies": ""}, PoolConfig(is_shared=True)),
         # A pool never shares Secrets, whatever the ConfigMap says.
         ({**ON, "pool-scoped-metadata": "/v1/secrets,v1/services,a/b/c/d"}, PoolConfig(is_shared=True)),
     ],
@@ -57,7 +75,7 @@ def test_what_is_no_entry_is_left_out(data: dict[str, str] | None, expected: Poo
 
 
 def test_a_configmap_has_no_more_leaders_than_a_hub_can_follow() -> None:
-    leaders = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(MAX_LEADERS + 9))
+    leaders = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(10_000))
     before = value_of(metrics.BOUNDS_REACHED.labels("leaders"))
     assert len(parse_pool_config({**ON, "leaders": leaders}).leaders) == MAX_LEADERS
     assert value_of(metrics.BOUNDS_REACHED.labels("leaders")) == before + 1
@@ -91,3 +109,24 @@ def test_role(
 ) -> None:
     config = PoolConfig(leaders, (SERVICES,), is_shared=is_shared)
     assert role_of(config, "a", can_lead=can_lead, can_follow=can_follow) is role
+
+
+def test_a_relay_leads_and_shares_all_that_a_pool_may_share() -> None:
+    config = relay_config("relay-1")
+    assert role_of(config, "relay-1", can_lead=True, can_follow=True) is Role.LEADER
+    shared = (("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices"))
+    assert all(config.shares(group, resource) for group, resource in shared)
+    assert not config.shares("", "pods")
+    assert not config.has_deputies
+
+
+def test_every_node_is_a_member() -> None:
+    members = EveryNode()
+    assert "any" in members
+    assert members
+    assert list(members) == []
+
+
+def test_no_relay_has_the_name_of_a_node() -> None:
+    (relay,) = parse_relays("https://10.0.0.9:10269")
+    assert hub_of(relay).node == "relay 10.0.0.9:10269"

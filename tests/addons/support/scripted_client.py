@@ -25,6 +25,8 @@ class Asked:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     content_type: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Those of a relayed request."""
 
 
 type Script = Callable[[Asked], Any]
@@ -68,7 +70,7 @@ class ScriptedClient(Client):
         body: bytes,
         timeout: float = 0.0,
     ) -> RawResponse:
-        found = self._ask(Asked(method, target, self._server))
+        found = self._ask(Asked(method, target, self._server, headers=dict(headers)))
         assert isinstance(found, RawResponse)
         return found
 

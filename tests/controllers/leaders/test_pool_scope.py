@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.cluster.node_pools import Leader, NodePool, PoolScopedResource, read_pool
+from addons.pool.pool_config import parse_pool_config
+from controllers.cluster.node_pools import MARK, Leader, NodePool, PoolScopedResource, read_pool
 from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role
 
 POOL = NodePool(
@@ -41,6 +42,13 @@ def test_a_pool_may_name_relays() -> None:
     annotations = {"edgehub.io/relay": "https://10.0.0.9:10269"}
     pool = read_pool({"metadata": {"name": "p", "annotations": annotations}})
     assert leader_config(pool, "ns")["data"]["relay"] == "https://10.0.0.9:10269"
+
+
+def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
+    """An administrator marks the nodes that may serve the pool. Where any node may lead, any may stand in."""
+    marked = NodePool("p", interconnected=True, strategy=MARK)
+    assert not parse_pool_config(leader_config(marked, "ns")["data"]).has_deputies
+    assert parse_pool_config(leader_config(NodePool("p", interconnected=True), "ns")["data"]).has_deputies
 
 
 @pytest.mark.parametrize(

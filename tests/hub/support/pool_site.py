@@ -35,10 +35,16 @@ class Member:
         """
         self.name = f"{site.pool}-{number}"
         self.address = f"127.0.{site.net}.{number}"
+        self.path_address = f"127.0.{site.net}.{100 + number}"
+        """The beginning of `path`."""
+        self.path: Link | None = None
+        """What leads to the peer port for the others of the pool, where a test wants to cut that."""
         self.link = Link(site.cloud.host, site.cloud.port)
         self.credential = site.cloud.authority.issue_node(self.name)
         folder = site.folder / self.name
-        serving = site.cloud.authority.issue_server(f"system:node:{self.name}", [self.address])
+        serving = site.cloud.authority.issue_server(
+            f"system:node:{self.name}", [self.address, self.path_address]
+        )
         certificate, key = serving.write(site.folder, f"peer-{self.name}")
         self.hub = Hub(
             folder,
@@ -52,6 +58,17 @@ class Member:
                 *flags,
             ),
         )
+
+    def lay_path(self, port: int) -> Link:
+        """Have the pool call this hub through a link."""
+        self.path = self.path or Link(self.address, port, (self.path_address, port))
+        return self.path
+
+    def close(self) -> None:
+        self.hub.stop()
+        self.link.close()
+        if self.path is not None:
+            self.path.close()
 
     def pool(self) -> dict[str, Any]:
         """The hub's report of its pool."""
@@ -127,9 +144,22 @@ class Site:
         data = self._data(*leaders, scope=scope)
         self.cloud.admin.patch(f"{CONFIG_MAPS}/leader-hub-{self.pool}", {"data": data})
 
+    def configure(self, data: Json | None) -> None:
+        """Edit the pool's ConfigMap; None deletes it, and any edit makes one where there is none."""
+        name = f"leader-hub-{self.pool}"
+        if data is None:
+            self.cloud.admin.delete(f"{CONFIG_MAPS}/{name}")
+        elif not any(each["metadata"]["name"] == name for each in self.cloud.admin.get(CONFIG_MAPS)["items"]):
+            self.cloud.admin.post(CONFIG_MAPS, {"metadata": {"name": name}, "data": data})
+        else:
+            self.cloud.admin.patch(f"{CONFIG_MAPS}/{name}", {"data": data})
+
     def _data(self, *leaders: Member, scope: str = SHARED) -> Json:
         return {
-            "leaders": ",".join(f"{each.name}/{each.address}" for each in leaders),
+            "leaders": ",".join(
+                f"{each.name}/{each.path_address if each.path is not None else each.address}"
+                for each in leaders
+            ),
             "pool-scoped-metadata": scope,
             "interconnectivity": "true",
             "enable-leader-election": "true",
@@ -137,8 +167,7 @@ class Site:
 
     def close(self) -> None:
         for each in self.members:
-            each.hub.stop()
-            each.link.close()
+            each.close()
         self._reserved.release()
 
 

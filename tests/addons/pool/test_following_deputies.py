@@ -1,0 +1,138 @@
+"""Followers that know their leaders' deputies, and deputies themselves, when the leaders fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
+from addons.pool.spread import place
+from addons.requests.headers import PEER_HEADER
+from tests.addons.pool.test_following import MEMBERS, POOL, SERVICES, A, Scene
+
+FIRST, SECOND, SELF = "n3", "n2", "n1"
+"""Members in the order in which they would go to the cloud."""
+NAMED = f"{FIRST}/10.0.0.13,{SECOND}/10.0.0.12"
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    made = Scene()
+    made.probes.deputies = NAMED
+    running = asyncio.create_task(made.following.run())
+    yield made
+    running.cancel()
+    made.following.close()
+    await asyncio.gather(running, return_exceptions=True)
+    await asyncio.sleep(0)
+
+
+def names(scene: Scene) -> list[str]:
+    return [each["node"] for each in scene.following.describe()]
+
+
+async def learn(scene: Scene) -> None:
+    """Read from a leader until a probe has named the deputies."""
+    await scene.server()
+    await scene.until(lambda: bool(scene.following._deputies()))
+
+
+def test_the_names_are_in_the_order_of_places() -> None:
+    assert sorted([SELF, SECOND, FIRST], key=place) == [FIRST, SECOND, SELF]
+
+
+async def test_deputies_come_after_the_leaders_and_before_the_cloud(scene: Scene) -> None:
+    scene.update(can_serve=True)
+    await learn(scene)
+    assert names(scene) == [*names(scene)[:2], FIRST, SECOND]
+    assert not scene.following.is_deputy
+    assert f"https://10.0.0.13:{10269}" in scene.following.peers
+    scene.fail("a")
+    scene.fail("b")
+    assert await scene.server() == FIRST
+    scene.fail(FIRST)
+    assert await scene.server() == SECOND
+    scene.probes.ages["a"] = 0.0
+    await scene.until(lambda: bool(scene.state("a")["usable"]))
+    assert await scene.server() == "a"
+
+
+async def test_a_follower_tells_leaders_where_its_peer_port_is_once_it_is_open(scene: Scene) -> None:
+    scene.update()
+    await learn(scene)
+    assert {PEER_HEADER} not in [set(each.headers) for each in scene.probes.asked]
+    scene.probes.asked.clear()
+    scene.update(can_serve=True)
+    await scene.until(lambda: bool(scene.probes.asked))
+    assert scene.probes.asked[0].headers == {PEER_HEADER: "::"}
+
+
+@pytest.mark.parametrize("node", [FIRST, SECOND])
+async def test_a_deputy_reads_from_those_before_it_and_the_first_from_the_cloud_at_once(
+    scene: Scene, node: str
+) -> None:
+    scene.following._node = node
+    scene.update(can_serve=True)
+    await learn(scene)
+    assert scene.following.is_deputy
+    scene.fail("a")
+    scene.fail("b")
+    expected = FIRST if node == SECOND else "cloud"
+    choice = scene.following._choose(scene.reader, resumes=True)
+    assert not choice.wait
+    assert await scene.server() == expected
+
+
+async def test_a_hub_that_cannot_serve_reads_from_any_deputy_and_is_none(scene: Scene) -> None:
+    scene.following._node = FIRST
+    scene.update()
+    await learn(scene)
+    assert names(scene)[2:] == [SECOND]
+    assert not scene.following.is_deputy
+
+
+async def test_what_a_deputy_or_a_leader_named_no_longer_says_counts_for_nothing(scene: Scene) -> None:
+    scene.update(config=PoolConfig((A,), (SERVICES,), is_shared=True), can_serve=True)
+    await learn(scene)
+    scene.fail("a")
+    await scene.server()
+    scene.probes.deputies = "n4/10.0.0.14"
+    scene.probes.asked.clear()
+    await scene.until(lambda: any("10.0.0.13" in each.server for each in scene.probes.asked))
+    assert names(scene) == ["a", FIRST, SECOND]
+    scene.update(Role.NONE, NOTHING_SHARED)
+    assert names(scene) == []
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "10.0.0.2"])
+async def test_no_follower_takes_the_place_of_a_leader_by_its_address(scene: Scene, address: str) -> None:
+    scene.probes.deputies = f"{FIRST}/{address},{SECOND}/10.0.0.12"
+    scene.update(can_serve=True)
+    await learn(scene)
+    assert names(scene)[2:] == [SECOND]
+    assert {each.server.node for each in scene.following.peers.values()} == {"a", "b", SECOND}
+
+
+async def test_a_pool_without_deputies_has_none_whatever_leaders_say(scene: Scene) -> None:
+    scene.update(can_serve=True)
+    await learn(scene)
+    config = replace(POOL, has_deputies=False)
+    scene.following.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
+    assert names(scene) == names(scene)[:2]
+    scene.following._node = FIRST
+    scene.following.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
+    assert not scene.following.is_deputy
+
+
+async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene) -> None:
+    scene.update(can_serve=True)
+    await learn(scene)
+    left = [each for each in MEMBERS if each != FIRST]
+    scene.following.update(Role.FOLLOWER, POOL, left, can_serve=True)
+    assert names(scene)[2:] == [SECOND]
+    leads = PoolConfig((*POOL.leaders, next(iter(scene.following._deputies()))), POOL.scope, is_shared=True)
+    scene.following.update(Role.FOLLOWER, leads, MEMBERS, can_serve=True)
+    assert names(scene)[3:] == [SECOND]

@@ -1,0 +1,99 @@
+"""Clients of followers, and what has to hold for them whatever happens to a leader."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from kube.wire.encoding import Encoding
+from tests.cloud.real import RealCloud
+from tests.hub.support.pool_site import SLICES, Member, Site
+from tests.hub.support.streams import Events, watching
+from tests.hub.test_views import endpoint_slice, slices
+
+EACH = 0.1
+"""Seconds between two changes of `changing`."""
+
+_numbers = itertools.count(1)
+
+
+def leads(leader: Member) -> bool:
+    """Whether a hub leads and has a cloud."""
+    found = leader.pool()
+    return found["role"] == "leader" and not found["ageSeconds"]
+
+
+def leader_of(follower: Member) -> str:
+    """The leader that a node prefers."""
+    return str(follower.pool()["follows"][0]["node"])
+
+
+def one_more(cloud: RealCloud) -> str:
+    """Make a slice; its name."""
+    name = f"pool-{next(_numbers)}"
+    cloud.admin.post(slices("default"), endpoint_slice(name, "web", "n1"))
+    return name
+
+
+@asynccontextmanager
+async def followed(pool: Site, follower: Member) -> AsyncIterator[tuple[Events, Callable[[], str]]]:
+    """A watch of kube-proxy at a follower, and what makes one more slice, whose name it returns."""
+
+    def make() -> str:
+        return one_more(pool.cloud)
+
+    path = slices("default")
+    async with watching(
+        follower.hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF, allowWatchBookmarks="true"
+    ) as events:
+        await events.first("ADDED", await asyncio.to_thread(make))
+        yield events, make
+
+
+def assert_whole(events: Events) -> None:
+    """The watch is open, and brought no slice twice."""
+    seen = [each.name for each in events.seen if each.type == "ADDED" and each.name.startswith("pool-")]
+    assert sorted(seen) == sorted(set(seen))
+    assert not events.ended
+
+
+async def goes_on(follower: Member, events: Events, make: Callable[[], str], lists: int) -> None:
+    """What happens in the cloud reaches the client, once, with no list of the follower's, and its watch stays."""
+    name = await asyncio.to_thread(make)
+    await events.first("ADDED", name)
+    assert_whole(events)
+    assert await asyncio.to_thread(follower.lists, SLICES) == lists
+
+
+@contextmanager
+def changing(cloud: RealCloud) -> Iterator[dict[str, float]]:
+    """Slices that are made one after the other, each with when it was there."""
+    made: dict[str, float] = {}
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.wait(EACH):
+            name = one_more(cloud)
+            made[name] = time.monotonic()
+
+    thread = threading.Thread(target=change, name="changes")
+    thread.start()
+    try:
+        yield made
+    finally:
+        stop.set()
+        thread.join()
+
+
+async def has_each_once(events: Events, made: dict[str, float]) -> float:
+    """Return when a client has had all of them, once; the longest that one of them took, in seconds."""
+    await events.until(lambda seen: set(made) <= {each.name for each in seen if each.type == "ADDED"})
+    assert_whole(events)
+    counted = Counter(each.name for each in events.seen if each.name in made)
+    assert set(counted.values()) == {1}
+    return max(each.at - made[each.name] for each in events.seen if each.name in made)
