@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from kube.certificate_authority import names_of
-from tests.cloud.ports import free_port
+from tests.cloud.ports import ReservedPort
 from tests.cloud.rest import RestClient
 from tests.controllers.support.scene import NODES, PEER, POOL_LABEL, POOLS, Scene, leaders
 from tests.hub.support.process import Hub
@@ -104,8 +104,10 @@ class PoolNode:
 @pytest.fixture
 def nodes(scene: Scene, tmp_path: Path) -> Iterator[list[PoolNode]]:
     """Three nodes of a pool that elects one leader, with their hubs."""
-    pool, port = scene.pool(interConnectivity=True), free_port()
-    made = [PoolNode(scene, pool, tmp_path, f"127.0.36.{number}", port) for number in (1, 2, 3)]
+    pool = scene.pool(interConnectivity=True)
+    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's origin gets the peer port's number
+    addresses = [f"127.0.36.{number}" for number in (1, 2, 3)]
+    made = [PoolNode(scene, pool, tmp_path, each, reserved.number) for each in addresses]
     try:
         for each in made:
             each.hub.launch()
@@ -115,6 +117,7 @@ def nodes(scene: Scene, tmp_path: Path) -> Iterator[list[PoolNode]]:
     finally:
         for each in made:
             each.hub.stop()
+        reserved.release()
 
 
 @pytest.mark.usefixtures("manager")

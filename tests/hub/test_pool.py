@@ -135,6 +135,8 @@ async def test_filters_stay_each_nodes_own(settled: Site) -> None:
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
     services = "/api/v1/namespaces/default/services"
     made = {"metadata": {"name": "balanced"}, "spec": spec}
+    # What curl reads the cloud answers, which the follower may just have got back.
+    await asyncio.to_thread(eventually, lambda: not follower.pool()["ageSeconds"], "the follower has a cloud")
     version = (await asyncio.to_thread(settled.cloud.admin.post, services, made))["metadata"][
         "resourceVersion"
     ]

@@ -14,7 +14,7 @@ import urllib3
 from kube.differences.records import CODING
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import Credential
-from tests.cloud.ports import free_port
+from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
 from tests.hub.support.pool_site import SLICES, eventually
 from tests.hub.support.process import Hub
@@ -54,7 +54,9 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     real_cloud.apply(HUB_RBAC)
-    folder, port = tmp_path_factory.mktemp("relay"), free_port()
+    folder = tmp_path_factory.mktemp("relay")
+    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's origin gets the peer port's number
+    port = reserved.number
     authority = real_cloud.authority
     certificate, key = authority.issue_server("relay", [ADDRESS]).write(folder, "relay")
     url = f"https://{ADDRESS}:{port}"
@@ -89,6 +91,7 @@ def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> It
     finally:
         edge.stop()
         relay.stop()
+        reserved.release()
 
 
 @pytest.fixture
