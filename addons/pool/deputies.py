@@ -35,7 +35,7 @@ class Deputies:
         """Take what a follower says of its peer port; `address` is where it calls from. Nonsense counts for nothing."""
         try:
             told = ipaddress.ip_address(said)
-            found = LeaderHub(node, str(ipaddress.ip_address(address) if told.is_unspecified else told))
+            found = LeaderHub(node, str(_plain(address) if told.is_unspecified else told))
         except ValueError:
             return
         now = self._clock()
@@ -52,6 +52,12 @@ class Deputies:
             for each, at in self._said.items()
             if now - at < LIFE and each.node in members
         )
+
+
+def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address of a connection, as a certificate names it."""
+    found = ipaddress.ip_address(address)
+    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def parse_deputies(text: str) -> tuple[LeaderHub, ...]:

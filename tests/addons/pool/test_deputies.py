@@ -63,6 +63,13 @@ def test_the_address_is_what_the_follower_says_or_calls_from(said: str, named: s
     assert leader.deputies.named(["a"]) == named
 
 
+@pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "fd00::1"])
+def test_an_address_is_as_certificates_name_it_however_the_connection_shows_it(address: str) -> None:
+    leader = Leader()
+    leader.deputies.announce("a", ANY_ADDRESS, address)
+    assert leader.deputies.named(["a"]) == f"a/{address.removeprefix('::ffff:')}"
+
+
 def test_a_follower_takes_no_more_deputies_than_a_leader_may_have() -> None:
     text = ",".join(f"{each}/10.0.0.1" for each in NODES)
     assert [each.node for each in parse_deputies(text)] == NODES[:MAX_DEPUTIES]
