@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
-from functools import partial
 
 import pytest
 
@@ -29,7 +28,9 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
     made.lead(leader)
     try:
         for each in made.members:
-            each.hub.start()
+            each.hub.launch()
+        for each in made.members:
+            each.hub.wait_until_ready()
         yield made
     finally:
         made.close()
@@ -75,6 +76,7 @@ class Scene:
 @pytest.fixture
 async def scene(site: Site) -> AsyncIterator[Scene]:
     leader, *followers = site.members
+    await asyncio.to_thread(_mend, site)
     async with AsyncExitStack() as stack:
         clients: dict[str, Events] = {}
         for each in followers:
@@ -83,7 +85,6 @@ async def scene(site: Site) -> AsyncIterator[Scene]:
             eventually, lambda: _is_settled(leader, followers), "a deputy is known to all"
         )
         yield Scene(site, clients, make)
-        await asyncio.to_thread(_mend, site)
 
 
 def _is_settled(leader: Member, followers: list[Member]) -> bool:
@@ -139,6 +140,22 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
     await scene.all_go_on()
 
 
+async def test_where_there_are_no_deputies_each_follower_reads_from_the_cloud(scene: Scene) -> None:
+    """As in a pool whose leaders an administrator marks."""
+    await asyncio.to_thread(scene.site.configure, {"deputies": "false"})
+    try:
+        await scene.until(lambda: not any(each.pool()["isDeputy"] for each in scene.followers), "no deputies")
+        with changing(scene.site.cloud) as made:
+            await asyncio.to_thread(scene.leader.hub.kill)
+            await scene.until_served_by("cloud", "cloud")
+        for name, events in scene.clients.items():
+            longest = await has_each_once(events, made)
+            print(f"no deputies: of {len(made)} changes one took {longest:.2f} s to {name}")
+        assert scene.reads() == {(each.name, "watch"): 1 for each in scene.followers}
+    finally:
+        await asyncio.to_thread(scene.site.configure, {"deputies": ""})
+
+
 async def test_without_leader_and_deputy_the_last_follower_reads_from_the_cloud(scene: Scene) -> None:
     await asyncio.to_thread(scene.leader.hub.kill)
     await scene.until_served_by("cloud", scene.deputy.name)
@@ -146,7 +163,3 @@ async def test_without_leader_and_deputy_the_last_follower_reads_from_the_cloud(
     events, lists = scene.clients[scene.other.name], scene.lists[scene.other.name]
     await goes_on(scene.other, events, scene.make, lists)
     assert await asyncio.to_thread(scene.other.server, SLICES) == "cloud"
-    await asyncio.to_thread(_mend, scene.site)
-    back = partial(scene.other.server, SLICES)
-    await scene.until(lambda: back() == scene.leader.name, "slices from the leader")
-    await goes_on(scene.other, events, scene.make, lists)
