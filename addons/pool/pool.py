@@ -201,8 +201,16 @@ class Pool:
 
     async def _follow_naming(self) -> None:
         """Serve while this node is a deputy."""
+        was_deputy = False
         while True:
             woken = self.following.renamed.wait()
+            if self.following.is_deputy is not was_deputy:
+                was_deputy = not was_deputy
+                logger.info(
+                    "pool %s: this hub is %s",
+                    self._facts.name,
+                    "a deputy" if was_deputy else "no deputy any more",
+                )
             self._end_streams()
             self._changed.notify()
             await woken

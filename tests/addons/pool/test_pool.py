@@ -185,8 +185,9 @@ async def test_a_leader_keeps_what_the_pool_shares(hub: Hub, tmp_path: Path) -> 
 
 
 async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_it_shares(
-    hub: Hub, tmp_path: Path
+    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     give(hub, tmp_path)
     hub.facts.say(B)
     await hub.until(lambda: hub.port)
@@ -198,6 +199,7 @@ async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_i
     assert (hub.pool.role, hub.pool.describe()["isDeputy"]) == (Role.FOLLOWER, True)
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [1])
     assert DEPUTIES_HEADER not in hub.pool.headers()
+    assert caplog.messages.count("pool p1: this hub is a deputy") == 1
     # The leader names it no longer.
     hub.deputies = ""
     hub.pool.following._take_deputies(leader, ())
