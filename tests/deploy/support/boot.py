@@ -1,0 +1,102 @@
+"""Boots the systemd of this machine on a node of its own: `python -m tests.deploy.support.boot FOLDER SOURCE=PLACE…`.
+
+`unshare` has made namespaces for it, and PID 1 of them becomes systemd. The node's root is an overlay over this
+machine's, whose changes lie in memory and go away with the node; each SOURCE, a folder of this machine, is at PLACE of
+the node. Of this machine's units the node has the targets and the journal.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SYSTEMD = "/lib/systemd/systemd"
+KEPT = frozenset({"systemd-journald.socket", "systemd-journald.service", "sockets.target"})
+"""What a target of the node still wants of what targets of this machine want."""
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
+"""Of the node, and of nobody: addresses for documentation (RFC 5737)."""
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+
+def main(folder: Path, shared: list[tuple[str, str]]) -> None:
+    """Lay the node out below a folder, enter it, and become systemd."""
+    _run("mount", "--make-rprivate", "/")
+    root = _overlay(folder)
+    for name in ("run", "tmp", "dev"):
+        _run(
+            "mount", "-t", "tmpfs", "-o", "mode=0755" if name != "tmp" else "mode=1777", "tmpfs", root / name
+        )
+    for kind, place in (("proc", "proc"), ("sysfs", "sys"), ("cgroup2", "sys/fs/cgroup")):
+        _run("mount", "-t", kind, kind, root / place)
+    for source, place in [*shared, *((f"/dev/{name}", f"/dev/{name}") for name in DEVICES)]:
+        _bind(Path(source), root / place.lstrip("/"))
+    (root / "dev/ptmx").symlink_to("pts/ptmx")
+    _connect()
+    _forget_units(root)
+    os.chdir(root)
+    (root / "old").mkdir()
+    _run("pivot_root", ".", "old")
+    os.chdir("/")
+    _run("umount", "--lazy", "/old")
+    environment = {"container": "edgehub-test", "PATH": PATH}
+    command = [SYSTEMD, "--system", "--log-target=console", "--show-status=0"]
+    os.execve(SYSTEMD, command, environment)  # noqa: S606 - PID 1 is what this process is to become
+
+
+def _overlay(folder: Path) -> Path:
+    memory, root = folder / "memory", folder / "root"
+    for each in (memory, root):
+        each.mkdir()
+    _run("mount", "-t", "tmpfs", "tmpfs", memory)
+    upper, work = memory / "upper", memory / "work"
+    for each in (upper, work):
+        each.mkdir()
+    _run("mount", "-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={upper},workdir={work}", root)
+    return root
+
+
+def _bind(source: Path, place: Path) -> None:
+    if source.is_dir():
+        place.mkdir(parents=True, exist_ok=True)
+    else:
+        place.touch()
+    _run("mount", "--rbind", source, place)
+
+
+def _connect() -> None:
+    """Give the node a network that leads nowhere: kubelet takes the address of the default route for the node's."""
+    _run("ip", "link", "set", "lo", "up")
+    _run("ip", "link", "add", "node0", "type", "veth", "peer", "name", "nowhere0")
+    _run("ip", "address", "add", f"{ADDRESS}/24", "dev", "node0")
+    for device in ("nowhere0", "node0"):
+        _run("ip", "link", "set", device, "up")
+    _run("ip", "route", "add", "default", "via", GATEWAY)
+
+
+def _forget_units(root: Path) -> None:
+    """Leave of all units, and of what they want, the targets and the journal."""
+    own = root / "etc/systemd/system"
+    shutil.rmtree(own, ignore_errors=True)
+    own.mkdir(parents=True)
+    for wanted in (root / "lib/systemd/system").glob("*.wants/*"):
+        if wanted.name not in KEPT:
+            wanted.unlink()
+    (own / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
+    (root / "etc/fstab").write_text("")
+    # Nobody answers for names, and kubelet would wait for its own.
+    (root / "etc/resolv.conf").unlink(missing_ok=True)
+    (root / "etc/resolv.conf").write_text("")
+    (root / "etc/machine-id").write_text("0" * 31 + "1\n")
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    places = [each.partition("=") for each in sys.argv[2:]]
+    main(Path(sys.argv[1]), [(source, place) for source, _, place in places])

@@ -1,0 +1,156 @@
+"""A node whose systemd is real comes behind its hub and back: the units that `edgehub install` writes, as they run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.hollow import is_ready
+from tests.cloud.real import RealCloud
+from tests.deploy.support.booted import PROGRAM, PYTHON, BootedNode, why_not
+
+NODE = "booted"
+HUB = "edgehub.service"
+LIMIT = 180.0
+"""Seconds until a node is Ready; it takes some, and many on a busy machine."""
+NET_ADMIN = 1 << 12
+"""The one capability of the hub."""
+EXPIRY = 'edgehub_certificate_expiry_seconds{use="client"} '
+LOAD = """\
+import collections, http.client, sys, threading
+ends, done = collections.Counter(), threading.Event()
+def ask():
+    while not done.is_set():
+        conn = http.client.HTTPConnection("127.0.0.1", 10261, timeout=60)
+        try:
+            conn.request("GET", "/version", headers={"User-Agent": "kubelet/v1"})
+            ends[str(conn.getresponse().status)] += 1
+        except Exception as error:
+            ends[type(error).__name__] += 1
+        conn.close()
+        done.wait(0.01)
+        print(".", flush=True)
+threads = [threading.Thread(target=ask) for _ in range(4)]
+[each.start() for each in threads]
+sys.stdin.read()
+done.set()
+[each.join() for each in threads]
+print(__import__("json").dumps(ends))
+"""
+"""Clients that open a connection for each request, until their input ends; then, how the requests ended."""
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def booted(
+    empty_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BootedNode]:
+    """A node with a kubelet, and no hub."""
+    if reason := why_not():
+        pytest.skip(f"no systemd can be started here: {reason}")
+    empty_cloud.apply(HUB_RBAC)
+    with BootedNode(tmp_path_factory.mktemp("booted"), empty_cloud, NODE, cloud_programs) as node:
+        empty_cloud.admin.wait_for("/api/v1/nodes", NODE, is_ready, timeout=LIMIT)
+        yield node
+
+
+@pytest.fixture(scope="module")
+def kubelet_conf(booted: BootedNode) -> str:
+    """kubelet's kubeconfig before there was a hub."""
+    return booted.run("cat", "/etc/kubernetes/kubelet.conf")
+
+
+@pytest.fixture(scope="module")
+def installed(booted: BootedNode, kubelet_conf: str) -> BootedNode:
+    """The node, behind its hub."""
+    assert "server: https:" in kubelet_conf
+    assert f"{NODE} is behind its hub" in booted.run(PROGRAM, "install", "--timeout", str(LIMIT))
+    return booted
+
+
+def pid_of_hub(node: BootedNode) -> str:
+    return node.shown(HUB, "MainPID")["MainPID"]
+
+
+def test_the_hub_runs_within_what_its_unit_allows(installed: BootedNode) -> None:
+    shown = installed.shown(HUB, "ActiveState", "NRestarts", "MemoryHigh", "LimitNOFILE")
+    assert shown == {
+        "ActiveState": "active",
+        "NRestarts": "0",
+        "MemoryHigh": str(512 << 20),
+        "LimitNOFILE": "65536",
+    }
+    pid = pid_of_hub(installed)
+    status = dict(line.split(":\t", 1) for line in installed.run("cat", f"/proc/{pid}/status").splitlines())
+    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == NET_ADMIN
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    state = "touch /var/lib/edgehub/x && rm /var/lib/edgehub/x"
+    others = "for each in etc usr home; do ! touch /$each/x || exit 1; done"
+    installed.run("nsenter", f"--target={pid}", "--mount", "sh", "-c", f"{state} && {others}")
+
+    assert installed.run("stat", "--format=%a", "/var/lib/edgehub").strip() == "700"
+    assert {"cache", "pki"} <= set(installed.run("ls", "/var/lib/edgehub").split())
+
+
+def test_the_hub_gives_the_node_its_address_for_pods(installed: BootedNode) -> None:
+    assert " 169.254.2.1/32 " in installed.run("ip", "-brief", "address", "show", "edgehub0")
+    installed.run(PYTHON, "-c", "import socket; socket.create_connection(('169.254.2.1', 10268), 30)")
+
+
+def test_no_connection_is_refused_while_systemd_restarts_the_hub(installed: BootedNode) -> None:
+    former = pid_of_hub(installed)
+    with subprocess.Popen(
+        [*installed.enter, PYTHON, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as load:
+        assert load.stdin is not None
+        assert load.stdout is not None
+        for _ in range(50):
+            load.stdout.readline()
+        installed.systemctl("restart", HUB)
+        for _ in range(50):
+            load.stdout.readline()
+        load.stdin.close()
+        ends = Counter(json.loads(load.stdout.read().splitlines()[-1]))
+    assert pid_of_hub(installed) != former
+    assert ends["200"] >= 100
+    assert ends["ConnectionRefusedError"] < 1, ends
+
+
+def test_a_hub_that_was_killed_comes_back_with_its_address(installed: BootedNode) -> None:
+    installed.run("ip", "link", "del", "edgehub0")
+    installed.systemctl("kill", "--signal=KILL", HUB)
+    again = {"NRestarts": "1", "ActiveState": "active"}
+    installed.until(lambda: installed.shown(HUB, *again) == again)
+    assert " 169.254.2.1/32 " in installed.run("ip", "-brief", "address", "show", "edgehub0")
+
+
+def test_the_hub_takes_the_certificate_that_kubelet_has_renewed(installed: BootedNode) -> None:
+    installed.rotate(2, timedelta(hours=2))
+    installed.until(lambda: 0 < installed.metric(EXPIRY) <= 7200)
+
+
+def test_the_doctor_is_content_and_an_upgrade_starts_the_hub_anew(installed: BootedNode) -> None:
+    assert f"ok       node         {NODE}, kubelet v" in installed.run(PROGRAM, "doctor")
+    former = pid_of_hub(installed)
+    assert "the hub runs with this program" in installed.run(PROGRAM, "upgrade", "--timeout", str(LIMIT))
+    assert pid_of_hub(installed) != former
+
+
+def test_the_node_goes_back(installed: BootedNode, empty_cloud: RealCloud, kubelet_conf: str) -> None:
+    assert "every file is as it was" in installed.run(PROGRAM, "uninstall")
+    assert installed.run("cat", "/etc/kubernetes/kubelet.conf") == kubelet_conf
+    for unit in (HUB, "edgehub.socket"):
+        assert installed.shown(unit, "LoadState", "ActiveState") == {
+            "LoadState": "not-found",
+            "ActiveState": "inactive",
+        }
+    assert "edgehub0" not in installed.run("ip", "-brief", "link")
+    empty_cloud.admin.wait_for("/api/v1/nodes", NODE, is_ready, timeout=LIMIT)
