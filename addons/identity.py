@@ -22,6 +22,9 @@ from addons.requests.request_context import RequestContext, context_of
 from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
 
+FRONT_PROXY = b"x-remote-"
+"""What the headers of a front proxy begin with (kube-apiserver's `--requestheader-username-headers` and its like)."""
+
 
 class Identity:
     """Terminates TLS for pods, and adds the caller to each request context."""
@@ -81,6 +84,7 @@ class Identity:
         )
         context.caller = caller_of(peer, headers_of(flow.request))
         flow.request.headers.pop(LENDING_HEADER, None)
+        _drop_names_of_others(flow.request)
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""
@@ -119,3 +123,13 @@ class Identity:
         if certificate is None or not is_verified(ssl_conn):
             return False
         return node_of(certificate.to_cryptography()) == self._options.settings.node
+
+
+def _drop_names_of_others(request: http.Request) -> None:
+    """Take off the headers by which a front proxy names the user behind it.
+
+    A kube-apiserver whose front proxies have the CA of its clients would take the node's certificate for such a proxy.
+    """
+    fields = request.headers.fields
+    if any(name.lower().startswith(FRONT_PROXY) for name, _ in fields):
+        request.headers.fields = tuple(each for each in fields if not each[0].lower().startswith(FRONT_PROXY))

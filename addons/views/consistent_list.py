@@ -15,13 +15,16 @@ from kube.errors import timeout, unavailable
 from kube.http.client import Client, Unreachable
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
-from kube.wire.codec import codec_for
+from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
 
 ACCEPT = ",".join(
     f"{encoding};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
+
+IN_LOOP = 256 * 1024
+"""Bytes of such a list that the event loop reads itself, in some milliseconds. A thread reads a longer one."""
 
 
 async def wait_until_current(
@@ -38,18 +41,26 @@ async def wait_until_current(
             "GET", read.type.path(read.namespace), query=query, accept=ACCEPT, timeout=wait
         )
         codec = codec_for(Encoding(answer.content_type))
-        page = codec.decode_list(answer.body)
-        peeks = [codec.peek(raw) for raw in page.items]
+        if len(answer.body) < IN_LOOP:
+            version, expected = _read(codec, answer.body)
+        else:
+            version, expected = await asyncio.to_thread(_read, codec, answer.body)
     except (Unreachable, ValueError) as error:
         raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
-    expected = {(peek.namespace, peek.name): peek.version for peek in peeks}
     try:
         async with asyncio.timeout(wait):
-            while not _holds(source, scope, expected, page.version):
+            while not _holds(source, scope, expected, version):
                 await source.store.next_update()
     except TimeoutError:
         raise timeout("the node's copy did not catch up with the cloud") from None
-    return page.version
+    return version
+
+
+def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:
+    """The version of a list, and those of its objects."""
+    page = codec.decode_list(body)
+    peeks = (codec.peek(raw) for raw in page.items)
+    return page.version, {(peek.namespace, peek.name): peek.version for peek in peeks}
 
 
 def _holds(source: Source, scope: Scope, expected: dict[Key, int], version: int) -> bool:

@@ -14,7 +14,9 @@ from kube.http.gzip_bodies import MAX_UNPACKED
 LEVEL = 3
 """zstd's own default."""
 IN_LOOP = 64 * 1024
-"""Packed bytes up to which the event loop unpacks a body itself, in some milliseconds. A thread does the rest."""
+"""Packed bytes up to which the event loop unpacks a body itself, if it is of UNPACKED_IN_LOOP at most: in some
+milliseconds. A thread does the rest."""
+UNPACKED_IN_LOOP = 1024 * 1024
 
 
 def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
@@ -28,9 +30,18 @@ def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 async def unpack(body: bytes) -> bytes:
     """The unpacked body; OSError where it is damaged, cut off, or would be longer than MAX_UNPACKED bytes."""
-    if len(body) <= IN_LOOP:
+    if len(body) <= IN_LOOP and _unpacked_size(body) <= UNPACKED_IN_LOOP:
         return _unpack(body)
     return await asyncio.to_thread(_unpack, body)
+
+
+def _unpacked_size(body: bytes) -> int:
+    """How many bytes a body says that it unpacks to; 0 where it says nothing that can be read."""
+    try:
+        size: int = zstandard.get_frame_parameters(body).content_size
+    except zstandard.ZstdError:
+        return 0
+    return size
 
 
 def _unpack(body: bytes) -> bytes:

@@ -150,6 +150,17 @@ def test_own_credentials_win_over_this_nodes_certificate(
     assert connection.caller(Impersonate_User="admin").impersonates
 
 
+def test_no_header_of_a_front_proxy_passes(connection: Connection) -> None:
+    """The node's certificate may be of the CA that the cluster's front proxies have."""
+    flow = tflow.tflow(client_conn=connection.client)
+    for name in ("X-Remote-User", "x-remote-group", "X-REMOTE-EXTRA-scopes", "X-Remote-Uid", "X-Other"):
+        flow.request.headers.add(name, "system:masters")
+    begin(flow, request_context("/api/v1/pods", listener=Listener.PLAIN))
+    connection.client.peername = ("127.0.0.1", 40000)
+    at_once(connection.identity.requestheaders(flow))
+    assert [name for name in flow.request.headers if name.lower().startswith("x-")] == ["X-Other"]
+
+
 def test_a_handshake_proves_nothing_for_another_connection(
     identity: Identity, authority: Authority, tmp_path: Path
 ) -> None:

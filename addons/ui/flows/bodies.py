@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 
 from mitmproxy import http
 from mitmproxy.net import encoding as content_encoding
 
 from addons.ui.readable import readable_body, readable_table
+from kube.http.gzip_bodies import unpack_up_to
+from kube.http.session import BodyTooLarge
 from kube.wire.encoding import Encoding
 
 MAX_BODY = 1024 * 1024
 """Bytes of a body that is kept as it is."""
-MAX_TABLE = 16 * 1024 * 1024
-"""Bytes of a list of which a table is kept."""
+MAX_TABLE = 4 * 1024 * 1024
+"""Bytes of a list of which a table is kept, packed and unpacked: the event loop reads them, in a tenth of a second."""
 MAX_UNDER_WAY = 64 * 1024 * 1024
 """Bytes of all bodies that are on their way at once. What comes above is passed on and not kept."""
 
@@ -111,10 +114,9 @@ def _text_for(
         return NOTE + said.encode() + b"\n", said
     if not body:
         return b"", ""
-    message.data.content = body
-    plain = message.get_content(strict=False) or b""
     encoding = _encoding_of(message)
     try:
+        plain = _plain(message, body)
         if is_secret:
             said = "secrets are hidden"
             text = readable_body(encoding, plain, show_secrets=show_secrets)
@@ -125,6 +127,20 @@ def _text_for(
         said = "secrets are hidden" if is_secret else f"{size} bytes, too many to keep"
         text = f"({size} bytes)\n"
     return NOTE + said.encode() + b"\n" + text.encode(), said
+
+
+def _plain(message: http.Message, body: bytes) -> bytes:
+    """The body unpacked; ValueError where it cannot be, or would be larger than a table's. mitmproxy knows no bound."""
+    match message.headers.get("content-encoding", "identity"):
+        case "identity":
+            return body
+        case "gzip":
+            try:
+                return unpack_up_to(body, MAX_TABLE)
+            except (BodyTooLarge, EOFError, zlib.error) as error:
+                raise ValueError(f"the body cannot be unpacked: {error}") from error
+        case coding:
+            raise ValueError(f"the body is packed in {coding}, which no API server does")
 
 
 def _encoding_of(message: http.Message) -> Encoding:

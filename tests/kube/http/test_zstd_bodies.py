@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 import zstandard
@@ -25,9 +26,18 @@ async def test_a_body_in_any_pieces_is_unpacked_as_it_was(pieces: list[bytes]) -
     assert await unpack(b"".join(pack(pieces, len(body)))) == body
 
 
-async def test_a_thread_unpacks_long_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd_bodies, "IN_LOOP", 10)
-    assert await unpack(PACKED) == BODY
+@pytest.mark.parametrize(("packed", "unpacked"), [(10, len(BODY)), (len(PACKED), len(BODY) - 1)])
+async def test_a_thread_unpacks_long_bodies(
+    monkeypatch: pytest.MonkeyPatch, packed: int, unpacked: int
+) -> None:
+    """64 KiB may unpack to 256 MiB."""
+    monkeypatch.setattr(zstd_bodies, "IN_LOOP", packed)
+    monkeypatch.setattr(zstd_bodies, "UNPACKED_IN_LOOP", unpacked)
+    own, threads = threading.get_ident(), []
+    monkeypatch.setattr(zstd_bodies, "_unpack", lambda body: threads.append(threading.get_ident()) or body)
+    assert await unpack(PACKED) == PACKED
+    assert threads != [own]
+    assert len(threads) == 1
 
 
 @pytest.mark.parametrize("end", [0, 3, 20, 500, len(PACKED) - 1])

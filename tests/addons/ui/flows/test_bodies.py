@@ -91,6 +91,23 @@ def test_a_packed_body_is_shown_unpacked() -> None:
     assert "k: (hidden, 8 characters)" in (message.text or "")
 
 
+@pytest.mark.parametrize("is_secret", [True, False])
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(bytes(MAX_TABLE + 1)) + bytes(MAX_BODY)),
+        ("gzip", b"x" * (MAX_BODY + 1)),
+        ("br", b"x" * (MAX_BODY + 1)),
+    ],
+    ids=["a bomb", "no gzip", "another coding"],
+)
+def test_a_body_is_unpacked_up_to_a_bound(coding: str, body: bytes, is_secret: bool) -> None:
+    """mitmproxy unpacks 16 MiB to 16 GiB."""
+    message = answer(**{"Content-Encoding": coding})
+    assert keep(message, body, len(body), is_secret=is_secret, show_secrets=False)
+    assert (message.text or "").endswith(f"({len(body)} bytes)\n")
+
+
 def test_secrets_are_shown_where_that_is_wanted() -> None:
     message = answer()
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
