@@ -31,6 +31,7 @@ from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, StreamsTaken, open_windows
 from addons.proxy.http.request_bodies import MAX_BODY
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
+from addons.proxy.http.turns import Frames, turns_of
 from addons.proxy.patches import Patch
 from addons.telemetry import metrics
 from kube.errors import StatusError
@@ -131,10 +132,27 @@ class BoundedHttp2Server(Http2Server):
         super().__init__(context)
         self.h2_conf.validate_inbound_headers = False  # `handle_h2_event` does
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
+        self._frames = Frames()
+        self._turns = turns_of(context.client.proxy_mode.full_spec)
+        self._turn: commands.RequestWakeup | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether frames of the client wait for their turn: it is not read from meanwhile."""
+        return self._turn is not None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, StreamsTaken):
             yield from open_windows(self.h2_conn, self.conn, event)
+            return
+        if isinstance(event, events.DataReceived):
+            self._frames.add(event.data)
+            if not self.waits:
+                yield from self._go_or_wait()
+            return
+        if isinstance(event, events.Wakeup) and event.command is self._turn:
+            self._turn = None
+            yield from self._go()
             return
         if isinstance(event, ResponseProtocolError) and self._is_unanswered(event.stream_id):
             code = event.code.http_status_code()
@@ -143,6 +161,21 @@ class BoundedHttp2Server(Http2Server):
                 yield commands.SendData(self.conn, self.h2_conn.data_to_send())
                 return
         yield from super()._handle_event(event)
+
+    def _go_or_wait(self) -> layer.CommandGenerator[None]:
+        if self._turns.is_busy(time.monotonic()) and self._frames.has_more:
+            yield from self._wait()
+        else:
+            yield from self._go()
+
+    def _go(self) -> layer.CommandGenerator[None]:
+        yield from super()._handle_event(events.DataReceived(self.conn, self._frames.take()))
+        if self._frames.has_more:
+            yield from self._wait()
+
+    def _wait(self) -> layer.CommandGenerator[None]:
+        self._turn = commands.RequestWakeup(self._turns.next(time.monotonic()))
+        yield self._turn
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, RequestReceived) and (fault := _fault_of(event.headers)):

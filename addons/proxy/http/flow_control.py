@@ -124,7 +124,7 @@ class Pausing(LiveConnectionHandler):
             return
         if not isinstance(event, events.ConnectionEvent) or event.connection is self.client:
             self._client_moved.set()
-        else:
+        if not isinstance(event, events.ConnectionEvent) or event.connection is not self.client:
             self._server_moved.set()
 
     def _room(self, connection: Connection) -> int:

@@ -143,7 +143,7 @@ class LastingHttpLayer(HttpLayer):
     def room(self, conn: connection.Connection) -> int:
         """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.
 
-        A connection of HTTP/2 always has room: each of its streams has a window.
+        A connection of HTTP/2 has room but while it waits for its turn: each of its streams has a window.
         """
         if conn is self.context.client:
             return 0 if self._client_is_ahead() else STREAM_UNREAD
@@ -173,9 +173,9 @@ class LastingHttpLayer(HttpLayer):
         return found if isinstance(found, BoundedHttp2Server) else None
 
     def _client_is_ahead(self) -> bool:
-        """Whether a client of HTTP/1.1 sends more than a server of HTTP/2 reads."""
+        """Whether a client of HTTP/1.1 sends more than its server of HTTP/2 reads; one of HTTP/2 waits for its turn."""
         if self._server is not None:
-            return False
+            return self._server.waits
         upstream = (self._protocol_of(each) for each in self.connections if each is not self.context.client)
         return any(
             each.h2_conn.unread > STREAM_UNREAD for each in upstream if isinstance(each, LastingHttp2Client)

@@ -32,6 +32,15 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "another address": [("Host", "10.0.0.6:10261")],
     "a second Host": [("Host", "127.0.0.1:10261"), ("Host", "evil.example")],
     "an empty Host": [("Host", "")],
+    "a dot at the end": [("Host", "localhost.")],
+    "the address of all": [("Host", "0.0.0.0:10261")],
+    "the address of all, IPv6": [("Host", "[::]")],
+    "an address that only a browser reads": [("Host", "127.1")],
+    "an address as a number": [("Host", "2130706433")],
+    "two names": [("Host", "127.0.0.1,evil.example")],
+    "a port that is none": [("Host", "127.0.0.1:x")],
+    "a name behind brackets": [("Host", "[::1].evil.example")],
+    "a fragment": [("Host", "evil.example#127.0.0.1")],
     "brackets": [("Host", "[::1")],
     "a WebSocket of a page": [
         ("Host", "127.0.0.1:10261"),
@@ -41,6 +50,12 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "a page without an origin": [("Host", "127.0.0.1:10261"), ("Origin", "null")],
     "another program's page on this node": [("Host", "127.0.0.1:10261"), ("Origin", "http://127.0.0.1:3000")],
     "an origin that cannot be read": [("Host", "127.0.0.1:10261"), ("Origin", "http://127.0.0.1:x")],
+    "an empty origin": [("Host", "127.0.0.1:10261"), ("Origin", "")],
+    "an origin that begins like ours": [
+        ("Host", "127.0.0.1:10261"),
+        ("Origin", "http://127.0.0.1:10261.evil.example"),
+    ],
+    "two sites": [("Host", "127.0.0.1:10261"), ("Sec-Fetch-Site", "none, cross-site")],
     "an image of a page": [("Host", "127.0.0.1:10261"), ("Sec-Fetch-Site", "cross-site")],
     "the same host, another port": [("Host", "localhost:10261"), ("Sec-Fetch-Site", "same-site")],
 }

@@ -62,6 +62,14 @@ class Streams:
         self._flush()
         return stream
 
+    def get_many(self, path: str, count: int) -> None:
+        """So many requests in one packet."""
+        for _ in range(count):
+            stream = int(self._h2.get_next_available_stream_id())
+            pseudo = [(":method", "GET"), (":path", path), (":scheme", "https"), (":authority", "hub")]
+            self._h2.send_headers(stream, pseudo, end_stream=True)
+        self._flush()
+
     def post(
         self, path: str, headers: Mapping[str, str], body: bytes, *, trailers: Mapping[str, str] = {}
     ) -> int:

@@ -33,11 +33,16 @@ async def test_a_thread_unpacks_long_bodies(
     """64 KiB may unpack to 256 MiB."""
     monkeypatch.setattr(zstd_bodies, "IN_LOOP", packed)
     monkeypatch.setattr(zstd_bodies, "UNPACKED_IN_LOOP", unpacked)
-    own, threads = threading.get_ident(), []
-    monkeypatch.setattr(zstd_bodies, "_unpack", lambda body: threads.append(threading.get_ident()) or body)
+    threads: list[int] = []
+
+    def note(body: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return body
+
+    monkeypatch.setattr(zstd_bodies, "_unpack", note)
     assert await unpack(PACKED) == PACKED
-    assert threads != [own]
     assert len(threads) == 1
+    assert threads != [threading.get_ident()]
 
 
 @pytest.mark.parametrize("end", [0, 3, 20, 500, len(PACKED) - 1])

@@ -87,6 +87,22 @@ async def test_mitmproxys_own_connection_reads_a_head_of_any_length(
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\rb\r\n\r\n"),
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\x00b\r\n\r\n"),
         (400, HEAD + CHUNKED + b"X: trailer\r\n\r\n"),
+        *(
+            (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\n" + headers + b"\r\n\r\n")
+            for headers in (
+                b"Content-Length: 1\r\nTransfer-Encoding: chunked",
+                b"Transfer-Encoding: xchunked",
+                b"Transfer-Encoding: identity",
+                b"Transfer-Encoding: chunked, identity",
+                b"Transfer-Encoding : chunked",
+                b"Content-Length: 0\r\nContent-Length: 5",
+                b"Content-Length: +1",
+                b"Content-Length: 1_0",
+                b"Authorization : Bearer t",
+                b"Authorization\xc2\xa0: Bearer t",
+                b"Authorization: Bearer\r\n t",
+            )
+        ),
     ],
 )
 async def test_what_http1_must_not_carry(proxy: Proxy[Raw], code: int, request_: bytes) -> None:
@@ -148,7 +164,16 @@ MALFORMED = {
     "no path": {each: PSEUDO[each] for each in PSEUDO if each != ":path"},
     "unknown pseudo-header": {**PSEUDO, ":x": "a"},
     "authority": {**PSEUDO, ":authority": "hub:port"},
-    "of a connection": {**PSEUDO, "connection": "close"},
+    "of a connection": {**PSEUDO, "connection": "authorization"},
+    "line feed": {**PSEUDO, "x": "a\nauthorization: Bearer t"},
+    "line in a name": {**PSEUDO, "x\r\nauthorization": "Bearer t"},
+    "blank in a name": {**PSEUDO, "authorization ": "Bearer t"},
+    "line in the path": {**PSEUDO, ":path": "/ HTTP/1.1\r\nAuthorization: Bearer t\r\nX: "},
+    "user in the authority": {**PSEUDO, ":authority": "a@hub"},
+    "line in the scheme": {**PSEUDO, ":scheme": "http\r\nx"},
+    "another host": {**PSEUDO, "host": "other"},
+    "a body's framing": {**PSEUDO, "transfer-encoding": "chunked"},
+    "an upgrade": {**PSEUDO, ":protocol": "websocket"},
 }
 
 

@@ -1,0 +1,103 @@
+"""Many requests in one packet are handled a few at a time, and others are served in between."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.test import taddons
+
+from addons.connections import PATCHES
+from addons.proxy.http.turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames, turns_of
+from addons.proxy.patches import install
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
+from tests.hub.support.http2 import Streams
+
+BEGIN = bytes(PREFACE)
+
+
+def heads(count: int) -> bytes:
+    return b"".join(HeadersFrame(2 * number + 1, b"x").serialize() for number in range(count))
+
+
+def pieces(*data: bytes) -> list[bytes]:
+    """What is handed out, one go after another, when data comes in such pieces."""
+    frames, found = Frames(), []
+    for each in data:
+        frames.add(each)
+        found.append(frames.take())
+        while frames.has_more:
+            found.append(frames.take())
+    return found
+
+
+def test_a_few_requests_are_handed_out_at_once() -> None:
+    found = pieces(BEGIN + heads(2 * AT_ONCE + 1))
+    assert found == [BEGIN + heads(AT_ONCE), *_rest(AT_ONCE), heads(2 * AT_ONCE + 1)[-10:]]
+
+
+def _rest(count: int) -> list[bytes]:
+    size = len(heads(count))
+    return [heads(2 * count)[size:]]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 24, 100, 100_000])
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [HeadersFrame(1, b"x" * 50), DataFrame(1, b"y" * 16_000), DataFrame(1, b"y" * 300)],
+        [PingFrame(0, b"x" * 8)] * 300,
+        [
+            each
+            for number in range(1, 200, 2)
+            for each in (HeadersFrame(number, b"x"), DataFrame(number, b""))
+        ],
+    ],
+    ids=["a body", "pings", "requests"],
+)
+def test_all_is_handed_out_in_order(frames: list[Frame], size: int) -> None:
+    sent = BEGIN + b"".join(each.serialize() for each in frames)
+    assert b"".join(pieces(*(sent[at : at + size] for at in range(0, len(sent), size)))) == sent
+
+
+def test_a_body_is_handed_out_as_it_comes() -> None:
+    body = DataFrame(1, b"y" * 100_000).serialize()
+    assert pieces(BEGIN + body[:40_000], body[40_000:]) == [BEGIN + body[:40_000], body[40_000:]]
+
+
+def test_turns_follow_each_other() -> None:
+    turns = ClientTurns()
+    assert not turns.is_busy(100.0)
+    assert [turns.next(100.0) for _ in range(3)] == pytest.approx([0, PAUSE, 2 * PAUSE])
+    assert turns.is_busy(100.0 + 2 * PAUSE)
+    assert not turns.is_busy(100.0 + 4 * PAUSE)
+    assert turns.next(200.0) == 0
+
+
+def test_listeners_do_not_wait_for_each_other() -> None:
+    assert turns_of("reverse@1") is turns_of("reverse@1") is not turns_of("reverse@2")
+
+
+async def test_a_client_with_many_requests_lets_others_go_between(restored: None) -> None:
+    """All are answered; another client, who comes after them, does not wait for the last."""
+    install(PATCHES)
+    many = 20 * AT_ONCE
+    with taddons.context(Proxyserver()) as context:
+        proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
+        proxy.failover = None
+        proxy.is_streamed = True
+        async with proxy.serve(is_h2=True), asyncio.timeout(60):
+            greedy = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+            other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+            try:
+                await asyncio.gather(greedy.limit(), other.limit())
+                greedy.get_many("/", many)
+                stream = other.get("/", {})
+                await other.until(lambda: stream in other.ended)
+                assert proxy.hooks.count("requestheaders") < many
+                await greedy.until(lambda: len(greedy.ended) == many)
+                assert set(greedy.status.values()) == {200}
+            finally:
+                await asyncio.gather(greedy.close(), other.close())
