@@ -1,7 +1,8 @@
 """`scripts/image`: the images of hub and manager by buildah, on a base of Debian's packages by mmdebstrap.
 
 Base and layers with the locked packages are made once for each user, so a build after a change of the sources takes
-seconds. pip within the build uses the proxy, the mirror and the CA that pip of this machine uses.
+seconds. Two builds of the same sources on the same packages are equal, byte for byte. pip within the build uses the
+proxy, the mirror and the CA that pip of this machine uses.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +25,9 @@ TARGETS = {"hub": "edgehub", "manager": "edgehub-manager"}
 SUITE = "trixie"
 """Debian's release with Python 3.13."""
 PACKAGES = ("python3", "python3-venv")
-BASE = f"localhost/edgehub-base:{SUITE}"
+BASE = f"localhost/edgehub-base:{SUITE}-1980"
+BASE_DATE = 315532800
+"""Of all files of the base, which outlives the commit that it was made for: the first second of 1980."""
 MOST_LAYERS = 30
 """Kept layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
@@ -65,7 +69,7 @@ class Builder:
         Containerfile fails.
         """
         self._make_room()
-        self.make_base(date)
+        self.make_base()
         name = f"localhost/{TARGETS[target]}:{version()}"
         former = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
         try:
@@ -90,10 +94,20 @@ class Builder:
         if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
             self.run("rmi", "--prune", "--force")
 
-    def write(self, image: str, file: Path) -> None:
-        """Write an image as an OCI archive, which `ctr image import` and `podman load` take."""
-        file.unlink(missing_ok=True)
-        self.run("push", "--quiet", image, f"oci-archive:{file}")
+    def write(self, image: str, file: Path, date: int) -> None:
+        """Write an image as an OCI archive, which `ctr image import` and `podman load` take.
+
+        buildah's own archives have the files in the folder's order, and with the present time.
+        """
+        with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
+            self.run("push", "--quiet", image, f"oci:{temporary}/image")
+            layout = Path(temporary) / "image"
+            with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
+                for path in sorted(each for each in layout.rglob("*") if each.is_file()):
+                    member = tarfile.TarInfo(path.relative_to(layout).as_posix())
+                    member.size, member.mtime, member.mode = path.stat().st_size, date, 0o644
+                    with path.open("rb") as data:
+                        archive.addfile(member, data)
 
     def run(self, *arguments: str) -> str:
         """What buildah prints; BuildError where it fails."""
@@ -108,7 +122,7 @@ class Builder:
             raise BuildError(f"buildah {arguments[0]} failed:\n{(done.stdout + done.stderr)[-4000:]}")
         return done.stdout.strip()
 
-    def make_base(self, date: int) -> None:
+    def make_base(self) -> None:
         """Make the image that the others begin with, once; CannotBuildError where it cannot be made."""
         if BASE in self.run("images", "--format={{.Name}}:{{.Tag}}").splitlines():
             return
@@ -119,7 +133,7 @@ class Builder:
             command += ["--dpkgopt=path-exclude=/usr/share/{doc,locale,man}/*"]
             done = subprocess.run(
                 [*command, SUITE, str(archive)],
-                env={**os.environ, "SOURCE_DATE_EPOCH": str(date)},
+                env={**os.environ, "SOURCE_DATE_EPOCH": str(BASE_DATE)},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -128,7 +142,7 @@ class Builder:
                 raise CannotBuildError(f"mmdebstrap failed:\n{done.stderr[-4000:]}")
             container = self.run("from", "scratch")
             self.run("add", "--quiet", container, str(archive), "/")
-            self.run("commit", "--quiet", "--rm", f"--timestamp={date}", container, BASE)
+            self.run("commit", "--quiet", "--rm", f"--timestamp={BASE_DATE}", container, BASE)
 
 
 def can_overlay(folder: Path) -> bool:
@@ -156,7 +170,7 @@ def write_images(folder: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[
     files = []
     for target in targets:
         file = folder / f"{TARGETS[target]}-{version()}.oci.tar"
-        builder.write(builder.build(target, date), file)
+        builder.write(builder.build(target, date), file, date)
         files.append(file)
     return files
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +55,7 @@ def builder() -> Builder:
     """Skips the tests where no image can be built."""
     try:
         made = Builder(storage_folder())
-        made.make_base(DATE)
+        made.make_base()
     except CannotBuildError as error:
         pytest.skip(f"no image can be built here: {error}")
     return made
@@ -83,6 +85,29 @@ def test_an_image_runs_as_nobody_and_holds_nothing_to_build_with(
     with capsys.disabled():
         print(f"\nimage {image.configuration['Cmd'][0]}: {size / 1e6:.0f} MB unpacked")
     assert size < LARGEST
+
+
+def test_bytecode_goes_by_the_sources_digests(image: Image) -> None:
+    """Python writes into a .pyc whether it goes by the source's digest (1: unchecked) or by its date (0)."""
+    assert {path.read_bytes()[4] for path in image.root.glob("opt/edgehub/lib/**/*.pyc")} == {1}
+
+
+def test_nothing_in_an_archive_tells_when_it_was_written(builder: Builder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("of now")
+    name = "localhost/edgehub-archive:test"
+    container = builder.run("from", "scratch")
+    builder.run("add", container, str(tmp_path / "file"), "/")
+    builder.run("commit", "--quiet", "--rm", f"--timestamp={DATE}", container, name)
+    first, second = tmp_path / "first.oci.tar", tmp_path / "second.oci.tar"
+    for file in (first, second):
+        builder.write(name, file, DATE)
+    builder.run("rmi", "--force", name)
+    assert filecmp.cmp(first, second, shallow=False)
+    with tarfile.open(first) as archive:
+        members = archive.getmembers()
+    assert [each.name for each in members] == sorted(each.name for each in members)
+    assert {each.mtime for each in members} == {DATE}
+    assert {"index.json", "oci-layout"} < {each.name for each in members}
 
 
 @pytest.mark.usefixtures("plain_manifests")
