@@ -106,6 +106,8 @@ class Source:
         self._can_resume = can_resume
         self._settled = Pulse()
         self._settling: asyncio.Task[None] | None = None
+        self._more = Pulse()
+        """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
         self._is_closed = False
 
     def start(self, copies: SourceCopies | None, trusts: Callable[[int], bool]) -> Source:
@@ -253,13 +255,7 @@ class Source:
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _moved(self) -> None:
-        moved = asyncio.ensure_future(self.store.next_update())
-        changed = asyncio.ensure_future(self.reflector.changed.wait())
-        try:
-            await asyncio.wait((moved, changed), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            moved.cancel()
-            changed.cancel()
+        await _first_of(self.store.next_update(), self.reflector.changed.wait())
 
     async def _follow_errors(self) -> None:
         """Count what interrupts the source, and end all watches with the cloud's words once it refuses this user."""
@@ -309,11 +305,12 @@ class Source:
 
     def _settle(self) -> None:
         """Have a task evaluate what is left, and watch the store for pending objects that leave it."""
-        if any(each.is_pending for each in self.projections.values()) and (
-            self._settling is None or self._settling.done()
-        ):
-            name = f"filters of {self.list_watch.path}"
-            self._settling = asyncio.create_task(self._settle_all(), name=name)
+        if self._settling is None or self._settling.done():
+            if any(each.is_pending for each in self.projections.values()):
+                name = f"filters of {self.list_watch.path}"
+                self._settling = asyncio.create_task(self._settle_all(), name=name)
+        elif not all(each.is_evaluated for each in self.projections.values()):
+            self._more.notify()
 
     async def _settle_all(self) -> None:
         while pending := [each for each in self.projections.values() if each.is_pending]:
@@ -323,7 +320,7 @@ class Source:
                 await asyncio.sleep(0)
             else:
                 # A change of an input switches views itself. The store's own changes are noticed here.
-                await self.store.next_update()
+                await _first_of(self.store.next_update(), self._more.wait())
             self._switch_settled()
 
     def _switch_settled(self) -> None:
@@ -349,3 +346,12 @@ class Source:
             if not projection.in_use and projection not in upcoming:
                 del self.projections[filters]
                 projection.close()
+
+
+async def _first_of(*waited: asyncio.Future[None]) -> None:
+    """Return when the first of these futures is done; the others are cancelled."""
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waited:
+            each.cancel()

@@ -155,6 +155,7 @@ async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncI
         url = f"{hub.url}{SLICES}?watch=true&resourceVersion=0"
         timeout = aiohttp.ClientTimeout(total=None)
         async with http.get(url, headers=headers, timeout=timeout) as answer:
+            assert answer.status == 200, await answer.read()
             reader = codec_for(Encoding.PROTOBUF).frames()
             async for chunk in answer.content.iter_any():
                 frames = sum(1 for _ in reader.feed(chunk))
@@ -168,8 +169,10 @@ async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncI
             opened += [asyncio.create_task(watch(component)) for _ in range(WATCHERS)]
             expected = len(opened) * (slices + 1)  # one more: the slice of default/kubernetes
             async with asyncio.timeout(120):
-                while counting.events < expected:  # noqa: ASYNC110 - the watches count, and tell nobody
+                while counting.events < expected:
                     await asyncio.sleep(0.1)
+                    for ended in filter(asyncio.Task.done, opened):
+                        ended.result()  # a watch that failed would be waited for in vain
         await asyncio.sleep(QUIET)
         yield counting
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -199,6 +200,23 @@ async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_withou
     assert len(await watcher.frames()) == 5
     assert (source.views[KEY].next, list(view)) == (None, [])
     watcher.end()
+
+
+async def test_a_view_is_judged_while_another_one_waits_for_an_input(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No object of the source changes meanwhile, so nothing else goes on with the evaluation."""
+    monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
+    for number in range(5):
+        cloud.store.create(endpoint_slice(f"s{number}", ["n1"]))
+    cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
+    slices = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
+    source = await ready(parts, slices)
+    parts.set_rules({"filter_forwardkubesvctraffic": "agent/endpointslices"})
+    with pytest.raises(StatusError, match="an input of the filters is not known yet"):
+        await source.view(replace(KEY, component="kube-proxy"), 0.2)
+    view = await source.view(KEY, 20)
+    assert (view.projection.is_evaluated, len(list(view))) == (True, 5)
 
 
 async def test_a_view_of_protobuf_ends_where_a_filter_needs_json(
