@@ -55,17 +55,17 @@ class ClientTurns:
     """Gives each go of a client a time of its own."""
 
     def __init__(self) -> None:
-        self._free = 0.0
+        self._last = 0.0
+        """When the last turn is that was given."""
 
     def next(self, now: float) -> float:
         """Seconds until the next go is this client's."""
-        at = max(now, self._free)
-        self._free = at + PAUSE
-        return at - now
+        self._last = max(now, self._last) + PAUSE
+        return self._last - now
 
     def is_busy(self, now: float) -> bool:
-        """Whether somebody waits for a turn, or has just had one."""
-        return self._free > now
+        """Whether somebody waits for a turn."""
+        return self._last > now
 
 
 _of_listeners: defaultdict[str, ClientTurns] = defaultdict(ClientTurns)

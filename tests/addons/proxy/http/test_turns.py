@@ -10,6 +10,7 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
+from addons.proxy.http import turns
 from addons.proxy.http.turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames, turns_of
 from addons.proxy.patches import install
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
@@ -68,22 +69,25 @@ def test_a_body_is_handed_out_as_it_comes() -> None:
 
 
 def test_turns_follow_each_other() -> None:
-    turns = ClientTurns()
-    assert not turns.is_busy(100.0)
-    assert [turns.next(100.0) for _ in range(3)] == pytest.approx([0, PAUSE, 2 * PAUSE])
-    assert turns.is_busy(100.0 + 2 * PAUSE)
-    assert not turns.is_busy(100.0 + 4 * PAUSE)
-    assert turns.next(200.0) == 0
+    order = ClientTurns()
+    assert not order.is_busy(100.0)
+    assert [order.next(100.0) for _ in range(3)] == pytest.approx([PAUSE, 2 * PAUSE, 3 * PAUSE])
+    assert order.is_busy(100.0 + 2 * PAUSE)
+    assert not order.is_busy(100.0 + 4 * PAUSE)
+    assert order.next(200.0) == pytest.approx(PAUSE)
 
 
 def test_listeners_do_not_wait_for_each_other() -> None:
     assert turns_of("reverse@1") is turns_of("reverse@1") is not turns_of("reverse@2")
 
 
-async def test_a_client_with_many_requests_lets_others_go_between(restored: None) -> None:
+async def test_a_client_with_many_requests_lets_others_go_between(
+    restored: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All are answered; another client, who comes after them, does not wait for the last."""
     install(PATCHES)
-    many = 20 * AT_ONCE
+    monkeypatch.setattr(turns, "AT_ONCE", 4)
+    many = 400
     with taddons.context(Proxyserver()) as context:
         proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
         proxy.failover = None
