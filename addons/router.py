@@ -20,6 +20,7 @@ from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
 from addons.proxy.fail_closed import guarded
+from addons.proxy.flow_streams import FlowStream
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
@@ -184,13 +185,15 @@ class Router:
         assert self._origin is not None
         assert context.route is not None
         answer = self._answerers[context.route.kind].answer
-        context.ticket = self._origin.ticket(partial(answer, context.client_request()))
+        # Only views' answers have bodies that take long, or that nobody may read.
+        is_view = context.route.kind in (RouteKind.VIEW, RouteKind.PEER)
+        stream = FlowStream(flow) if is_view else None
+        context.ticket = self._origin.ticket(partial(answer, context.client_request(stream)))
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = self._origin.address
         # The flow keeps the client's own headers, for people. The origin has a view's request as a value.
-        is_bare = context.route.kind in (RouteKind.VIEW, RouteKind.PEER)
         ticket = ((TICKET_HEADER.encode(), context.ticket.encode()),)
-        send_to_origin(flow.request, ((b"host", b"origin"), *ticket) if is_bare else ticket, is_bare=is_bare)
+        send_to_origin(flow.request, ((b"host", b"origin"), *ticket) if is_view else ticket, is_bare=is_view)
 
     def _copy(
         self,

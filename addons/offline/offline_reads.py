@@ -35,7 +35,9 @@ class OfflineReads:
         self._sources = sources
         self._wait = wait
 
-    async def answer(self, read: ObjectRead, identity: CloudIdentity, seen: int = 0) -> web.Response | None:
+    async def answer(
+        self, read: ObjectRead, identity: CloudIdentity, seen: int = 0
+    ) -> web.StreamResponse | None:
         """The answer to a GET or list; None when no source has it. StatusError 404 where it is known to be absent.
 
         `seen` is a version of the object that the client was given: no source that is older answers a GET.
@@ -107,7 +109,7 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
-async def _list(source: Source, form: Form, scope: Scope) -> web.Response:
+async def _list(source: Source, form: Form, scope: Scope) -> web.StreamResponse:
     store = source.store
     api_version, kind = form.type_of(store.api_version, store.kind)
     found = [item for item in store if scope.matches(item)]

@@ -1,12 +1,26 @@
-"""One request as a value: what a client wants, who the client is, and the route that the hub decided on."""
+"""One request as a value: what a client wants, who the client is, the route that the hub decided on, the way back."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Protocol
 
 from addons.requests.caller import Caller
 from addons.requests.route_decision import Route
 from kube.requests.request_info import RequestInfo
+
+
+class ClientStream(Protocol):
+    """Takes the body of an answer without the connection between mitmproxy and the origin."""
+
+    async def begun(self) -> bool:
+        """Return when mitmproxy has the answer's head: whether `write` may follow.
+
+        It may not where mitmproxy holds the whole answer, for a person to edit it.
+        """
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece, and wait while the client does not read. ConnectionError when the stream is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +38,5 @@ class ClientRequest:
     """A server may have received the request before the hub answers it."""
     peer: str = ""
     """On the peer port: the node whose hub asks."""
+    stream: ClientStream | None = None
+    """Takes a body of many pieces; None where the body goes the way of the answer's head."""

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from mitmproxy import http
 
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.client_request import ClientRequest
+from addons.requests.client_request import ClientRequest, ClientStream
 from addons.requests.route_decision import Route
 from kube.requests.request_info import RequestInfo
 
@@ -42,8 +42,8 @@ class RequestContext:
     peer: str = ""
     """On the peer port: the node whose hub asks."""
 
-    def client_request(self) -> ClientRequest:
-        """The request as a value, for those who answer it."""
+    def client_request(self, stream: ClientStream | None = None) -> ClientRequest:
+        """The request as a value, for those who answer it. `stream` is the client's side of it."""
         assert self.route is not None
         return ClientRequest(
             self.info,
@@ -53,6 +53,7 @@ class RequestContext:
             reads_differences=self.reads_differences,
             was_sent=self.was_sent,
             peer=self.peer,
+            stream=stream,
         )
 
 

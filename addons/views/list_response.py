@@ -9,10 +9,10 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
-from addons.views.responses import HEADERS
+from addons.views.responses import HEADERS, AnswerBody
 from kube.http.zstd_bodies import pack
 from kube.store.listing import Listing
-from kube.wire.codec_base import ListBody
+from kube.wire.codec_base import PIECE, ListBody
 
 SLICE = 1000
 """Objects that are made ready for a list at once."""
@@ -36,27 +36,25 @@ class Pieces(Payload):
             await asyncio.sleep(0)
 
 
-class PackedPieces(Pieces):
-    """The same body in zstd, whose length nobody knows before it is made."""
+async def list_response(
+    listing: Listing, body: AnswerBody | None = None, *, packed: bool = False
+) -> web.StreamResponse:
+    """The whole answer. What can fail has been done when its headers go out.
 
-    def __init__(self, body: ListBody) -> None:
-        super().__init__(body)
-        self._size = None
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        for piece in pack(self._body, self._body.size):
-            await writer.write(piece)
-            await asyncio.sleep(0)
-
-
-async def list_response(listing: Listing, *, packed: bool = False) -> web.Response:
-    """The whole answer, `packed` in zstd or not. What can fail has been done when its headers go out."""
+    A list that is larger than a piece, or `packed` in zstd, goes to `body`, and is chunked as kube-apiserver's large
+    lists are. Others have a Content-Length.
+    """
     raws: list[bytes] = []
     for part in batched(listing.items, SLICE):
         if raws:
             await asyncio.sleep(0)
         raws += listing.raws(part)
-    body, headers = listing.body(raws), {**HEADERS, "Content-Type": listing.codec.content_type}
-    if packed:
-        return web.Response(body=PackedPieces(body), headers={**headers, "Content-Encoding": "zstd"})
-    return web.Response(body=Pieces(body), headers=headers)
+    whole, headers = listing.body(raws), {**HEADERS, "Content-Type": listing.codec.content_type}
+    if body is None or (whole.size <= PIECE and not packed):
+        return web.Response(body=Pieces(whole), headers=headers)
+    try:
+        await body.begin({**headers, "Content-Encoding": "zstd"} if packed else headers)
+        await body.write_all(pack(whole, whole.size) if packed else whole)
+    except ConnectionError:
+        pass  # the client left while something was written to it
+    return body.response

@@ -8,8 +8,8 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable
 
-import aiohttp
 from aiohttp import web
+from aiohttp.client_exceptions import ClientConnectionResetError  # aiohttp's client stays out of the process
 
 from addons.requests.headers import TICKET_HEADER
 from addons.views.responses import status_response
@@ -62,7 +62,7 @@ class Origin:
             return await answer(request)
         except StatusError as error:
             return status_response(error)
-        except aiohttp.ClientConnectionResetError:
+        except ClientConnectionResetError:
             return web.Response(status=CLIENT_LEFT)
         except Exception:
             logger.exception("a view could not be served")

@@ -22,6 +22,7 @@ from addons.views.consistent_list import wait_until_current
 from addons.views.list_response import list_response
 from addons.views.quotas import BeyondQuota
 from addons.views.relayed_read import relayed_read
+from addons.views.responses import AnswerBody
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
@@ -106,12 +107,15 @@ class Serving:
             user = (await self._reviews.identity(wanted.caller)).user
             self._sources.check_view(source, key, user)
             view = await source.view(key, self._wait, user)
+            body = AnswerBody(request, wanted.stream)
             if read.verb == "list":
-                return await list_response(view.listing(confirmed), packed=wanted.reads_differences)
+                if request.method == "HEAD":
+                    return await list_response(view.listing(confirmed))
+                return await list_response(view.listing(confirmed), body, packed=wanted.reads_differences)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
-            return await watch_response(view, read, request, check, confirmed, coding, opened)
+            return await watch_response(view, read, body, check, confirmed, coding, opened)
 
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest

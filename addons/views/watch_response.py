@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from addons.requests.object_read import ObjectRead
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
-from addons.views.responses import HEADERS
+from addons.views.responses import HEADERS, AnswerBody
 from kube.errors import StatusError
 from kube.store.stream_coding import PLAIN, StreamCoding
 from kube.store.view import View, Watcher
@@ -29,7 +29,7 @@ SHORTEST_WATCH = 1.0
 async def watch_response(
     view: View,
     read: ObjectRead,
-    request: web.BaseRequest,
+    body: AnswerBody,
     check: Callable[[], Awaitable[None]] | None,
     confirmed: int = 0,
     coding: StreamCoding = PLAIN,
@@ -46,11 +46,13 @@ async def watch_response(
         else:
             watcher = view.watch(read.version or None, bookmarks=read.bookmarks, coding=coding)
     except StatusError as error:
-        return await _error_stream(view, error, request, coding)
+        await body.begin(_headers(view, coding))
+        # An error of the watch itself comes as its only event, as from kube-apiserver's watch cache.
+        await body.write(coding.frame(view.codec.encode_error(error)))
+        return body.response
     if opened is not None:
         opened(watcher)
     resource = group_resource_label(read.type.group, read.type.resource)
-    response = _stream(view, coding)
     seconds = max(read.timeout_seconds or MIN_WATCH * (1 + random.random()), SHORTEST_WATCH)
     timer = asyncio.get_running_loop().call_later(seconds, watcher.end)
     metrics.WATCHERS.labels(resource).inc()
@@ -58,9 +60,9 @@ async def watch_response(
         asyncio.create_task(_end_when_refused(watcher, check), name="rights of a watch") if check else None
     )
     try:
-        await response.prepare(request)
-        await _write(response, coding.state(watcher.initial_events()))
-        await _follow(watcher, response)
+        await body.begin(_headers(view, coding))
+        await body.write_all(coding.state(watcher.initial_events()))
+        await _follow(watcher, body)
     except ConnectionError:
         pass  # the client left while something was written to it
     finally:
@@ -71,7 +73,7 @@ async def watch_response(
         metrics.WATCHERS.labels(resource).dec()
         if watcher.fell_behind:
             metrics.SLOW_WATCHERS.labels(resource).inc()
-    return response
+    return body.response
 
 
 async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None]]) -> None:
@@ -84,37 +86,15 @@ async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None
             watcher.end(error)
 
 
-async def _follow(watcher: Watcher, response: web.StreamResponse) -> None:
+async def _follow(watcher: Watcher, body: AnswerBody) -> None:
     """Write events until the watch ends; an error is the last of them."""
     try:
         while frames := await watcher.frames():
-            await _write(response, map(b"".join, in_pieces(frames)))
+            await body.write_all(map(b"".join, in_pieces(frames)))
     except StatusError as error:
-        await response.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
+        await body.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
 
 
-async def _error_stream(
-    view: View, error: StatusError, request: web.BaseRequest, coding: StreamCoding
-) -> web.StreamResponse:
-    """An error of the watch itself comes as its only event, as from kube-apiserver's watch cache."""
-    response = _stream(view, coding)
-    await response.prepare(request)
-    await response.write(coding.frame(view.codec.encode_error(error)))
-    return response
-
-
-def _stream(view: View, coding: StreamCoding) -> web.StreamResponse:
-    headers = {**HEADERS, "Content-Type": view.codec.watch_content_type}
-    if coding.name:
-        headers["Content-Encoding"] = coding.name
-    response = web.StreamResponse(headers=headers)
-    response.enable_chunked_encoding()
-    return response
-
-
-async def _write(response: web.StreamResponse, pieces: Iterable[bytes]) -> None:
-    for number, piece in enumerate(pieces):
-        if number:
-            # A client that reads as fast as the hub writes never makes it wait.
-            await asyncio.sleep(0)
-        await response.write(piece)
+def _headers(view: View, coding: StreamCoding) -> dict[str, str]:
+    encoding = {"Content-Encoding": coding.name} if coding.name else {}
+    return {**HEADERS, "Content-Type": view.codec.watch_content_type, **encoding}

@@ -318,7 +318,13 @@ async def test_a_leader_without_a_cloud_serves_what_it_has_and_says_how_old_it_i
                 lambda: all(each["ageSeconds"] > 0 for each in follower.pool()["follows"]),
                 "the leaders say that they have no cloud",
             )
-            found = await listed(follower.hub.url, SLICES, component="kube-proxy", resourceVersion="0")
+            found = await listed(
+                follower.hub.url,
+                SLICES,
+                component="kube-proxy",
+                encoding=Encoding.PROTOBUF,
+                resourceVersion="0",
+            )
             assert any(name.startswith("pool-") for name in found)
             assert not events.ended
             assert await asyncio.to_thread(follower.server, SLICES) != "cloud"

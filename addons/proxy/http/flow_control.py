@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, mode_servers
@@ -16,7 +17,8 @@ from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.gathered_writes import Gathering
-from addons.proxy.http.http_layer import layer_of
+from addons.proxy.http.http_connections import STREAM_UNREAD
+from addons.proxy.http.http_layer import BodyPiece, layer_of
 from addons.proxy.patches import Patch
 
 LARGEST_READ = 64 * 1024
@@ -25,6 +27,14 @@ LEAST_READ = 16 * 1024
 """Bytes that are read where there is room for a few: smaller reads would cost more than their memory is worth."""
 READS_OF_CLIENT = 1024 * 1024
 """Bytes that are read at once from all servers of one client: a connection beyond sixteen gets a share of them."""
+
+
+_handlers: WeakValueDictionary[str, Pausing] = WeakValueDictionary()
+
+
+def handler_of(client_id: str) -> Pausing | None:
+    """The handler of a client's connection; None when that has ended."""
+    return _handlers.get(client_id)
 
 
 class ByteReader(Protocol):
@@ -94,6 +104,7 @@ class Pausing(LiveConnectionHandler):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._readers: dict[Connection, PausingReader] = {}
+        _handlers[self.client.id] = self
 
     async def handle_connection(self, connection: Connection) -> None:
         # What this frame named would live as long as the exception that may end the connection.
@@ -118,9 +129,20 @@ class Pausing(LiveConnectionHandler):
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
 
+    async def wait_for_room(self, stream: int) -> None:
+        """Return when the client has room for more of a stream; ConnectionError when the client has left."""
+        transport, layer = self.transports.get(self.client), layer_of(self.client.id)
+        if transport is None or transport.writer is None or layer is None:
+            raise ConnectionResetError("the client has left")
+        await transport.writer.drain()
+        while layer.unread_on(stream) > STREAM_UNREAD:
+            assert self._client_moved is not None
+            self._client_moved.clear()
+            await self._client_moved.wait()
+
     async def server_event(self, event: events.Event) -> None:
         await super().server_event(event)
-        if self._client_moved is None or self._server_moved is None:
+        if self._client_moved is None or self._server_moved is None or isinstance(event, BodyPiece):
             return
         if not isinstance(event, events.ConnectionEvent) or event.connection is self.client:
             self._client_moved.set()

@@ -6,6 +6,7 @@ ended ones pile up, and a request beyond a server's limit of streams waits for a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from weakref import WeakSet, WeakValueDictionary
 
 from mitmproxy import connection
@@ -19,7 +20,12 @@ from mitmproxy.proxy.layers.http import (
     HTTPMode,
     HttpStream,
 )
-from mitmproxy.proxy.layers.http._events import ErrorCode, RequestProtocolError, ResponseProtocolError
+from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
+    RequestProtocolError,
+    ResponseData,
+    ResponseProtocolError,
+)
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import (
@@ -73,6 +79,14 @@ class PeerConnections:
     def held(self) -> int:
         """Bytes that the hub holds for clients that do not read."""
         return sum(each.held for each in self.layers)
+
+
+@dataclass(slots=True)
+class BodyPiece(events.Event):
+    """A piece of a response's body that comes to a stream over no connection."""
+
+    stream: HttpStream
+    data: bytes
 
 
 def _peer_of(client: connection.Client) -> PeerConnections:
@@ -132,6 +146,9 @@ class LastingHttpLayer(HttpLayer):
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if self._is_over:
             return
+        if isinstance(event, BodyPiece):
+            yield from self._pass(event)
+            return
         yield from super()._handle_event(event)
         # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.
         came_from = event.connection if isinstance(event, events.DataReceived) else None
@@ -139,6 +156,19 @@ class LastingHttpLayer(HttpLayer):
             yield from self._bound_unread()
         if self._stalled or (came_from is not None and _is_http2(came_from)):
             yield from self._open_windows(came_from)
+
+    def _pass(self, piece: BodyPiece) -> layer.CommandGenerator[None]:
+        """Give a piece to its stream, as if it had come from the stream's server."""
+        number = piece.stream.stream_id
+        if self.streams.get(number) is piece.stream:
+            yield from self.event_to_child(piece.stream, ResponseData(number, piece.data))
+            if _is_http2(self.context.client):
+                yield from self._bound_unread()
+
+    def unread_on(self, stream: int) -> int:
+        """Bytes of a stream that the client has no room for. A client of HTTP/1.1 makes its socket wait."""
+        server = self._server
+        return server.h2_conn.unread_on(stream) if server is not None else 0
 
     def room(self, conn: connection.Connection) -> int:
         """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.

@@ -5,6 +5,8 @@ mitmproxy collects a refused request's body to its end before it sends the answe
 
 from __future__ import annotations
 
+import asyncio
+
 from mitmproxy import http
 from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import events, layer
@@ -17,6 +19,7 @@ from mitmproxy.proxy.layers.http._events import (
     RequestEndOfMessage,
     RequestHeaders,
     RequestProtocolError,
+    ResponseHeaders,
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
@@ -46,6 +49,20 @@ class RequestStream(FailoverStream):
         self._sent: bytearray | None = None
         """The streamed body so far, for a second server; None where it is not kept."""
         self._resends = 0
+        self._begun: asyncio.Event | None = None
+        """Set when the addons have seen the response's head; None where nobody waits for that."""
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the response's head has been sent, and pieces of its body may follow."""
+        return self.server_state == self.state_stream_response_body and self._paused is None
+
+    async def response_begun(self) -> bool:
+        """Wait until the addons have seen the response's head; whether pieces of its body may follow."""
+        if self.server_state == self.state_wait_for_response_headers:
+            self._begun = asyncio.Event()
+            await self._begun.wait()
+        return self.is_streaming
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event(event)
@@ -98,6 +115,11 @@ class RequestStream(FailoverStream):
                 self._sent = None
                 self._hold(0)
         yield from super().state_stream_request_body(event)
+
+    def state_wait_for_response_headers(self, event: ResponseHeaders) -> layer.CommandGenerator[None]:
+        yield from super().state_wait_for_response_headers(event)
+        if self._begun is not None:
+            self._begun.set()
 
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -103,3 +104,13 @@ def test_a_forbidden_class_has_no_instances() -> None:
         "False",
         "mitmproxy.proxy.layers.quic.ClientQuicLayer is left out of a hub without an interface",
     ]
+
+
+def test_only_who_needs_aiohttps_client_asks_its_package_for_names() -> None:
+    """Such a name loads the client when it is first needed: in the midst of the hub's work, for half a second."""
+    root = Path(__file__).parents[3]
+    modules = [*(root / "addons").rglob("*.py"), *(root / "kube").rglob("*.py")]
+    asking = {
+        str(each.relative_to(root)) for each in modules if "\nimport aiohttp\n" in each.read_text("utf-8")
+    }
+    assert asking == {"addons/inputs/local_health.py", "addons/install/cloud.py", "kube/http/http1.py"}

@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from addons.views.list_response import list_response
+from addons.views.responses import AnswerBody
+from kube.http.zstd_bodies import unpack
 from kube.store.listing import Form, Listing
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND
@@ -23,6 +26,7 @@ ADDRESS = "127.0.0.1"
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kube.wire.codec_base.PIECE", PIECE)
+    monkeypatch.setattr("addons.views.list_response.PIECE", PIECE)
     monkeypatch.setattr("addons.views.list_response.SLICE", 50)
 
 
@@ -37,6 +41,13 @@ def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = Fal
 def whole(listed: Listing) -> bytes:
     raws = [listed.form.raw(listed.codec, item) for item in listed.items]
     return bytes(listed.codec.encode_list(listed.api_version, listed.kind, listed.version, raws))
+
+
+async def whole_response(listed: Listing) -> web.Response:
+    """A list with a Content-Length."""
+    answer = await list_response(listed)
+    assert isinstance(answer, web.Response)
+    return answer
 
 
 class Writer:
@@ -60,7 +71,7 @@ async def turns(counted: list[int]) -> None:
 async def test_pieces_are_bounded_and_others_have_their_turns_between_them(encoding: Encoding) -> None:
     listed = listing(encoding)
     largest = max(len(item.raw) for item in listed.items)
-    answer = await list_response(listed)
+    answer = await whole_response(listed)
     writer, counted = Writer(), [0]
     other = asyncio.create_task(turns(counted))
     assert isinstance(answer.body, aiohttp.payload.Payload)
@@ -83,7 +94,7 @@ async def test_others_have_their_turns_while_metadata_is_made() -> None:
 async def test_a_client_has_the_list_of_when_it_asked() -> None:
     listed = listing()
     before = whole(listed)
-    answer = await list_response(listed)
+    answer = await whole_response(listed)
     store = listed.items[0].store
     store.replace(store.codec, "v1", "Service", 2000, [])
     writer = Writer()
@@ -91,6 +102,62 @@ async def test_a_client_has_the_list_of_when_it_asked() -> None:
     await answer.body.write(writer)  # type: ignore[arg-type]  # all of one that is used
     assert b"".join(writer.pieces) == before
     assert answer.body.decode(errors="replace") == before.decode(errors="replace")
+
+
+class Client:
+    """Takes a body's pieces, until it leaves."""
+
+    def __init__(self, leaves_after: int = MANY) -> None:
+        self.pieces: list[bytes] = []
+        self._leaves_after = leaves_after
+
+    async def begun(self) -> bool:
+        return True
+
+    async def write(self, data: bytes) -> None:
+        if len(self.pieces) == self._leaves_after:
+            raise ConnectionResetError("the client has left")
+        self.pieces.append(data)
+
+
+def request() -> web.BaseRequest:
+    return make_mocked_request("GET", "/")
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_list_of_many_pieces_goes_to_the_clients_stream(encoding: Encoding) -> None:
+    listed, client = listing(encoding), Client()
+    largest = max(len(item.raw) for item in listed.items)
+    answer = await list_response(listed, AnswerBody(request(), client))
+    assert b"".join(client.pieces) == whole(listed)
+    assert max(map(len, client.pieces)) < 2 * PIECE + largest
+    assert (answer.status, answer.content_length, answer.headers["Cache-Control"]) == (
+        200,
+        None,
+        "no-cache, private",
+    )
+
+
+async def test_a_list_in_zstd_says_so() -> None:
+    listed, client = listing(), Client()
+    answer = await list_response(listed, AnswerBody(request(), client), packed=True)
+    assert answer.headers["Content-Encoding"] == "zstd"
+    assert await unpack(b"".join(client.pieces)) == whole(listed)
+
+
+async def test_a_list_of_one_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed, client = listing(), Client()
+    monkeypatch.setattr("addons.views.list_response.PIECE", len(whole(listed)))
+    answer = await list_response(listed, AnswerBody(request(), client))
+    assert isinstance(answer, web.Response)
+    assert isinstance(answer.body, aiohttp.payload.Payload)
+    assert (answer.body.size, client.pieces) == (len(whole(listed)), [])
+
+
+async def test_a_client_that_leaves_ends_its_list() -> None:
+    client = Client(leaves_after=3)
+    answer = await list_response(listing(), AnswerBody(request(), client))
+    assert (answer.prepared, len(client.pieces)) == (True, 3)
 
 
 @pytest.fixture
