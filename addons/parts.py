@@ -87,7 +87,11 @@ def make_parts(
     if offline is not None:
         offline.build(settings, clients, cloud, cloud_changed, reviews, sources)
         answerers |= offline.answerers
-    return Parts(rules, events, inputs, sources, Origin(), answerers, serving)
+    return Parts(rules, events, inputs, sources, Origin(_ports(settings)), answerers, serving)
+
+
+def _ports(settings: Settings) -> frozenset[int]:
+    return frozenset({settings.port, settings.tls_port, settings.peer_port, settings.admin_port})
 
 
 async def _always_up() -> bool:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import datetime
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
@@ -35,8 +34,8 @@ CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's age, and whether it is for the names that the node has now."""
 RETRIES = (2.0, 1800.0)
 """Seconds to the first new request after one that failed, and between requests at most."""
-RENEWAL = (0.7, 0.9)
-"""The shares of its life between which a certificate is renewed: as kubelet does, so that not all nodes ask at once."""
+SERVING_RENEWAL = 2 / 3
+"""The share of its life at which a port's certificate is renewed. Nodes ask as apart from each other as they joined."""
 
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
 """The addresses and names, sorted, that the certificate must be for."""
@@ -50,14 +49,24 @@ class AskedCertificate:
     """One certificate and its key, in one file."""
 
     def __init__(
-        self, what: str, file: Path, names: Names, sign: Sign, cloud_changed: Pulse, tell: Tell
+        self,
+        what: str,
+        file: Path,
+        names: Names,
+        sign: Sign,
+        cloud_changed: Pulse,
+        tell: Tell,
+        renewal: Callable[[], float] = lambda: SERVING_RENEWAL,
     ) -> None:
-        """`what` names the certificate in the log. `cloud_changed` is notified when a server is back."""
+        """`what` names the certificate in the log. `cloud_changed` is notified when a server is back.
+
+        `renewal` gives the share of its life at which a certificate is renewed.
+        """
         self._what = what
         self._file = file
         self._names, self._sign, self._tell = names, sign, tell
         self._cloud_changed = cloud_changed
-        self._share = random.random
+        self._draw_share = renewal
         self._pair: Pair | None = None
         self._renewal: datetime.datetime | None = None
         self._wanted = asyncio.Event()
@@ -154,9 +163,7 @@ class AskedCertificate:
 
     def _take(self, pair: Pair, since: datetime.datetime) -> None:
         self._pair = pair
-        least, most = RENEWAL
-        share = least + (most - least) * self._share()
-        self._renewal = renewal_of(pair.certificate, since, share)
+        self._renewal = renewal_of(pair.certificate, since, self._draw_share())
 
     def _load(self) -> None:
         with contextlib.suppress(OSError, ValueError):

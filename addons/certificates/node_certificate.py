@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -29,6 +30,8 @@ from kube.http.session import Response, Session
 FILE = "pki/node.pem"
 """In the state folder: certificate and key, readable by the hub's user alone."""
 WHAT = "of this node"
+RENEWAL = (0.7, 0.9)
+"""The shares of its life between which it is renewed: as kubelet does, so that not all nodes ask at once."""
 
 
 class NodeCertificate:
@@ -56,7 +59,9 @@ class NodeCertificate:
             if self.known.is_set():  # an Event needs an identity; the log says why there is none
                 await send(why)
 
-        asked = self._asked = AskedCertificate(WHAT, self._file, _no_names, self._sign, cloud_changed, tell)
+        asked = self._asked = AskedCertificate(
+            WHAT, self._file, _no_names, self._sign, cloud_changed, tell, lambda: random.uniform(*RENEWAL)
+        )
         asked.want(True)
         await asked.run(self._changed)
 

@@ -6,7 +6,7 @@ import itertools
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 
 from aiohttp import web
 from aiohttp.client_exceptions import ClientConnectionResetError  # aiohttp's client stays out of the process
@@ -27,12 +27,13 @@ type Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Origin:
     """Hands out tickets, and answers each request that brings one back."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Container[int] = ()) -> None:
+        """`taken` are the hub's own ports: mitmproxy sends nothing to a number at which it listens, on any address."""
         self._secret = secrets.token_urlsafe(32)
         self._numbers = itertools.count()
         self._tickets: dict[str, Answer] = {}
         self._runner: web.ServerRunner | None = None
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = _listen(taken)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     async def start(self) -> None:
@@ -67,3 +68,12 @@ class Origin:
         except Exception:
             logger.exception("a view could not be served")
             return status_response(internal("the hub could not serve this view"))
+
+
+def _listen(taken: Container[int]) -> socket.socket:
+    """A socket on a free port that is none of those."""
+    found = socket.create_server(("127.0.0.1", 0))
+    if found.getsockname()[1] not in taken:
+        return found
+    with found:  # it is held meanwhile, or it might be found again
+        return _listen(taken)

@@ -152,6 +152,20 @@ async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
         assert cluster.requests == 2
 
 
+async def test_a_port_asks_anew_when_two_thirds_of_its_certificates_life_are_over(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.life = timedelta(hours=3)
+    async with running(cluster, tmp_path) as made:
+        made.certificate.want(True)
+        await made.next()
+        await made.next()
+        found, renewal = made.certificate.current, made.certificate._renewal
+        assert isinstance(found, Pair)
+        assert renewal is not None
+        left = found.certificate.not_valid_after_utc - renewal
+        assert timedelta(minutes=59) < left < timedelta(minutes=61)
+
+
 async def test_another_address_of_the_node_needs_another_certificate(tmp_path: Path) -> None:
     cluster = Cluster()
     async with running(cluster, tmp_path) as made:

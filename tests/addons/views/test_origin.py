@@ -123,3 +123,23 @@ async def test_a_client_that_left_is_no_error(door: Door, caplog: pytest.LogCapt
 
 async def test_it_is_on_loopback_alone(door: Door) -> None:
     assert door.origin.address[0] == "127.0.0.1"
+
+
+class First:
+    """Ports of which the first that is asked for is taken."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def __contains__(self, port: object) -> bool:
+        self.asked.append(port)
+        return len(self.asked) == 1
+
+
+async def test_the_origin_takes_no_port_of_the_hubs_own() -> None:
+    taken = First()
+    origin = Origin(taken)
+    origin.close()
+    first, second = taken.asked
+    assert first != second
+    assert origin.address == ("127.0.0.1", second)
