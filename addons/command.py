@@ -43,6 +43,14 @@ def main(arguments: Sequence[str]) -> None:
         # A shell that asks a running hub needs none of what runs one.
         from addons.ui.commands import shell  # noqa: PLC0415 - as said above
 
+        if arguments[0] not in shell.NAMES:
+            asking, node = ", ".join(shell.NAMES), ", ".join(sorted(NODE_COMMANDS))
+            print(
+                f"edgehub: there is no command {arguments[0]!r}. {asking}: ask a running hub. {node}: put this node "
+                "behind its hub. Without a command the hub runs: see edgehub --help.",
+                file=sys.stderr,
+            )
+            sys.exit(2)
         sys.exit(shell.run(arguments))
     own, rest = _split(arguments)
     parser = make_parser()

@@ -51,7 +51,9 @@ def run(arguments: Sequence[str]) -> int:
         at = given.index("--")
         given, hub_flags = given[:at], given[at + 1 :]
     parser = make_parser()
-    asked = parser.parse_args(given)
+    asked, unknown = parser.parse_known_args(given)
+    if unknown:
+        asked.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
     asked.hub_flags = tuple(hub_flags)
     # systemd and kubelet end a program by SIGTERM: what an installation has begun is undone then, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -70,9 +72,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="edgehub", description="A node and its hub.")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name in COMMANDS:
-        _add_flags(
-            name, commands.add_parser(name, help=HINTS[name], description=f"{HINTS[name].capitalize()}.")
-        )
+        made = commands.add_parser(name, help=HINTS[name], description=f"{HINTS[name].capitalize()}.")
+        made.set_defaults(own=made)
+        _add_flags(name, made)
     return parser
 
 

@@ -30,7 +30,10 @@ class NoAnswer(Exception):
 
 def run(arguments: Sequence[str]) -> int:
     """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2."""
-    asked = make_parser().parse_args(arguments)
+    parser = make_parser()
+    asked, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        asked.own.error(f"unrecognized arguments: {' '.join(unknown)}")
     do: Callable[[Asked], int] = asked.do
     try:
         return do(asked)
@@ -171,7 +174,7 @@ def make_parser() -> argparse.ArgumentParser:
     def add(name: str, do: Callable[[Asked], int], text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
         made.add_argument("--admin", default=ADMIN, help=f"The hub's admin port. Default: {ADMIN}.")
-        made.set_defaults(do=do)
+        made.set_defaults(do=do, own=made)
         return made
 
     for name, text in REPORTS.items():
@@ -208,6 +211,8 @@ REPORTS = {
     "journal": "Writes that wait for the cloud, and those that never reached it.",
 }
 """The reports without arguments."""
+NAMES = (*REPORTS, "explain", "rules", "link", "dump", "support")
+"""All subcommands."""
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
