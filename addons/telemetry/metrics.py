@@ -113,7 +113,8 @@ CONNECT_FAILURES = Counter(
 )
 CONNECTIONS_REFUSED = Counter(
     "edgehub_connections_refused",
-    "Connections of clients closed at a bound: `peer`, `descriptors`, `late`, `ahead`, `behind`, `frame`, `accept`.",
+    "Connections of clients closed at a bound: `peer`, `descriptors`, `late`, `ahead`, `behind`, `frame`, `accept`, "
+    "`admin`.",
     ["reason"],
     registry=REGISTRY,
 )

@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
+from addons.ui.admin_connections import serve
 from addons.ui.debug_pages import PAGES, DebugPages
 from addons.ui.operator_check import refuse_others
 from addons.ui.page.server import PageServer
@@ -49,9 +50,7 @@ class Admin:
                 *self._page.routes(),
             ]
         )
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.SockSite(runner, self._socket).start()
+        await serve(app, self._socket)
 
     def close(self) -> None:
         self._page.close()

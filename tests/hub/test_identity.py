@@ -136,16 +136,9 @@ def test_plain_http_on_the_tls_port_is_refused(hub: Hub, plain: urllib3.PoolMana
     assert answer.json()["kind"] == "Status"
 
 
-async def test_a_token_reads_the_shared_copy_only_with_its_own_right(hub: Hub, real_cloud: RealCloud) -> None:
-    async def read(account: str) -> int:
-        token = await asyncio.to_thread(real_cloud.token, "default", account)
-        headers = {"Authorization": f"Bearer {token}"}
-        try:
-            await listed(hub.tls_url, ALL_SLICES, component="coredns", headers=headers, resourceVersion="0")
-        except AssertionError as error:
-            return int(str(error)[:3])
-        return 200
-
+@pytest.fixture
+async def reader(real_cloud: RealCloud) -> str:
+    """A service account that may list and watch slices."""
     role: Json = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -162,13 +155,30 @@ async def test_a_token_reads_the_shared_copy_only_with_its_own_right(hub: Hub, r
         "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "reader"}],
     }
     await asyncio.to_thread(real_cloud.apply, [role, binding])
+    return "reader"
+
+
+async def test_a_token_reads_the_shared_copy_only_with_its_own_right(
+    hub: Hub, real_cloud: RealCloud, reader: str
+) -> None:
+    async def read(account: str) -> int:
+        token = await asyncio.to_thread(real_cloud.token, "default", account)
+        headers = {"Authorization": f"Bearer {token}"}
+        try:
+            await listed(hub.tls_url, ALL_SLICES, component="coredns", headers=headers, resourceVersion="0")
+        except AssertionError as error:
+            return int(str(error)[:3])
+        return 200
+
     await listed(hub.url, ALL_SLICES, component="coredns", resourceVersion="0")
-    assert await read("reader") == 200
+    assert await read(reader) == 200
     assert await read("stranger") == 403
 
 
-async def test_many_watches_of_one_http2_connection_all_open(hub: Hub, real_cloud: RealCloud) -> None:
-    token = await asyncio.to_thread(real_cloud.token, "default", "reader")
+async def test_many_watches_of_one_http2_connection_all_open(
+    hub: Hub, real_cloud: RealCloud, reader: str
+) -> None:
+    token = await asyncio.to_thread(real_cloud.token, "default", reader)
     headers = {"authorization": f"Bearer {token}", "user-agent": "coredns/1.12"}
     path = f"{ALL_SLICES}?watch=true&resourceVersion=0"
     streams = await Streams.open(hub.tls_port, str(hub.authority))
