@@ -151,7 +151,7 @@ class Sources:
     def rules_changed(self, version: int) -> None:
         """Give each view the filters that the rules now bind to its component. `version` is that of the edit."""
         given = (each.store.newest_given for each in self)
-        self._edits.note(self._rules().digest, max(version, self._dropped_version, *given))
+        self._edits.note(self._rules().digest, version, max((self._dropped_version, *given)))
         for source in self:
             source.rules_changed()
 

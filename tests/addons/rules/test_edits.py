@@ -21,9 +21,9 @@ KEPT = RulesEdit("a", 100)
         (KEPT, 0, [("a", 500)], 101, []),
         (KEPT, 0, [("a", 500), ("a", 600)], 101, []),
         # Edits of this process.
-        (KEPT, 0, [("a", 500), ("b", 600)], 601, [RulesEdit("b", 600)]),
-        (None, 0, [("a", 100), ("b", 200)], 201, [RulesEdit("a", 0), RulesEdit("b", 200)]),
-        (KEPT, 0, [("a", 500), ("b", 600), ("a", 700)], 701, [RulesEdit("b", 600), RulesEdit("a", 700)]),
+        (KEPT, 0, [("a", 500), ("b", 600)], 600, [RulesEdit("b", 599)]),
+        (None, 0, [("a", 100), ("b", 200)], 200, [RulesEdit("a", 0), RulesEdit("b", 199)]),
+        (KEPT, 0, [("a", 500), ("b", 600), ("a", 700)], 700, [RulesEdit("b", 599), RulesEdit("a", 699)]),
         # An earlier process gave what the copies on disk hold, under rules that this one may not know.
         (None, 300, [("a", 100)], 301, [RulesEdit("a", 300)]),
         (KEPT, 300, [("a", 500)], 101, []),
@@ -45,3 +45,12 @@ def test_a_client_resumes_above_the_last_edit(
     assert noted.can_resume(resumable)
     assert not noted.can_resume(resumable - 1)
     assert kept_now == keeps
+
+
+def test_a_version_that_was_given_before_an_edit_is_no_place_to_resume() -> None:
+    edits = RulesEdits()
+    edits.note("a", 100)
+    edits.note("b", 200, 200)
+    assert [edits.can_resume(version) for version in (199, 200, 201)] == [False, False, True]
+    edits.note("a", 300, 250)
+    assert [edits.can_resume(version) for version in (250, 299, 300)] == [False, False, True]

@@ -34,7 +34,7 @@ from kube.requests.request_info import parse_request
 from kube.wire.codec import FrameReader, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import ended
-from tests.addons.support.samples import HUB
+from tests.addons.support.samples import HUB, config_map
 from tests.cloud.scriptable import ScriptableCloud
 
 NODE = "n1"
@@ -139,7 +139,9 @@ class HubParts:
             yield Watching(response)
 
     def set_rules(self, data: Mapping[str, str]) -> None:
+        """Edit the rules: as of a ConfigMap, an edit has a version of its own."""
         self.rules = parse_rules(data)
+        self.cloud.store.put(config_map(data, name="edited"))
         self.sources.rules_changed(self.cloud.store.version)
 
     def _keep_edit(self, edit: RulesEdit) -> None:
