@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import NamedTuple
+
+from mitmproxy.connection import Client
+
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
 MAX_BODY = 3 * 1024 * 1024
 """Bytes of a request's body that the hub collects: as much as kube-apiserver takes."""
-MAX_COLLECTED = 64 * 1024 * 1024
-"""Bytes of all requests' bodies that the hub holds at one time."""
+MAX_COLLECTED = 24 * 1024 * 1024
+"""Bytes of bodies that the hub holds at one time for one listener: pods cannot take what the node's components need."""
+MAX_OF_ADDRESS = 12 * 1024 * 1024
+"""Bytes of these for the clients at one address."""
 RETRY_AFTER = 1
 """Seconds; a body is held until its request is answered, mostly for milliseconds."""
 
 
+class Holder(NamedTuple):
+    """For whom a body is held."""
+
+    listener: int
+    """The port."""
+    address: str
+
+
+def holder_of(client: Client) -> Holder:
+    """Who sends the requests of a connection."""
+    return Holder(client.sockname[1], client.peername[0])
+
+
 class HeldBodies:
-    """The sum that all requests share."""
+    """The sums that all requests share."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self._of_listeners: Counter[int] = Counter()
+        self._of_holders: Counter[Holder] = Counter()
 
-    def resize(self, held: int, wanted: int) -> StatusError | None:
+    @property
+    def size(self) -> int:
+        return self._of_listeners.total()
+
+    def resize(self, holder: Holder, held: int, wanted: int) -> StatusError | None:
         """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
+        more = wanted - held
         if wanted > MAX_BODY:
             return entity_too_large(f"limit is {MAX_BODY}")
-        if wanted > held and self.size + wanted - held > MAX_COLLECTED:
+        if more > 0 and self._of_holders[holder] + more > MAX_OF_ADDRESS:
+            return too_many_requests(
+                "the hub holds too many bodies of requests from this address", RETRY_AFTER
+            )
+        if more > 0 and self._of_listeners[holder.listener] + more > MAX_COLLECTED:
             return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
-        self.size += wanted - held
+        self._of_listeners[holder.listener] += more
+        self._of_holders[holder] += more
+        if not self._of_holders[holder]:
+            del self._of_holders[holder]
         return None
 
 

@@ -27,7 +27,7 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http.http_connections import StreamNotProcessed
 from addons.proxy.http.http_layer import layer_of
-from addons.proxy.http.request_bodies import MAX_BODY, held_bodies
+from addons.proxy.http.request_bodies import MAX_BODY, held_bodies, holder_of
 from addons.proxy.http.request_head import fault_of
 from addons.proxy.http.upstream_failover import FailoverStream
 from addons.proxy.patches import Patch
@@ -159,7 +159,7 @@ class RequestStream(FailoverStream):
         return too_many_requests("too many requests from this address are under way", 1)
 
     def _hold(self, wanted: int) -> StatusError | None:
-        fault = held_bodies.resize(self._held, wanted)
+        fault = held_bodies.resize(holder_of(self.context.client), self._held, wanted)
         if fault is None:
             self._held = wanted
         return fault
