@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from aiohttp import web
+from aiohttp.http import HttpVersion11
 
 from addons.requests.client_request import ClientStream
 from kube.errors import StatusError
@@ -39,7 +40,8 @@ class AnswerBody:
         self._request = request
         self._stream = stream
         self.response = web.StreamResponse()
-        self.response.enable_chunked_encoding()
+        if request.version >= HttpVersion11:  # a client of HTTP/1.0 knows the end by that of the connection
+            self.response.enable_chunked_encoding()
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         """Send the head."""

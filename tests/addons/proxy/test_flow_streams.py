@@ -100,6 +100,15 @@ async def test_a_client_of_http1_gets_all_pieces_and_the_end_behind_them() -> No
     assert answering.detours == []
 
 
+async def test_a_client_of_http1_0_gets_all_pieces_and_the_end_of_the_connection() -> None:
+    answering = Answering(three)
+    with watching_proxy() as proxy:
+        async with before(proxy, answering), proxy.serve(), asyncio.timeout(20):
+            head, _, body = (await proxy.ask(REQUEST.replace(b"1.1", b"1.0"))).partition(b"\r\n\r\n")
+    assert head.split()[1] == b"200"
+    assert body == b"one two three"
+
+
 async def test_a_client_of_http2_gets_all_pieces_and_the_end_behind_them() -> None:
     answering = Answering(three)
     async with connected(Raw(b"")) as (proxy, streams), before(proxy, answering):
