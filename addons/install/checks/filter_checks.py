@@ -22,6 +22,8 @@ from addons.rules.filter_modules import GROUP, FilterModules
 
 LIMIT = 30.0
 """Seconds for all files to load. The hub opens no port before that."""
+HERE = str(Path(__file__).parents[3])
+"""Where this program's packages are: a checkout's are not installed."""
 _CHECK = "filters"
 _NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
 """PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP and _LINUX_CAPABILITY_VERSION_3 of the kernel's headers."""
@@ -39,7 +41,14 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
         return None
     command = [sys.executable, "-P", "-B", "-m", __name__, *map(str, files)]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, timeout=limit, text=True)  # noqa: S603 - our own
+        done = subprocess.run(  # noqa: S603 - our own
+            command,
+            capture_output=True,
+            check=False,
+            timeout=limit,
+            text=True,
+            env={**os.environ, "PYTHONPATH": HERE},
+        )
     except subprocess.TimeoutExpired:
         return failed(_CHECK, f"{_named(files)}: not loaded after {limit:g} s, for which the hub would wait")
     if done.returncode:
