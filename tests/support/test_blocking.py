@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import colorsys
+import gc
 import importlib
 import linecache
 import socket
@@ -252,3 +253,20 @@ def test_a_test_that_holds_its_loop_fails(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*sleeps in a loop*"])
+
+
+def test_what_tests_have_left_behind_is_collected_on_no_callbacks_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blocking, "LIMIT", 0.01)
+    left: list[list[int]] = [[] for _ in range(1_000_000)]
+
+    async def body() -> None:
+        asyncio.get_running_loop().call_soon(gc.collect)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    with blocking.held() as found:
+        asyncio.run(body())
+    assert not found
+    assert left
