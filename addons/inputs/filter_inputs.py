@@ -135,7 +135,8 @@ class FilterInputs:
 
     def _of_service(self, change: Change) -> set[InputKey]:
         known = self._facts.pop(change.key, None)
-        if change.new is not None and change.old is not None and known is not None:
+        # A view of the same store may have asked first, and had the new object read.
+        if change.new is not None and known is not None and known[0] is change.old:
             annotations = change.new.decode().annotations
             if annotations == known[1].annotations:
                 self._facts[change.key] = (change.new, known[1])
@@ -183,7 +184,7 @@ class FilterInputs:
         pool = change.key[1]
         known = self._members.pop(pool, None)
         now = self.pool_members(pool)
-        if known is None or now is None:
+        if known is None or known[0] is not change.old or now is None:
             return {(InputKind.POOL, pool)}
         moved: set[InputKey] = {(InputKind.POOL, pool, node) for node in known[1] ^ now}
         return moved | {(InputKind.POOL, pool, None)} if moved else moved
@@ -195,8 +196,10 @@ class FilterInputs:
             self._slices[was].discard(change.key)
         if now is not None:
             self._slices[now].add(change.key)
-        if was == now and known is not None and self._ready_nodes_of(change.key) == known[1:]:
-            return set()
+        if change.old is not None and change.new is not None and was == now:
+            before = known[1:] if known is not None and known[0] is change.old else _ready_in(change.old)
+            if self._ready_nodes_of(change.key) == before:
+                return set()
         return {(InputKind.SLICE, service) for service in (was, now) if service is not None}
 
     def _ready_nodes_of(self, key: Key) -> tuple[str, frozenset[str]]:
@@ -206,10 +209,14 @@ class FilterInputs:
             return "", frozenset()
         known = self._ready.get(key)
         if known is None or known[0] is not item:
-            obj = item.decode()
-            nodes = frozenset(ready_nodes_of(obj))
-            known = self._ready[key] = (item, obj.fields.text("addressType"), nodes)
+            known = self._ready[key] = (item, *_ready_in(item))
         return known[1:]
+
+
+def _ready_in(item: Item) -> tuple[str, frozenset[str]]:
+    """The address type of a slice, and its nodes with a ready endpoint."""
+    obj = item.decode()
+    return obj.fields.text("addressType"), frozenset(ready_nodes_of(obj))
 
 
 def _is_address(text: str) -> bool:
