@@ -16,6 +16,7 @@ from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
 from addons.certificates.own_certificate import Certificate, OwnCertificate
 from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.console import Console
 from addons.egress import Egress
@@ -191,7 +192,7 @@ class Assembly:
             return
         asked = None
         if settings.tls_signer == "cluster" and settings.tls_cert is None:
-            file = settings.state_dir / "pki" / "cluster.pem"
+            file = settings.state_dir / CLUSTER_FILE
             asked = serving_certificate_of(
                 "TLS",
                 settings.node,

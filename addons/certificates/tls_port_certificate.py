@@ -14,6 +14,9 @@ from addons.certificates.own_certificate import Certificate
 from addons.certificates.serving_certificate import Pair
 from kube.certificate_authority import names_of
 
+FILE = "pki/cluster.pem"
+"""The cluster's certificate and its key, in the state folder."""
+
 
 class TlsPortCertificate:
     """Chooses for each handshake."""

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 
 from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.inputs.derived import Derived
 from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watches_of, pool_of
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
@@ -34,11 +35,11 @@ class FilterInputs:
         self.learned = Pulse()
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
-        self._facts: dict[Key, tuple[Item, ServiceFacts]] = {}
-        self._members: dict[str, tuple[Item, frozenset[str]]] = {}
+        self._facts = Derived(_facts_in)
+        self._members = Derived(_members_in)
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._ready: dict[Key, tuple[Item, str, frozenset[str]]] = {}
+        self._ready = Derived(_ready_in)
         self._sick: frozenset[str] = frozenset()
         self._addresses: dict[str, frozenset[str]] = {}
 
@@ -71,23 +72,12 @@ class FilterInputs:
 
     def service(self, key: Key) -> ServiceFacts | None:
         item = self.input(InputKind.SERVICE).source.store.get(key)
-        if item is None:
-            return None
-        known = self._facts.get(key)
-        if known is None or known[0] is not item:
-            known = self._facts[key] = (item, ServiceFacts(item.decode().annotations))
-        return known[1]
+        return self._facts.of(item) if item is not None else None
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
         """The nodes of a NodePool, None when there is none of that name."""
         item = self.input(InputKind.POOL).source.store.get(("", pool))
-        if item is None:
-            return None
-        known = self._members.get(pool)
-        if known is None or known[0] is not item:
-            names = frozenset(item.decode().fields.child("status").texts("nodes"))
-            known = self._members[pool] = (item, names)
-        return known[1]
+        return self._members.of(item) if item is not None else None
 
     def labelled(self, pool: str) -> frozenset[str] | None:
         """The nodes whose label names the pool, None when no node's does."""
@@ -134,14 +124,9 @@ class FilterInputs:
                 raise ValueError("local health is no source of objects")
 
     def _of_service(self, change: Change) -> set[InputKey]:
-        known = self._facts.pop(change.key, None)
-        # A view of the same store may have asked first, and had the new object read.
-        if change.new is not None and known is not None and known[0] is change.old:
-            annotations = change.new.decode().annotations
-            if annotations == known[1].annotations:
-                self._facts[change.key] = (change.new, known[1])
-                return set()
-        return {(InputKind.SERVICE, change.key)}
+        known = self._facts.follow(change)
+        is_same = known is not None and known[0] == known[1]
+        return set() if is_same else {(InputKind.SERVICE, change.key)}
 
     def _of_own_node(self, change: Change) -> set[InputKey]:
         touched = self._of_relabelling(change)
@@ -182,35 +167,37 @@ class FilterInputs:
 
     def _of_pool(self, change: Change) -> set[InputKey]:
         pool = change.key[1]
-        known = self._members.pop(pool, None)
-        now = self.pool_members(pool)
-        if known is None or known[0] is not change.old or now is None:
+        known = self._members.follow(change)
+        if known is None:
             return {(InputKind.POOL, pool)}
-        moved: set[InputKey] = {(InputKind.POOL, pool, node) for node in known[1] ^ now}
+        was, now = known
+        moved: set[InputKey] = {(InputKind.POOL, pool, node) for node in was ^ now}
         return moved | {(InputKind.POOL, pool, None)} if moved else moved
 
     def _of_slice(self, change: Change) -> set[InputKey]:
         was, now = _service_of(change.old), _service_of(change.new)
-        known = self._ready.pop(change.key, None)
+        known = self._ready.follow(change)
         if was is not None:
             self._slices[was].discard(change.key)
         if now is not None:
             self._slices[now].add(change.key)
-        if change.old is not None and change.new is not None and was == now:
-            before = known[1:] if known is not None and known[0] is change.old else _ready_in(change.old)
-            if self._ready_nodes_of(change.key) == before:
-                return set()
+        if was == now and known is not None and known[0] == known[1]:
+            return set()
         return {(InputKind.SLICE, service) for service in (was, now) if service is not None}
 
     def _ready_nodes_of(self, key: Key) -> tuple[str, frozenset[str]]:
         """The address type of a slice, and its nodes with a ready endpoint."""
         item = self.input(InputKind.SLICE).source.store.get(key)
-        if item is None:
-            return "", frozenset()
-        known = self._ready.get(key)
-        if known is None or known[0] is not item:
-            known = self._ready[key] = (item, *_ready_in(item))
-        return known[1:]
+        return self._ready.of(item) if item is not None else ("", frozenset())
+
+
+def _facts_in(item: Item) -> ServiceFacts:
+    return ServiceFacts(item.decode().annotations)
+
+
+def _members_in(item: Item) -> frozenset[str]:
+    """The nodes of a NodePool."""
+    return frozenset(item.decode().fields.child("status").texts("nodes"))
 
 
 def _ready_in(item: Item) -> tuple[str, frozenset[str]]:

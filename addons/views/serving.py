@@ -109,9 +109,8 @@ class Serving:
             view = await source.view(key, self._wait, user)
             body = AnswerBody(request, wanted.stream)
             if read.verb == "list":
-                if request.method == "HEAD":
-                    return await list_response(view.listing(confirmed))
-                return await list_response(view.listing(confirmed), body, packed=wanted.reads_differences)
+                to = body if request.method != "HEAD" else None
+                return await list_response(view.listing(confirmed), to, packed=wanted.reads_differences)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             coding = DIFFERENCES if wanted.reads_differences else PLAIN

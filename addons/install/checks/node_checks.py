@@ -13,6 +13,7 @@ from pathlib import Path
 from cryptography import x509
 
 from addons.certificates.node_certificate import FILE as NODE_FILE
+from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.install.checks.findings import Finding, failed, ok, warning
 from kube.http.kubeconfig import Credentials
 from kube.http.tls import tls_context
@@ -92,7 +93,7 @@ def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool)
     """That the cluster has signed what the hub asks it for."""
     asked = (
         (asks_for_identity, NODE_FILE, "of this node"),
-        (asks_for_serving, "pki/cluster.pem", "of the TLS port, by the cluster"),
+        (asks_for_serving, CLUSTER_FILE, "of the TLS port, by the cluster"),
     )
     for is_asked, file, what in asked:
         if is_asked and not (state / file).exists():
