@@ -23,7 +23,13 @@ from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
 
 FRONT_PROXY = b"x-remote-"
-"""What the headers of a front proxy begin with (kube-apiserver's `--requestheader-username-headers` and its like)."""
+"""What the headers of a front proxy begin with (kube-apiserver's `--requestheader-username-headers` and its like).
+
+A front proxy names the user behind it. A kube-apiserver whose front proxies have the CA of its clients would take the
+node's certificate for such a proxy.
+"""
+OWN_HEADERS = b"x-edgehub-"
+"""What all names in `addons.requests.headers` begin with."""
 
 
 class Identity:
@@ -84,7 +90,8 @@ class Identity:
         )
         context.caller = caller_of(peer, headers_of(flow.request))
         flow.request.headers.pop(LENDING_HEADER, None)
-        _drop_names_of_others(flow.request)
+        # Of the hub's own headers the caller has no say in any: a ticket would turn its own request away.
+        _drop(flow.request, (FRONT_PROXY,) if context.listener is Listener.INTERNAL else (FRONT_PROXY, OWN_HEADERS))
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""
@@ -125,11 +132,8 @@ class Identity:
         return node_of(certificate.to_cryptography()) == self._options.settings.node
 
 
-def _drop_names_of_others(request: http.Request) -> None:
-    """Take off the headers by which a front proxy names the user behind it.
-
-    A kube-apiserver whose front proxies have the CA of its clients would take the node's certificate for such a proxy.
-    """
+def _drop(request: http.Request, prefixes: tuple[bytes, ...]) -> None:
+    """Take off the headers whose names begin so."""
     fields = request.headers.fields
-    if any(name.lower().startswith(FRONT_PROXY) for name, _ in fields):
-        request.headers.fields = tuple(each for each in fields if not each[0].lower().startswith(FRONT_PROXY))
+    if any(name.lower().startswith(prefixes) for name, _ in fields):
+        request.headers.fields = tuple(each for each in fields if not each[0].lower().startswith(prefixes))

@@ -103,7 +103,21 @@ class NodeLease:
             else:
                 done = await self._renew()
                 metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
-                await asyncio.sleep(self._duration / RENEWALS if done else RETRY_INTERVAL)
+                await (self._until_due() if done else asyncio.sleep(RETRY_INTERVAL))
+
+    async def _until_due(self) -> None:
+        """Return when the Lease is to be renewed in the cloud again.
+
+        The duration is that of the Lease by then: whoever writes one of years delays no renewal after the next of
+        kubelet's.
+        """
+        began = asyncio.get_running_loop().time()
+        while True:
+            try:
+                async with asyncio.timeout_at(began + self._duration / RENEWALS):
+                    await self._renewed.wait()
+            except TimeoutError:
+                return
 
     async def _get(self, request: OfflineRequest) -> web.Response:
         encodings = request.encodings()
@@ -262,7 +276,8 @@ class NodeLease:
     def _duration(self) -> float:
         """Seconds for which a renewal by kubelet counts."""
         assert self._lease is not None
-        return self._lease.decode().fields.child("spec").number("leaseDurationSeconds") or DEFAULT_DURATION
+        written = self._lease.decode().fields.child("spec").number("leaseDurationSeconds")
+        return written if written > 0 else DEFAULT_DURATION
 
     def _key(self, encoding: Encoding) -> ResponseKey:
         return response_key("", self._path, f"the lease as {encoding}", "")

@@ -16,6 +16,7 @@ from types import ModuleType
 from addons.filters.filter import Filter
 from addons.filters.foreign import ForeignFilter, foreign, in_order
 from addons.telemetry import metrics
+from kube.disk.trusted_path import fault_on_the_way, is_trusted
 
 logger = logging.getLogger(__name__)
 
@@ -127,19 +128,16 @@ def _read(file: Path) -> bytes:
 
 def _check_owner(file: Path, opened: os.stat_result) -> None:
     """ValueError where others than root and the hub's user may write to the file, or put another in its place."""
-    folders = {*file.absolute().parents, *file.resolve().parents}
-    for path, about in [(file, opened), (file, file.lstat()), *((each, each.stat()) for each in folders)]:
-        if about.st_uid not in {0, os.geteuid()}:
-            raise ValueError(
-                f"{file}: {path} belongs to another user (uid {about.st_uid}), whose code the hub would run"
-            )
-        # In a folder like /tmp nobody may replace what is root's or the hub's; a link has no mode of its own.
-        is_sticky = stat.S_ISDIR(about.st_mode) and about.st_mode & stat.S_ISVTX
-        if about.st_mode & OTHERS_MAY_WRITE and not is_sticky and not stat.S_ISLNK(about.st_mode):
-            raise ValueError(
-                f"{file}: {path} can be written by other users, whose code the hub would run; see what is in it, "
-                f"then: chmod go-w {path}"
-            )
+    fault = fault_on_the_way(file)
+    if not is_trusted(opened):
+        fault = f"{file} belongs to another user (uid {opened.st_uid})"
+    elif opened.st_mode & OTHERS_MAY_WRITE:
+        fault = f"{file} can be written by other users"
+    if fault:
+        raise ValueError(
+            f"{file}: {fault}, whose code the hub would run; see what is in it, then "
+            "let the hub's user alone write there"
+        )
 
 
 def _installed() -> Iterator[ForeignFilter]:

@@ -8,6 +8,8 @@ import os
 import stat
 from pathlib import Path
 
+from kube.disk.trusted_path import fault_on_the_way, is_trusted
+
 MISTAKES = frozenset({errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP})
 """What the kernel says of a folder that is somebody else's, or none. All else (full, read-only, broken) is the disk's
 fault: the hub starts without its folder then, because a node needs its hub."""
@@ -57,10 +59,9 @@ class StateFolder:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
     def _check(self) -> None:
-        """The folder, and the link that leads to it, are root's or this user's, and nobody else can write there."""
-        trusted = {0, os.geteuid()}
+        """The folder, and the way to it, are root's or this user's, and nobody else can write there."""
         for found in (self._path.lstat(), self._path.stat()):
-            if found.st_uid not in trusted:
+            if not is_trusted(found):
                 raise ValueError(
                     f"hub_state_dir {self._path} belongs to another user (uid {found.st_uid}), who could put "
                     f"identities and objects there; {self._cure}"
@@ -70,13 +71,11 @@ class StateFolder:
                 f"hub_state_dir {self._path} can be written by other users; see what is in it, then: "
                 f"chmod go-w {self._path}"
             )
-        for parent in self._path.resolve().parents:
-            mode = parent.stat().st_mode
-            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-                raise ValueError(
-                    f"hub_state_dir {self._path} is in {parent}, where every user may put another folder in its "
-                    f"place; {self._cure}"
-                )
+        fault = fault_on_the_way(self._path)
+        if fault:
+            raise ValueError(
+                f"hub_state_dir {self._path}: {fault}, who could put another folder in its place; {self._cure}"
+            )
 
     def _take_lock(self) -> None:
         file = self._path / "lock"

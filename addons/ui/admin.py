@@ -108,9 +108,15 @@ def _refusing_web_pages(names: frozenset[str]) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         host, port = request.transport.get_extra_info("sockname")[:2] if request.transport else ("", 0)
         try:
-            refuse_web_pages(OwnAddress(host, port, names), "", request.headers.items())
+            refuse_web_pages(OwnAddress(host, port, names), _authority_of(request), request.headers.items())
             return await handler(request)
         except StatusError as error:
             return web.Response(body=error.to_json(), status=error.code, content_type="application/json")
 
     return check
+
+
+def _authority_of(request: web.Request) -> str:
+    """Whom an absolute target names, which counts and not the header Host (RFC 9112, 3.2.2); "" for another target."""
+    target = request.raw_path
+    return "" if target.startswith("/") else target.partition("://")[2].partition("/")[0]

@@ -20,11 +20,7 @@ def masked(kind: str, tree: Tree, *, show_secrets: bool = False) -> Tree:
         return _without_token(tree, _TOKENS[kind])
     if show_secrets or kind not in _SHOW_METADATA:
         return tree
-    shown = {
-        name: _hidden_values(value) if kind == "Secret" and name in ("data", "stringData") else value
-        for name, value in tree.items()
-    }
-    found: Tree = _without_last_applied(shown)
+    found: Tree = _hide(kind, tree)
     return found
 
 
@@ -45,13 +41,19 @@ def _hidden(value: Any) -> str:
     return f"(hidden, {len(str(value))} characters)"
 
 
-def _without_last_applied(node: Any) -> Any:
+def _hide(kind: object, node: Any) -> Any:
+    """A part of an object without values of Secrets. A Table has whole objects in its rows where a client asks so."""
     match node:
         case dict():
+            of_secret = node.get("kind", kind) == "Secret"
             return {
-                name: _hidden(value) if name == LAST_APPLIED else _without_last_applied(value)
+                name: _hidden_values(value)
+                if of_secret and name in ("data", "stringData")
+                else _hidden(value)
+                if name == LAST_APPLIED
+                else _hide(None, value)
                 for name, value in node.items()
             }
         case list():
-            return [_without_last_applied(each) for each in node]
+            return [_hide(None, each) for each in node]
     return node

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.process import Hub
@@ -69,3 +70,18 @@ async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
             for page in ("/metrics", "/debug/sources", "/healthz"):
                 assert (await get(hub.admin_url + page, headers))[0] == 403, (page, headers)
         assert [each.path for each in cloud.requests if each.path == SECRETS] == []
+
+
+async def test_an_absolute_target_says_itself_whom_it_is_for(hub: Hub) -> None:
+    """The header Host does not count then (RFC 9112, 3.2.2)."""
+
+    async def status(port: int, target: str) -> int:
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        line = await reader.readline()
+        writer.transport.abort()
+        return int(line.split()[1])
+
+    for port, path in ((hub.port, SECRETS), (hub.admin_port, "/healthz")):
+        assert await status(port, f"http://localhost{path}") == 200
+        assert await status(port, f"http://evil.example{path}") == 403

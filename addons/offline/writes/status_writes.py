@@ -14,9 +14,10 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal, StatusEntry
+from addons.offline.writes.own_labels import labels_of_others
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.responses import object_response
-from kube.errors import StatusError, not_acceptable, unavailable
+from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
 from kube.objects.status_update import status_document, updated
 from kube.requests.request_info import parse_request
@@ -69,8 +70,9 @@ class StatusWrites:
     async def accept(self, request: OfflineRequest) -> web.Response:
         """The answer to a PATCH or PUT of a status.
 
-        StatusError 503 where the hub has no copy of the object, or the object is neither this node nor one of its pods:
-        the cloud would decide on that, and the watchers on this node must not see it before.
+        StatusError 503 where the hub has no copy of the object, where the object is neither this node nor one of its
+        pods, and where the write changes labels that a kubelet has no say in: the cloud would decide on that, and the
+        watchers on this node must not see it before.
         """
         path = request.object_path
         async with self._lock:
@@ -80,6 +82,8 @@ class StatusWrites:
             if not all(self._is_own(each.object.decode()) for each in copies):
                 raise unavailable(f"the cloud cannot be reached, and {path} does not belong to this node")
             written = [each.written(request) for each in copies]
+            for before, after in zip(copies, written, strict=True):
+                _check_labels(before.object.decode(), after.object.decode(), path)
             encodings = request.encodings()
             acceptable = [each.object for each in written if each.object.codec.encoding in encodings]
             if not acceptable:
@@ -132,6 +136,13 @@ class StatusWrites:
             copy.store.amend(obj.raw)
         else:
             self._answers.keep(_key(request), {"content-type": obj.codec.content_type}, obj.body())
+
+
+def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:
+    others = labels_of_others(before.kind, before.labels, after.labels)
+    if others:
+        shown = ", ".join(others)[:MAX_QUOTED]
+        raise unavailable(f"the cloud cannot be reached, and only it changes these labels of {path}: {shown}")
 
 
 def _copy_in_store(item: Item) -> ObjectCopy:

@@ -84,6 +84,22 @@ async def test_a_lease_says_itself_how_long_a_renewal_counts(
     assert not kubelet.lease.describe()["renewing"]
 
 
+@pytest.mark.looptime
+@pytest.mark.parametrize("duration", [2**31 - 1, -1])
+async def test_whoever_writes_an_odd_duration_delays_no_renewal_after_kubelets_next(
+    kubelet: World, lease_cloud: Told, duration: int
+) -> None:
+    """Any user of the node can write the Lease at the plain port; its renewals once ended with such a duration."""
+    lease_cloud.usual = lease(version=33)
+    async with kubelet.running():
+        await kubelet.ask("PUT", lease(duration=duration))
+        await asyncio.sleep(1)
+        await kubelet.put()
+        heard = len(renewals(lease_cloud))
+        await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
+        assert len(renewals(lease_cloud)) > heard
+
+
 async def test_reading_the_lease_is_no_sign_of_life(kubelet: World, lease_cloud: Told) -> None:
     lease_cloud.usual = lease(version=7)
     await kubelet.ask("GET")

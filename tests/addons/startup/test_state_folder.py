@@ -46,10 +46,10 @@ def test_one_that_others_may_write_is_refused(tmp_path: Path) -> None:
         assert mode_of(tmp_path / "state") == mode, "the hub takes no folder away from others"
 
 
-def test_one_in_a_folder_that_all_may_write_is_refused(tmp_path: Path) -> None:
+def test_one_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(ValueError, match="where every user may put another folder in its place"):
+    with pytest.raises(ValueError, match="by other users, who could put another folder in its place"):
         StateFolder(tmp_path / "open" / "state").claim()
     (tmp_path / "open").chmod(0o1777)
     folder = StateFolder(tmp_path / "open" / "other")
@@ -69,6 +69,15 @@ def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) ->
     os.chown(path, 12345, 12345, follow_symlinks=False)
     with pytest.raises(ValueError, match=r"belongs to another user \(uid 12345\)"):
         StateFolder(path).claim()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
+    """Whose folder it is may move the hub's away while the hub runs."""
+    (tmp_path / "home").mkdir()
+    os.chown(tmp_path / "home", 12345, 12345)
+    with pytest.raises(ValueError, match=r"home belongs to another user \(uid 12345\), who could put another"):
+        StateFolder(tmp_path / "home" / "state").claim()
 
 
 def test_a_link_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ SECRETS: list[tuple[str, dict[str, Any]]] = [
     ("Secret", {"metadata": {"annotations": {LAST_APPLIED: VALUE}}}),
     ("PartialObjectMetadata", {"metadata": {"annotations": {LAST_APPLIED: VALUE}}}),
     ("Table", {"rows": [{"object": {"metadata": {"annotations": {LAST_APPLIED: VALUE}}}}]}),
+    ("Table", {"rows": [{"object": {"kind": "Secret", "data": {"k": VALUE}}}]}),  # ?includeObject=Object
 ]
 TOKENS: list[tuple[str, dict[str, Any]]] = [
     ("TokenRequest", {"status": {"token": VALUE, "expirationTimestamp": "later"}}),

@@ -21,6 +21,7 @@ from addons.views.sources import Sources
 from kube.errors import StatusError, not_found
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from kube.requests.node_pools import POOL_LABEL
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import ListWatch
 from kube.store.store import Store
@@ -292,6 +293,27 @@ async def test_the_status_of_a_pod_is_taken_where_it_runs(
         await write
     assert refused.value.code == code
     assert not world.journal.statuses
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+@pytest.mark.parametrize("labels", [{POOL_LABEL: "other"}, {"node-restriction.kubernetes.io/a": "b"}])
+async def test_a_node_changes_no_label_that_others_decide_on(
+    world: World, encoding: Encoding, labels: Json
+) -> None:
+    """A caller of the plain port could have moved the node into another pool until the cloud was back."""
+    (store,) = world.hold(encoding)
+    with pytest.raises(StatusError) as refused:
+        await world.patch({"metadata": {"labels": labels}} | reports(Ready="False"), accept=encoding)
+    assert (refused.value.code, *labels) == (503, refused.value.message.rpartition(": ")[2])
+    assert shown(store).labels == node_in(encoding).labels
+    assert conditions(shown(store)) == {"Ready": "True"}
+    assert not world.journal.statuses
+
+
+async def test_a_node_repairs_its_own_labels(world: World) -> None:
+    (store,) = world.hold(Encoding.JSON)
+    await world.patch({"metadata": {"labels": {"kubernetes.io/os": "linux"}}})
+    assert shown(store).labels["kubernetes.io/os"] == "linux"
 
 
 @pytest.mark.parametrize(

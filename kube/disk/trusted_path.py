@@ -1,0 +1,83 @@
+"""Says whether another user of the machine could put something of their own in the place of a file or a folder."""
+
+from __future__ import annotations
+
+import errno
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_LINKS = 40
+"""Links that the kernel follows in one path, too."""
+_UID_MAP = Path("/proc/self/uid_map")
+_OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
+
+
+def fault_on_the_way(path: Path) -> str:
+    """Why others than root and this user may change what the path leads to; "" where nobody may.
+
+    The folders above the path count, and the links in it with the folders above what they lead to. What the path leads
+    to in the end does not count. A folder with the sticky bit, as /tmp, lets nobody replace what is not theirs.
+    OSError where a part of the path cannot be looked at.
+    """
+    steps = list(_steps(path))
+    for step in steps[:-1]:
+        about = step.lstat()
+        if not is_trusted(about):
+            return f"{step} belongs to another user (uid {about.st_uid})"
+        if stat.S_ISDIR(about.st_mode) and not about.st_mode & stat.S_ISVTX and _others_may_write(about):
+            return f"{step} can be written by other users"
+    return ""
+
+
+def is_trusted(about: os.stat_result) -> bool:
+    """Whether a file is root's or this user's.
+
+    In a user namespace that does not map root, the kernel shows root's files as those of the overflow user.
+    """
+    return about.st_uid in {0, os.geteuid()} or about.st_uid == _unmapped_uid()
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """Every folder and link that the kernel goes through, from the root on; what the path leads to comes last."""
+    at, links = Path("/"), 0
+    pending = list(reversed(path.absolute().parts))
+    while pending:
+        part = pending.pop()
+        step = Path("/") if part == "/" else at.parent if part == ".." else at / part
+        yield step
+        if not step.is_symlink():
+            at = step
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        pending += reversed(step.readlink().parts)
+
+
+def _others_may_write(about: os.stat_result) -> bool:
+    may_group = bool(about.st_mode & stat.S_IWGRP) and not _is_own_group(about.st_gid)
+    return may_group or bool(about.st_mode & stat.S_IWOTH)
+
+
+def _is_own_group(number: int) -> bool:
+    """Whether a group is the one that a system makes for this user alone: then a umask of 002 opens nothing to others."""
+    try:
+        group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and not {*group.gr_mem} - {user.pw_name}
+
+
+def _unmapped_uid() -> int | None:
+    """The user id that stands for users whom this process' user namespace does not map; None where it maps all."""
+    try:
+        maps = [[int(number) for number in line.split()] for line in _UID_MAP.read_text().splitlines()]
+        overflow = int(_OVERFLOW_UID.read_text())
+    except (OSError, ValueError):
+        return None
+    is_mapped = any(first <= overflow < first + count for first, _, count in maps)
+    return None if is_mapped else overflow

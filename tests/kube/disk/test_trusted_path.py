@@ -1,0 +1,142 @@
+"""Paths that another user could lead elsewhere: by a folder above, by a link, by a folder above what a link leads to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kube.disk import trusted_path
+from kube.disk.trusted_path import fault_on_the_way
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+STRANGER = 12345
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    made = tmp_path / "above" / "here"
+    made.mkdir(parents=True)
+    made.parent.chmod(0o755)
+    return made
+
+
+def nothing(path: Path) -> None:
+    """As it was made."""
+
+
+def sticky(path: Path) -> None:
+    path.parent.chmod(0o1777)
+
+
+def open_to_all(path: Path) -> None:
+    path.parent.chmod(0o757)
+
+
+def open_to_a_group(path: Path) -> None:
+    path.parent.chmod(0o775)
+    os.chown(path.parent, -1, STRANGER)
+
+
+def open_above(path: Path) -> None:
+    path.parent.parent.chmod(0o777)
+
+
+def of_a_stranger(path: Path) -> None:
+    os.chown(path.parent, STRANGER, -1)
+
+
+def strangers_link(path: Path) -> None:
+    """In a folder like /tmp: the link's owner may lead it elsewhere, whatever it leads to now."""
+    sticky(path)
+    _link(path, path.parent.parent / "target")
+    os.chown(path, STRANGER, -1, follow_symlinks=False)
+
+
+def link_into_an_open_folder(path: Path) -> None:
+    target = path.parent / "open" / "target"
+    target.parent.mkdir()
+    _link(path, target)
+    target.parent.chmod(0o777)
+
+
+def links_by_way_of_a_stranger(path: Path) -> None:
+    """Neither the first folder nor the last is the stranger's."""
+    strangers = path.parent / "strangers"
+    strangers.mkdir()
+    _link(path, path.parent.parent / "target")
+    (strangers / "link").symlink_to(path.readlink())
+    path.unlink()
+    path.symlink_to(Path("strangers/../strangers") / "link")
+    os.chown(strangers, STRANGER, -1)
+
+
+def links_of_ones_own(path: Path) -> None:
+    _link(path, path.parent / "target")
+
+
+def _link(path: Path, target: Path) -> None:
+    path.rename(target)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize("made", [nothing, sticky, links_of_ones_own])
+def test_a_path_of_this_user_is_safe(path: Path, made: Callable[[Path], None]) -> None:
+    made(path)
+    assert fault_on_the_way(path) == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (open_to_all, "above can be written by other users"),
+        (open_above, "can be written by other users"),
+        (link_into_an_open_folder, "open can be written by other users"),
+        pytest.param(open_to_a_group, "above can be written by other users", marks=as_root),
+        pytest.param(of_a_stranger, r"above belongs to another user \(uid 12345\)", marks=as_root),
+        pytest.param(strangers_link, r"here belongs to another user \(uid 12345\)", marks=as_root),
+        pytest.param(
+            links_by_way_of_a_stranger, r"strangers belongs to another user \(uid 12345\)", marks=as_root
+        ),
+    ],
+)
+def test_one_that_another_user_may_lead_elsewhere_is_not(
+    path: Path, made: Callable[[Path], None], why: str
+) -> None:
+    made(path)
+    with pytest.raises(AssertionError, match=why):
+        assert not fault_on_the_way(path)
+
+
+def test_the_group_that_a_system_makes_for_each_user_is_no_other_user(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a umask of 002 every folder is the group's to write to."""
+    path.parent.chmod(0o775)
+    monkeypatch.setattr(trusted_path, "_is_own_group", lambda number: number == os.getegid())
+    assert fault_on_the_way(path) == ""
+
+
+def test_links_in_a_circle_are_an_error(path: Path) -> None:
+    path.rmdir()
+    path.symlink_to(path)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        fault_on_the_way(path)
+
+
+def test_the_kernel_shows_roots_folders_as_nobodys_where_it_does_not_map_root(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub of an ordinary user in a user namespace of its own, in which / is the overflow user's."""
+    (tmp_path / "overflow").write_text("65534\n")
+    (tmp_path / "some").write_text("         0       1000          1\n")
+    (tmp_path / "all").write_text("         0          0 4294967295\n")
+    monkeypatch.setattr(trusted_path, "_OVERFLOW_UID", tmp_path / "overflow")
+    found = []
+    for name in ("some", "all"):
+        monkeypatch.setattr(trusted_path, "_UID_MAP", tmp_path / name)
+        about = os.stat_result((*path.stat()[:4], 65534, *path.stat()[5:]))
+        found.append(trusted_path.is_trusted(about))
+    assert found == [True, False]
