@@ -91,7 +91,10 @@ class Identity:
         context.caller = caller_of(peer, headers_of(flow.request))
         flow.request.headers.pop(LENDING_HEADER, None)
         # Of the hub's own headers the caller has no say in any: a ticket would turn its own request away.
-        _drop(flow.request, (FRONT_PROXY,) if context.listener is Listener.INTERNAL else (FRONT_PROXY, OWN_HEADERS))
+        _drop(
+            flow.request,
+            (FRONT_PROXY,) if context.listener is Listener.INTERNAL else (FRONT_PROXY, OWN_HEADERS),
+        )
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""

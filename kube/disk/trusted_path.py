@@ -64,7 +64,7 @@ def _others_may_write(about: os.stat_result) -> bool:
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether a group is the one that a system makes for this user alone: then a umask of 002 opens nothing to others."""
+    """Whether a system made a group for this user alone: then a umask of 002 opens nothing to others."""
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -151,9 +151,16 @@ def test_own_credentials_win_over_this_nodes_certificate(
 
 
 def test_no_header_of_a_front_proxy_passes(connection: Connection) -> None:
-    """The node's certificate may be of the CA that the cluster's front proxies have. Nor does one of the hub's own."""
+    """The node's certificate may be of the CA that the front proxies have. Nor does one of the hub's own."""
     flow = tflow.tflow(client_conn=connection.client)
-    for name in ("X-Remote-User", "x-remote-group", "X-REMOTE-EXTRA-scopes", "X-Remote-Uid", "X-Other", "X-Edgehub-Ticket"):
+    for name in (
+        "X-Remote-User",
+        "x-remote-group",
+        "X-REMOTE-EXTRA-scopes",
+        "X-Remote-Uid",
+        "X-Other",
+        "X-Edgehub-Ticket",
+    ):
         flow.request.headers.add(name, "system:masters")
     begin(flow, request_context("/api/v1/pods", listener=Listener.PLAIN))
     connection.client.peername = ("127.0.0.1", 40000)

@@ -1,7 +1,7 @@
 """Which labels a kubelet may change by a write of a status; all others are the cloud's to decide. Pure.
 
-Labels steer: by its pool label a node chooses whose endpoints it sees, and Services select pods by theirs. kube-apiserver
-refuses such a change of a node's (plugin NodeRestriction, and edgehub's own policy for the pool label).
+Labels steer: by its pool label a node chooses whose endpoints it sees, and Services select pods by theirs. The
+kube-apiserver refuses such a change of a node's (plugin NodeRestriction, and edgehub's own policy for the pool label).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KUBELETS = frozenset(
         *("node.kubernetes.io/instance-type", "node.kubernetes.io/windows-build"),
     }
 )
-"""Labels of its Node that kubelet compares with its own at each start, and repairs (`updateDefaultLabels`)."""
+"""Labels of its Node that kubelet compares with its own at each start, and repairs."""
 
 
 def labels_of_others(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Ends a connection in whole, whenever its task is cancelled, and lets go of what the connection held.
 
 mitmproxy closes a connection by cancelling its task, and delivers each event under a lock. A cancellation that arrives
-while the task waits for that lock ends the task at once: the socket stays open, and no layer learns of the end.
+while the task waits for that lock ends the task at once: the socket stays open, and neither a layer nor an addon learns
+of the end.
 
 mitmproxy's ended connections are cycles of references: their buffers would stay until a full garbage collection, which
 is rare in a process that has much to look at.
@@ -10,13 +11,19 @@ is rare in a process that has much to look at.
 from __future__ import annotations
 
 import asyncio
+import time
 from traceback import clear_frames
 
+import mitmproxy_rs
 from mitmproxy.connection import Connection, ConnectionState
 from mitmproxy.proxy import events
+from mitmproxy.proxy.commands import OpenConnection
 from mitmproxy.proxy.server import LiveConnectionHandler
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData, ServerDisconnectedHook
 
 from addons.proxy.http.http_layer import layer_of
+
+type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
 
 
 class WholeEnds(LiveConnectionHandler):
@@ -29,6 +36,26 @@ class WholeEnds(LiveConnectionHandler):
             layer = layer_of(self.client.id)
             if layer is not None:
                 layer.let_go()
+
+    async def open_connection(self, command: OpenConnection) -> None:
+        try:
+            await super().open_connection(command)
+        finally:
+            transport = self.transports.get(command.connection)
+            if transport is not None and transport.writer is not None:
+                # One more cancellation must not keep the addons from learning of the end, as below.
+                await asyncio.shield(asyncio.ensure_future(self._end_unused(command, transport.writer)))
+
+    async def _end_unused(self, command: OpenConnection, writer: Writer) -> None:
+        """End a connection that is open, and whose opening was cancelled before the layer that asked for it has it."""
+        del self.transports[command.connection]
+        command.connection.state = ConnectionState.CLOSED
+        command.connection.timestamp_end = time.time()
+        writer.close()
+        await self.handle_hook(
+            ServerDisconnectedHook(ServerConnectionHookData(server=command.connection, client=self.client))
+        )
+        await self.server_event(events.OpenConnectionCompleted(command, "the connection was cancelled"))
 
     async def handle_connection(self, connection: Connection) -> None:
         try:

@@ -76,7 +76,9 @@ def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
     """Whose folder it is may move the hub's away while the hub runs."""
     (tmp_path / "home").mkdir()
     os.chown(tmp_path / "home", 12345, 12345)
-    with pytest.raises(ValueError, match=r"home belongs to another user \(uid 12345\), who could put another"):
+    with pytest.raises(
+        ValueError, match=r"home belongs to another user \(uid 12345\), who could put another"
+    ):
         StateFolder(tmp_path / "home" / "state").claim()
 
 

@@ -1,4 +1,4 @@
-"""Paths that another user could lead elsewhere: by a folder above, by a link, by a folder above what a link leads to."""
+"""Paths that another user could lead elsewhere: by a folder above, by a link, by a folder above its target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kube.disk import trusted_path
-from kube.disk.trusted_path import fault_on_the_way
+from kube.disk.trusted_path import MAX_LINKS, fault_on_the_way
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 STRANGER = 12345
@@ -119,11 +119,12 @@ def test_the_group_that_a_system_makes_for_each_user_is_no_other_user(
     assert fault_on_the_way(path) == ""
 
 
-def test_links_in_a_circle_are_an_error(path: Path) -> None:
-    path.rmdir()
-    path.symlink_to(path)
+def test_so_many_links_are_followed_as_the_kernel_follows(path: Path) -> None:
+    for number in range(MAX_LINKS + 1):
+        (path.parent / f"link-{number}").symlink_to(f"link-{number - 1}" if number else path)
+    assert fault_on_the_way(path.parent / f"link-{MAX_LINKS - 1}") == ""
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
-        fault_on_the_way(path)
+        fault_on_the_way(path.parent / f"link-{MAX_LINKS}")
 
 
 def test_the_kernel_shows_roots_folders_as_nobodys_where_it_does_not_map_root(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 from collections.abc import Iterator
 
 import pytest
 from mitmproxy.connection import Server
+from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.events import HookCompleted
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import ConnectionHandler
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import PATCHES
 from addons.proxy.http import cancelled_ends
@@ -59,6 +62,36 @@ async def test_a_connection_that_is_cancelled_while_events_wait_is_closed(proxy:
         assert server not in proxy.handlers[0].transports
         assert await reader.read() == b""
         writer.close()
+
+
+async def test_a_connection_that_is_cancelled_before_it_is_used_is_closed_and_counted_out(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that left at that moment used up descriptors, and in the end the count of the hub's connections."""
+    seen: list[str] = []
+    hook = proxy.hook
+
+    def cancel_as_it_opens(started: StartHook) -> None:
+        hook(started)
+        (found,) = started.args()
+        if not isinstance(found, ServerConnectionHookData):
+            return
+        seen.append(started.name)
+        if started.name == "server_connected":
+            handler, loop = proxy.handlers[0], asyncio.get_running_loop()
+            task, lock = handler.transports[found.server].handler, handler._server_event_lock
+            assert task is not None
+            with contextlib.suppress(StopIteration):
+                lock.acquire().send(None)  # nobody has it, so it is had at once
+            loop.call_soon(task.cancel)
+            loop.call_soon(lock.release)
+
+    monkeypatch.setattr(proxy, "hook", cancel_as_it_opens)
+    async with proxy.serve(), asyncio.timeout(20):
+        answer = await proxy.ask(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 502"), "the client learns of it"
+    assert seen == ["server_connect", "server_connected", "server_disconnected"]
+    assert not [each for each in proxy.handlers[0].transports if isinstance(each, Server)]
 
 
 @pytest.mark.parametrize("is_mitmproxys", [False, True])
