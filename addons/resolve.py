@@ -54,6 +54,9 @@ class Resolve:
             host, port = flow.client_conn.sockname[:2]
             own = OwnAddress(host, port, self._names)
             refuse_web_pages(own, flow.request.authority, flow.request.headers.items(multi=True))
+        if not flow.request.is_http2:
+            # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.
+            flow.request.data.authority = b""
         shown = flow.request.headers.pop(INTERNAL_HEADER, "").encode(errors="surrogateescape")
         if listener is Listener.INTERNAL and not secrets.compare_digest(shown, self.secret.encode()):
             raise forbidden("this listener is the hub's own")
