@@ -25,9 +25,9 @@ from addons.inputs.local_health import LocalHealthSource
 from addons.offline.offline_mode import Offline
 from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts
-from addons.pool.joining import join_pool
 from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
+from addons.pool.pool_assembly import join_pool
 from addons.proxy import handed_sockets
 from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
 from addons.proxy.script_reload import stop_watching

@@ -12,7 +12,7 @@ from addons.proxy.master import HubMaster
 from addons.upstream.drills import Drills
 
 if TYPE_CHECKING:
-    from addons.ui.commands.console import ConsoleCommands
+    from addons.ui.commands.console_commands import ConsoleCommands
     from addons.ui.flows.filtered import FilteringParts
     from addons.ui.flows.flows import Flows
     from addons.ui.reports.running_hub import RunningHub
@@ -36,7 +36,7 @@ class Console:
         if isinstance(loader.master, HubMaster):
             return
         # The packages of an interface, which no other hub imports.
-        from addons.ui.commands.console import ConsoleCommands  # noqa: PLC0415 - as said above
+        from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.annotations import DEFAULT_FILTER  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above

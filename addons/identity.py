@@ -12,7 +12,7 @@ from OpenSSL import SSL
 from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.options import Options
-from addons.pool.admission import Admission
+from addons.pool.peer_admission import Admission
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER

@@ -17,7 +17,7 @@ from kube.store.store import Key
 HUB_INPUT: InputKey = ("address of the hub",)
 
 
-class Inputs(Protocol):
+class KnownInputs(Protocol):
     """Where the answers come from: `addons.inputs.filter_inputs.FilterInputs`."""
 
     @property
@@ -40,7 +40,7 @@ class RecordedInputs:
     """The inputs of one object. `reads` has the keys of all that the filters asked for; `pending` says that one of them
     is not known."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: KnownInputs) -> None:
         self._inputs = inputs
         self.reads: set[InputKey] = set()
         self.pending = False

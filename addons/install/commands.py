@@ -16,11 +16,11 @@ from cryptography.x509.oid import NameOID
 
 from addons.install.changes import below
 from addons.install.checks.findings import Finding, Severity, has_failed
-from addons.install.discovery import authority_of, check_token
+from addons.install.cluster_info import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.joining import JoinError, Joining
 from addons.install.kubeconfigs import bootstrap_kubeconfig
-from addons.install.services import KUBELET_UNIT, Services
+from addons.install.system_services import KUBELET_UNIT, Services
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     KUBELET_KUBECONFIG,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from addons.install.changes import FileChange, Ledger, below, diff, read
-from addons.install.services import ServiceError, Services
+from addons.install.system_services import ServiceError, Services
 from addons.install.waiting import NotReadyError, count_writes, wait_for_hub, wait_for_node
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,

@@ -11,7 +11,7 @@ from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import moved, pointed_at, server_of, without_credentials
-from addons.install.services import KUBELET_UNIT
+from addons.install.system_services import KUBELET_UNIT
 from addons.install.templates import STATE_DIR, socket_unit, static_pod, unit
 from addons.settings import parse_pod_address, words
 from kube.json_type import Json

@@ -26,7 +26,7 @@ from addons.views.responses import object_response
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
-from kube.objects.patches import MERGE_PATCH
+from kube.objects.object_patches import MERGE_PATCH
 from kube.requests.request_info import ResourceType
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import write_version

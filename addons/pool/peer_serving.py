@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from addons.pool.admission import refused
+from addons.pool.peer_admission import refused
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -33,7 +33,7 @@ class PeerWatch(NamedTuple):
 
 
 class PeerServing:
-    """Serves while this hub leads. `addons.pool.admission` has admitted whoever asks."""
+    """Serves while this hub leads. `addons.pool.peer_admission` has admitted whoever asks."""
 
     def __init__(
         self,

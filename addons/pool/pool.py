@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from cryptography import x509
 
 from addons.certificates.own_certificate import Certificate
-from addons.pool.admission import Admission
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.deputies import Deputies
 from addons.pool.following import Following
+from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts

@@ -14,9 +14,9 @@ from addons.ui.admin_connections import serve
 from addons.ui.debug_pages import PAGES, DebugPages
 from addons.ui.operator_check import refuse_others
 from addons.ui.page.server import PageServer
+from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import MAX_TEXT
 from addons.ui.reports.running_hub import RunningHub
-from addons.ui.turns import Turns
 from kube.errors import StatusError
 
 
@@ -26,9 +26,9 @@ class Admin:
     def __init__(self, hub: RunningHub) -> None:
         """OSError, whose `filename` is the address, when the port cannot be opened."""
         self._hub = hub
-        turns = Turns()
-        self._pages = DebugPages(hub, turns)
-        self._page = PageServer(hub, turns)
+        reports = ReportQueue()
+        self._pages = DebugPages(hub, reports)
+        self._page = PageServer(hub, reports)
         listen, port = hub.settings.listen, hub.settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         try:

@@ -11,13 +11,13 @@ from aiohttp import web
 
 from addons.ui.explain import explain
 from addons.ui.operator_check import refuse_others
+from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
-from addons.ui.turns import Turns
 from addons.upstream.drills import DrillKind, Drills
 from kube.errors import bad_request, forbidden
 
@@ -44,9 +44,9 @@ PAGES = (*REPORTS, "explain", "dump", "log", "support")
 class DebugPages:
     """The handlers, for the admin server."""
 
-    def __init__(self, hub: RunningHub, turns: Turns) -> None:
+    def __init__(self, hub: RunningHub, reports: ReportQueue) -> None:
         self._hub = hub
-        self._turns = turns
+        self._reports = reports
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -73,7 +73,7 @@ class DebugPages:
         is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
         if asked["name"]:
             return json_response(told) if is_json else web.Response(text=told.text)
-        async with self._turns.take():
+        async with self._reports.take():
             whole = await explain_resource(
                 hub, asked["component"], asked["resource"], asked["namespace"], verb
             )
@@ -85,7 +85,7 @@ class DebugPages:
         if not query.get("resource"):
             kept = {each.list_watch.type.group_resource for each in self._hub.sources if not each.user}
             return web.Response(text="".join(f"?resource={name}\n" for name in sorted(kept)))
-        async with self._turns.take():
+        async with self._reports.take():
             text = await dump(
                 self._hub,
                 query["resource"],
@@ -107,7 +107,7 @@ class DebugPages:
     async def _try(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
         text = await request.read()
-        async with self._turns.take():
+        async with self._reports.take():
             try:
                 data = await asyncio.to_thread(read_rules, text)
             except ValueError as error:

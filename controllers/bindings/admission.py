@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import orjson
 
-from controllers.bindings.patches import json_diff
+from controllers.bindings.json_diffs import json_diff
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import WORKLOAD_TYPES, Workload, read_workload
 from controllers.runtime.unstructured import mapping, text

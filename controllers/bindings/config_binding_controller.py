@@ -15,7 +15,7 @@ from controllers.bindings.binding import (
     Binding,
 )
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
-from controllers.bindings.patches import merge_diff
+from controllers.bindings.json_diffs import merge_diff
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import (

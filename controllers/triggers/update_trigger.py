@@ -26,7 +26,6 @@ from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.write_client import NotLeading
-from controllers.triggers.annotations import affected_nodes, topology_changed
 from controllers.triggers.backends import Backends
 from controllers.triggers.trigger_record import (
     MAX_RECORD,
@@ -37,6 +36,7 @@ from controllers.triggers.trigger_record import (
     record,
     record_name,
 )
+from controllers.triggers.trigger_rules import affected_nodes, topology_changed
 from kube.concurrency.workqueue import Bucket
 from kube.errors import StatusError
 from kube.http.client import Unreachable

@@ -9,7 +9,7 @@ from collections import deque
 from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
-from kube.objects.patches import apply_patch
+from kube.objects.object_patches import apply_patch
 from kube.objects.status_json import canonical
 from kube.objects.status_message import read_message, write_message
 from kube.objects.status_schema import parse_message

@@ -92,7 +92,7 @@ class Change:
     """The node made this change by itself: the object keeps the version that the cloud gave it."""
 
 
-class Listener(Protocol):
+class StoreListener(Protocol):
     """Notified of what happens to a store, synchronously and in the order of versions."""
 
     def changed(self, change: Change) -> None: ...
@@ -116,7 +116,7 @@ class Store:
         self.api_version = ""
         self.kind = ""
         self._items: dict[Key, Item] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: list[StoreListener] = []
         self._pulse = Pulse()
 
     @property
@@ -140,10 +140,10 @@ class Store:
     def get(self, key: Key) -> Item | None:
         return self._items.get(key)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: StoreListener) -> None:
         self._listeners.append(listener)
 
-    def forget(self, listener: Listener) -> None:
+    def forget(self, listener: StoreListener) -> None:
         self._listeners.remove(listener)
 
     def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:

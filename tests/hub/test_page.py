@@ -10,8 +10,8 @@ import aiohttp
 from tests.addons.support.samples import cloud_service, config_map, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
-from tests.hub.support import browser
 from tests.hub.support.process import Hub
+from tests.support.browser import Browser, find_browser
 
 SERVICES = "/api/v1/services?resourceVersion=0"
 
@@ -19,14 +19,14 @@ SERVICES = "/api/v1/services?resourceVersion=0"
 async def test_the_questions_of_a_person_who_has_never_read_the_code(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
-    browser.program()
+    find_browser()
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     cloud.store.create(config_map({"cache_agents": "reader"}))
     hub = Hub(tmp_path, cloud.url)
     await asyncio.to_thread(hub.start)
     try:
-        async with aiohttp.ClientSession() as session, browser.tab(tmp_path / "profile") as page:
+        async with aiohttp.ClientSession() as session, Browser(tmp_path) as page:
             await page.open(hub.admin_url)
             await page.until("document.getElementById('state').innerText.includes('Online for')")
             for component in ("kube-proxy", "reader"):
@@ -35,13 +35,13 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
             # Who asks: the page hears of it by itself.
             await page.until("document.getElementById('components').innerText.includes('reader')")
             # Who reads a table by keys goes on there when the table changes.
-            await page.value("document.querySelector('#components .scroll').focus()")
+            await page.run("document.querySelector('#components .scroll').focus()")
             async with session.get(hub.url + SERVICES, headers={"User-Agent": "kubelet"}) as answer:
                 assert answer.status == 200
             await page.until("document.getElementById('components').innerText.includes('kubelet')")
-            assert await page.value("document.activeElement.matches('#components .scroll')")
+            assert await page.run("document.activeElement.matches('#components .scroll')")
             # What would this rule change?
-            await page.value(
+            await page.run(
                 "document.getElementById('edit').focus(), document.getElementById('edit').select()"
             )
             await page.type("discardcloudservice: reader\n")
@@ -51,7 +51,7 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
             await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
             await page.until("document.getElementById('explained').innerText.includes('LoadBalancer')")
             # A choice by keys loads the page anew, and the same list has the focus.
-            await page.value("document.querySelector('select[name=verb]').focus()")
+            await page.run("document.querySelector('select[name=verb]').focus()")
             await page.press("ArrowDown")
             await page.until("location.search.includes('verb=watch')")
             await page.until("document.activeElement?.name === 'verb'")
@@ -65,8 +65,9 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
                 "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
             )
             for columns in (1600, 390):
-                await page.screenshot(tmp_path / f"{columns}.png", columns, 900)
-                assert await page.value(wide) == [], f"wider than a screen of {columns} pixels"
+                await page.resize(columns, 900)
+                await page.until(f"innerWidth === {columns}")
+                assert await page.run(wide) == [], f"wider than a screen of {columns} pixels"
             assert page.complaints == []
     finally:
         await asyncio.to_thread(hub.stop)

@@ -140,6 +140,7 @@ def is_option(flag: str) -> bool:
     return any(spelling in option_tables() for spelling in spellings)
 
 
+@cache
 def is_true(span: str) -> bool:
     """Whether what a span in backticks names exists in the tree."""
     command = span.split()

@@ -22,12 +22,21 @@ LARGE_PACKAGES = {
 """Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink."""
 
 SHARED_NAMES = {
-    "Inputs": "what a filter may ask, and what its recorder asks",
-    "Listener": "who hears of a store's changes, and a port of the hub",
-    "Scope": "the part of a store that a view shows, and how far a Service's topology reaches",
     "Settings": "those of the hub, and those of the manager: two programs",
 }
 """Name of more than one class: what they are. One that is no longer needed fails, so the table only shrinks."""
+
+SHARED_MODULES = {
+    "admin": "the admin port of the hub, and the manager's",
+    "copies": "the kept copies, and the report of them",
+    "events": "Events that the hub writes, and those of the manager",
+    "journal": "the journal of writes, and the report of it",
+    "metrics": "those of the hub, and those of the manager",
+    "node_pools": "the kind NodePool, and what the manager reads from one",
+    "settings": "those of the hub, and those of the manager",
+    "tls": "files of a kubeconfig as a TLS context, and mitmproxy's TLS with servers",
+}
+"""Name of more than one module: what they are. All are of one thing; one that is no longer needed fails."""
 
 HELPERS = frozenset({"support", "cloud", "fixtures", "fuzz", "wrong_clock"})
 """Folders of `tests/` that hold helpers; their own tests lie beside them."""
@@ -92,6 +101,15 @@ def test_each_package_says_what_may_live_there() -> None:
 def test_no_two_classes_of_the_product_share_a_name() -> None:
     shared = shared_names(room_modules())
     assert set(shared) == set(SHARED_NAMES), shared
+
+
+def test_no_two_modules_of_the_product_share_a_name() -> None:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in room_modules():
+        if path.stem != "__init__":
+            found[path.stem].append(label(path))
+    shared = {name: where for name, where in found.items() if len(where) > 1}
+    assert set(shared) == set(SHARED_MODULES), shared
 
 
 def test_helpers_of_tests_lie_in_folders_of_their_own() -> None:

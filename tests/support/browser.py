@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import os
@@ -17,7 +16,7 @@ import pytest
 
 START = 60.0
 """Seconds for the browser to start; one on an idle machine."""
-WAIT = 30.0
+WAIT = 60.0
 """Seconds for a page to show something; it takes parts of one."""
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -28,6 +27,8 @@ _FLAGS = (
     "--hide-scrollbars",
     "--no-first-run",
 )
+_KEYS = {"ArrowDown": 40}
+"""The keys that tests press, with the numbers that Windows gave them, by which browsers know them."""
 
 
 def find_browser() -> str:
@@ -46,6 +47,8 @@ class Browser:
         self._size = (width, height)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.complaints: list[str] = []
+        """What the page logged as an error or a warning, violations of its policy among them."""
 
     async def __aenter__(self) -> Self:
         program = find_browser()
@@ -67,6 +70,7 @@ class Browser:
             await self._end()
             raise
         self._reading = asyncio.create_task(self._read(), name="browser")
+        await self._call("Log.enable")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -92,14 +96,18 @@ class Browser:
 
     async def until(self, script: str) -> Any:
         """The value of an expression as soon as it is true; TimeoutError with the page's text where it never is."""
+        fault: RuntimeError | None = None
         try:
             async with asyncio.timeout(WAIT):
                 while True:
-                    if value := await self.run(script):
-                        return value
+                    try:
+                        if value := await self.run(script):
+                            return value
+                    except RuntimeError as error:  # a page that loads lacks elements, and its script ends
+                        fault = error
                     await asyncio.sleep(0.1)  # a page sends no notification when it changes
         except TimeoutError:
-            raise TimeoutError(f"{script} is not true of: {await self.text()}") from None
+            raise TimeoutError(f"{script} is not true of: {await self.text()}; last fault: {fault}") from None
 
     async def until_text(self, *texts: str) -> str:
         """The page's text as soon as it holds all of these."""
@@ -115,10 +123,21 @@ class Browser:
         """Click the element that an expression gives, as soon as there is one."""
         await self.until(f"(() => {{ const e = {script}; if (!e) return false; e.click(); return true; }})()")
 
-    async def screenshot(self, file: Path) -> None:
-        """Write the page as a PNG."""
-        shot = await self._call("Page.captureScreenshot", format="png")
-        await asyncio.to_thread(file.write_bytes, base64.b64decode(shot["data"]))
+    async def type(self, text: str) -> None:
+        """Text into the element that has the focus."""
+        await self._call("Input.insertText", text=text)
+
+    async def press(self, key: str) -> None:
+        """A key, by its name in JavaScript."""
+        for event in ("keyDown", "keyUp"):
+            await self._call(
+                "Input.dispatchKeyEvent", type=event, key=key, code=key, windowsVirtualKeyCode=_KEYS[key]
+            )
+
+    async def resize(self, width: int, height: int) -> None:
+        """Show the page on a screen of this many pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self._call("Emulation.setDeviceMetricsOverride", **size)
 
     async def _address(self) -> str:
         port_file = self._folder / "DevToolsActivePort"
@@ -147,6 +166,8 @@ class Browser:
     async def _read(self) -> None:
         async for message in self._socket:
             said = json.loads(message.data)
+            if said.get("method") == "Log.entryAdded":
+                self.complaints.append(said["params"]["entry"]["text"])
             waiting = self._waiting.pop(said.get("id", 0), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(said)

@@ -25,7 +25,7 @@ from addons.filters.builtin.pruning import KINDS, SLICE, prune, ready_nodes_of, 
 from addons.filters.builtin.topology import (
     NodeRule,
     Order,
-    Scope,
+    Reach,
     Topology,
     both,
     by_preference,
@@ -97,28 +97,28 @@ def _rule_for(
 ) -> tuple[NodeRule | None, tuple[str, ...]]:
     """The rule that the topology means on this node, None if it restricts nothing; and why a part of it does not."""
     doubts = topology.doubts
-    scope: NodeRule | None = None
-    if topology.scope is Scope.NODE:
-        scope = on_this_node(inputs)
-    elif topology.scope is Scope.POOL:
+    reach: NodeRule | None = None
+    if topology.reach is Reach.NODE:
+        reach = on_this_node(inputs)
+    elif topology.reach is Reach.POOL:
         answer = in_this_pool(inputs)
         if isinstance(answer, NodeRule):
-            scope = answer
+            reach = answer
         else:
             doubts = (answer, *doubts)
     if not topology.keys:
-        return scope, doubts
+        return reach, doubts
     labels_of = cache(inputs.node_labels)
     if topology.order is Order.ANY:
         keys = sharing_a_key(topology.keys, inputs.node_name, labels_of)
     else:
-        ready = _ready_nodes(obj, service, inputs, scope)
+        ready = _ready_nodes(obj, service, inputs, reach)
         keys = by_preference(topology.keys, ready, inputs.node_name, labels_of)
-    return (keys if scope is None else both(scope, keys)), doubts
+    return (keys if reach is None else both(reach, keys)), doubts
 
 
 def _ready_nodes(
-    obj: ApiObject, service: str, inputs: Inputs, scope: NodeRule | None
+    obj: ApiObject, service: str, inputs: Inputs, reach: NodeRule | None
 ) -> Callable[[], list[str]]:
     """The nodes among which a preferred key must find one: those with a ready endpoint in any slice of the Service that
     OpenYurt's annotation and local health leave. Sorted, so that the filter asks for the same inputs each time."""
@@ -128,7 +128,7 @@ def _ready_nodes(
         found = ready_nodes_of(obj)
         if obj.kind == SLICE:
             found |= inputs.ready_nodes(obj.namespace, service, obj.fields.text("addressType")) or frozenset()
-        allowed = {node for node in found if scope is None or scope.allows(node)}
+        allowed = {node for node in found if reach is None or reach.allows(node)}
         return sorted(node for node in allowed if inputs.is_healthy(node))
 
     return ready

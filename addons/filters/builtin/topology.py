@@ -29,7 +29,7 @@ class Order(StrEnum):
     PREFERRED = "preferred"
 
 
-class Scope(StrEnum):
+class Reach(StrEnum):
     """How far OpenYurt's annotation lets traffic go."""
 
     EVERYWHERE = ""
@@ -37,10 +37,10 @@ class Scope(StrEnum):
     POOL = "pool"
 
 
-_SCOPES = {
-    "kubernetes.io/hostname": Scope.NODE,
-    "openyurt.io/nodepool": Scope.POOL,
-    "kubernetes.io/zone": Scope.POOL,  # OpenYurt's older word for the pool, not Kubernetes' zone label
+_REACHES = {
+    "kubernetes.io/hostname": Reach.NODE,
+    "openyurt.io/nodepool": Reach.POOL,
+    "kubernetes.io/zone": Reach.POOL,  # OpenYurt's older word for the pool, not Kubernetes' zone label
 }
 
 
@@ -48,7 +48,7 @@ _SCOPES = {
 class Topology:
     """Both annotations, parsed. `doubts` names the annotations that have no usable value, as reasons of a verdict."""
 
-    scope: Scope = Scope.EVERYWHERE
+    reach: Reach = Reach.EVERYWHERE
     keys: tuple[str, ...] = ()
     order: Order = Order.ANY
     doubts: tuple[str, ...] = ()
@@ -61,8 +61,8 @@ def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> 
     """
     doubts = []
     word = annotations.get(SCOPE_ANNOTATION)
-    scope = Scope.EVERYWHERE if word is None else _SCOPES.get(word, Scope.EVERYWHERE)
-    if word is not None and scope is Scope.EVERYWHERE:
+    reach = Reach.EVERYWHERE if word is None else _REACHES.get(word, Reach.EVERYWHERE)
+    if word is not None and reach is Reach.EVERYWHERE:
         doubts.append("unknown-topology")
     text = annotations.get(KEYS_ANNOTATION)
     keys = () if text is None else _parse_keys(text)
@@ -71,7 +71,7 @@ def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> 
         keys = ()
     if keys and keys[-1] == ANY_ENDPOINT:
         order = Order.PREFERRED
-    return Topology(scope, keys, order, tuple(doubts))
+    return Topology(reach, keys, order, tuple(doubts))
 
 
 def _parse_keys(text: str) -> tuple[str, ...] | None:

@@ -10,7 +10,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
 from addons.views.responses import HEADERS, object_response
 from kube.errors import entity_too_large, not_acceptable
-from kube.objects.patches import apply_patch
+from kube.objects.object_patches import apply_patch
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded

@@ -20,7 +20,7 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
-from kube.objects.patches import strategic_diff
+from kube.objects.object_patches import strategic_diff
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 

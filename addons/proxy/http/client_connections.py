@@ -31,7 +31,7 @@ from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, StreamsTaken, open_windows
 from addons.proxy.http.request_bodies import MAX_BODY
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
-from addons.proxy.http.turns import Frames, turns_of
+from addons.proxy.http.request_turns import Frames, turns_of
 from addons.proxy.patches import Patch
 from addons.telemetry import metrics
 from kube.errors import StatusError

@@ -10,7 +10,7 @@ from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 
 from addons.ui.flows.bodies import NOTE
 from addons.ui.flows.differences import difference, table
-from addons.ui.flows.records import record_of
+from addons.ui.flows.flow_records import record_of
 from addons.ui.readable import readable_body, readable_watch
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from addons.filters.verdict import Outcome
 from addons.ui.explain import Note
 from addons.ui.flows.filtered import FilteredRead, Judged
-from addons.ui.flows.records import FlowRecord
+from addons.ui.flows.flow_records import FlowRecord
 from addons.ui.readable import as_yaml, object_tree
 from kube.store.store import Key
 from kube.wire.codec import ListPage, codec_for

@@ -17,13 +17,13 @@ from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 from addons.proxy.fail_closed import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
-from addons.ui.flows import edits
+from addons.ui.flows import interventions
 from addons.ui.flows.annotations import comment_of, mark_of, remark, why_refused
 from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep
 from addons.ui.flows.filtered import FilteredRead, FilteringParts
+from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
-from addons.ui.flows.records import FlowRecord, remember
 from addons.ui.flows.saving import save_when_over
 from addons.ui.flows.web_address import web_address
 from addons.upstream.drills import Drills
@@ -87,7 +87,7 @@ class Flows:
         if flow.is_replay == "request":
             self._begin_replay(flow, context)
         elif context is not None:
-            flow.metadata[edits.CALLER] = str(context.caller.lending)
+            flow.metadata[interventions.CALLER] = str(context.caller.lending)
         flow.marked = mark_of(context, refused=flow.response is not None)
         flow.comment = comment_of(context, flow.response, self._drills.current)
         filtered = (
@@ -106,7 +106,7 @@ class Flows:
         """Wait with an intercepted request until a person resumes it, and refuse an edit that does not hold."""
         if not flow.intercepted:
             return
-        context, before = context_of(flow), edits.Snapshot.of(flow.request)
+        context, before = context_of(flow), interventions.Snapshot.of(flow.request)
         if not self._may_be_held(context):
             flow.resume()
             remark(flow, MASKED)
@@ -114,7 +114,7 @@ class Flows:
         self._update(flow)
         await flow.wait_for_resume()
         try:
-            edits.check_edit(before, flow.request, context)
+            interventions.check_edit(before, flow.request, context)
         except StatusError as error:
             refuse(flow, error)
             remark(flow, error.message)
@@ -137,7 +137,11 @@ class Flows:
             self._begin_watch(flow, context, under_way, response)
             if self._is_to_be_held(flow):
                 remark(flow, STREAMED)
-        elif self._is_to_be_held(flow) and edits.may_edit_answer(context) and self._may_be_held(context):
+        elif (
+            self._is_to_be_held(flow)
+            and interventions.may_edit_answer(context)
+            and self._may_be_held(context)
+        ):
             response.stream, under_way.mitmproxy_holds = False, True
         else:
             response.stream = under_way.response = Copy(response.stream, self._under_way)
@@ -158,7 +162,7 @@ class Flows:
         if flow.response is not None:
             return
         try:
-            edits.check_replay(flow, context)
+            interventions.check_replay(flow, context)
         except StatusError as error:
             refuse(flow, error)
 
@@ -182,7 +186,7 @@ class Flows:
         before = flow.response.copy()
         self._update(flow)
         await flow.wait_for_resume()
-        if not edits.may_edit_answer(context_of(flow)) and flow.response.data != before.data:
+        if not interventions.may_edit_answer(context_of(flow)) and flow.response.data != before.data:
             flow.response = before
             remark(flow, "the edit does not hold: the node goes by what the hub answers itself")
 
@@ -256,7 +260,7 @@ class Flows:
         if said:
             remark(flow, said)
             if message is flow.request:
-                flow.metadata[edits.TEXT_BODY] = True
+                flow.metadata[interventions.TEXT_BODY] = True
 
     def _update(self, flow: http.HTTPFlow) -> None:
         ctx.master.addons.trigger(UpdateHook([flow]))

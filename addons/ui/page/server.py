@@ -16,10 +16,10 @@ from addons.ui.page.markup import text
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.page.rates import Rates
 from addons.ui.page.sections import sections, title
+from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
-from addons.ui.turns import Turns
 from kube.errors import StatusError, too_many_requests
 
 MAX_LISTENERS = 16
@@ -53,9 +53,9 @@ PARTS = (
 class PageServer:
     """The handlers, for the admin server. `close` ends the streams."""
 
-    def __init__(self, hub: RunningHub, turns: Turns) -> None:
+    def __init__(self, hub: RunningHub, reports: ReportQueue) -> None:
         self._hub = hub
-        self._turns = turns
+        self._reports = reports
         self._rates = Rates(hub.traffic)
         self._listeners = 0
         self._closed = asyncio.Event()
@@ -77,7 +77,7 @@ class PageServer:
         found = self._sections(is_operator=await self._is_operator(request))
         answer = ""
         if request.query.get("component") and request.query.get("resource"):
-            async with self._turns.take():
+            async with self._reports.take():
                 answer = await explained(self._hub, request.query)
         parts = "".join(_section(name, heading, found[name]) for name, heading in PARTS)
         asking = _explain_section(explain_form(self._hub, request.query), answer)
@@ -129,7 +129,7 @@ class PageServer:
     async def _try(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
         given = await request.read()
-        async with self._turns.take():
+        async with self._reports.take():
             try:
                 trial = trial_html(await try_rules(self._hub, await asyncio.to_thread(read_rules, given)))
             except ValueError as error:

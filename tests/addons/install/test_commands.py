@@ -10,7 +10,7 @@ import pytest
 
 from addons.install.commands import run
 from addons.install.joining import Joining
-from addons.install.services import Services
+from addons.install.system_services import Services
 from addons.install.wish import Wish
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority

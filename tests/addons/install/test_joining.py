@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.joining import JoinError, Joining
-from addons.install.services import Services
+from addons.install.system_services import Services
 from addons.install.wish import Wish
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig

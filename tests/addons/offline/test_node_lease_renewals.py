@@ -14,7 +14,7 @@ from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
-from kube.objects.patches import MERGE_PATCH
+from kube.objects.object_patches import MERGE_PATCH
 from tests.addons.support.copying import copies_in
 from tests.addons.support.hub_parts import HUB_TOKEN
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease

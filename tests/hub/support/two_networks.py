@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from addons.install.joining import Joining
-from addons.install.services import Services
+from addons.install.system_services import Services
 from addons.install.wish import Wish
 from addons.startup.pod_interface import INTERFACE
 from tests.cloud.kubeconfig import write_kubeconfig

@@ -12,7 +12,13 @@ import pytest
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, apply_patch, strategic_diff
+from kube.objects.object_patches import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    apply_patch,
+    strategic_diff,
+)
 
 MANY = 20_000
 BOUND = 20e-6

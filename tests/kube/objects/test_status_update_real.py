@@ -12,7 +12,7 @@ import yaml
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, strategic_diff
+from kube.objects.object_patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, strategic_diff
 from kube.objects.status_update import status_document, updated
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -41,16 +41,19 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
+@cache
 def modules() -> tuple[Path, ...]:
     """Every Python file."""
     return tuple(path for path in files() if path.suffix == ".py")
 
 
+@cache
 def room_modules() -> tuple[Path, ...]:
     """Every Python file of the product."""
     return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in ROOMS)
 
 
+@cache
 def program_modules() -> tuple[Path, ...]:
     """Every Python file of the product, and of the programs behind `scripts/`."""
     return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in {*ROOMS, "scripts"})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from addons.filters.builtin.topology import (
     NodeRule,
     Order,
-    Scope,
+    Reach,
     Topology,
     both,
     by_preference,
@@ -31,9 +31,9 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
     [
         ({}, Topology()),
         ({"other": "x"}, Topology()),
-        ({OPENYURT: "kubernetes.io/hostname"}, Topology(Scope.NODE)),
-        ({OPENYURT: "openyurt.io/nodepool"}, Topology(Scope.POOL)),
-        ({OPENYURT: "kubernetes.io/zone"}, Topology(Scope.POOL)),
+        ({OPENYURT: "kubernetes.io/hostname"}, Topology(Reach.NODE)),
+        ({OPENYURT: "openyurt.io/nodepool"}, Topology(Reach.POOL)),
+        ({OPENYURT: "kubernetes.io/zone"}, Topology(Reach.POOL)),
         # Not words of this annotation: Kubernetes' own zone label, a list, other spellings.
         *(
             ({OPENYURT: word}, Topology(doubts=("unknown-topology",)))
@@ -56,7 +56,7 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
         ({SUPEREDGE: '["*", "a"]'}, Topology(keys=("*", "a"))),
         (
             {OPENYURT: "openyurt.io/nodepool", SUPEREDGE: '["a"]'},
-            Topology(Scope.POOL, ("a",)),
+            Topology(Reach.POOL, ("a",)),
         ),
         (
             {OPENYURT: "?", SUPEREDGE: "?"},

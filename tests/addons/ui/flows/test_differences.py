@@ -6,7 +6,7 @@ import pytest
 
 from addons.ui.flows import differences
 from addons.ui.flows.differences import difference, table
-from addons.ui.flows.records import FlowRecord
+from addons.ui.flows.flow_records import FlowRecord
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, filtered, opened, services
 from tests.addons.support.hub_parts import HubParts

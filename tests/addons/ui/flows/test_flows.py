@@ -16,8 +16,8 @@ from addons.requests.caller import Listener
 from addons.requests.request_context import context_of
 from addons.ui.flows.annotations import MARKS, REFUSED
 from addons.ui.flows.bodies import MAX_BODY, Copy
-from addons.ui.flows.edits import CALLER
 from addons.ui.flows.flows import Flows
+from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
 from addons.upstream.drills import Drills
 from tests.addons.support.routed import Routed, flow_of

@@ -10,8 +10,8 @@ from cryptography import x509
 
 from addons.certificates.own_certificate import Certificate
 from addons.certificates.serving_certificate import own_certificate
-from addons.pool.admission import Admission
 from addons.pool.deputies import Deputies
+from addons.pool.peer_admission import Admission
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.peers import NODES_GROUP

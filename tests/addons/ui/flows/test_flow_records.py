@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mitmproxy.test import tflow
 
-from addons.ui.flows.records import FlowRecord, record_of, remember
+from addons.ui.flows.flow_records import FlowRecord, record_of, remember
 from tests.addons.support.samples import request_context
 
 

@@ -18,6 +18,7 @@ from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
 from addons.ui.explain import COMMON_RESOURCES, explain
+from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import status, support
 from addons.ui.reports.components import known_components
 from addons.ui.reports.dump import dump
@@ -26,7 +27,6 @@ from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import TEXTS, trial_text
 from addons.ui.reports.whole_resource import explain_resource, text_of
-from addons.ui.turns import Turns
 from addons.upstream.drills import DEFAULT_MINUTES, DrillKind
 from kube.errors import StatusError
 
@@ -48,7 +48,7 @@ class ConsoleCommands:
 
     def __init__(self) -> None:
         self._running: RunningHub | None = None
-        self._turns = Turns()
+        self._reports = ReportQueue()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, hub: RunningHub) -> None:
@@ -179,7 +179,7 @@ class ConsoleCommands:
 
         async def run() -> None:
             try:
-                async with self._turns.take():
+                async with self._reports.take():
                     show(await work)
             except (StatusError, ValueError, OSError) as error:
                 show(str(error))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.bindings.patches import json_diff, merge_diff
+from controllers.bindings.json_diffs import json_diff, merge_diff
 from kube.json_type import Json
 
 KEYS = st.sampled_from(["a", "b/c", "d~e"])

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from addons.install.discovery import authority_of, check_signature, check_token, hash_of
+from addons.install.cluster_info import authority_of, check_signature, check_token, hash_of
 from tests.cloud.pki import Authority
 from tests.support.server_thread import Quiet, ServerThread
 

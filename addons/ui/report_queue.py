@@ -1,4 +1,4 @@
-"""Lets long reports run one after the other, so that who asks for many of them costs the hub one at a time."""
+"""Makes long reports one after the other: a person or a script that asks for many costs the hub one at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from addons.telemetry import metrics
 from kube.errors import too_many_requests
 
 MAX_WAITING = 8
-"""Requests that wait for their turn."""
+"""Requests that wait for their report."""
 
 
-class Turns:
-    """One runs, some wait, the others are refused."""
+class ReportQueue:
+    """One report is made at a time; some requests wait for theirs, and the others are refused."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -22,7 +22,7 @@ class Turns:
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:
-        """Wait for the turn; StatusError 429 where too many wait."""
+        """Wait until no other report is made; StatusError 429 where MAX_WAITING requests wait already."""
         if self._waiting >= MAX_WAITING:
             metrics.ADMIN_REFUSED.labels("turn").inc()
             raise too_many_requests("too many reports are being made", retry_after=1)

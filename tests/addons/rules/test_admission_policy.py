@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from addons.filters.chain import build_filters
-from addons.rules.admission import NAMESPACE, manifest, policy
+from addons.rules.admission_policy import NAMESPACE, manifest, policy
 from addons.rules.table import MAX_VALUE_BYTES, parse_rules
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
@@ -29,7 +29,7 @@ type Edit = Callable[[dict[str, str]], tuple[int, str]]
 
 def test_the_manifest_is_made_of_the_filters() -> None:
     assert FILE.read_text() == manifest(), (
-        "run `python -m addons.rules.admission > configmaps/rules-admission.yaml`"
+        "run `python -m addons.rules.admission_policy > configmaps/rules-admission.yaml`"
     )
     assert policy(FILTERS)[0]["spec"]["matchConstraints"]["namespaceSelector"]["matchLabels"] == {
         "kubernetes.io/metadata.name": NAMESPACE

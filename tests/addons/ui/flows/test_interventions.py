@@ -11,7 +11,7 @@ from mitmproxy.test import tflow
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import Route, RouteKind
-from addons.ui.flows.edits import (
+from addons.ui.flows.interventions import (
     CALLER,
     TEXT_BODY,
     Snapshot,

@@ -6,7 +6,7 @@ import pytest
 
 from controllers.cluster.node_pools import NodePool
 from controllers.cluster.services import Service
-from controllers.triggers.annotations import affected_nodes, topology_changed
+from controllers.triggers.trigger_rules import affected_nodes, topology_changed
 
 
 @pytest.mark.parametrize(

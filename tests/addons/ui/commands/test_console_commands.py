@@ -14,8 +14,8 @@ from mitmproxy import exceptions, types
 from mitmproxy.test import taddons, tflow
 
 from addons.requests.request_context import begin
-from addons.ui.commands import console
-from addons.ui.commands.console import COMPONENT, LINK, RESOURCE, VERB, ConsoleCommands
+from addons.ui.commands import console_commands
+from addons.ui.commands.console_commands import COMPONENT, LINK, RESOURCE, VERB, ConsoleCommands
 from addons.upstream.drills import Drills
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until
@@ -55,7 +55,7 @@ async def typed(
     addon = ConsoleCommands()
     with taddons.context(addon) as context:
         made = Typed(context, addon, drills)
-        monkeypatch.setattr(console, "show", made.shown.append)
+        monkeypatch.setattr(console_commands, "show", made.shown.append)
         addon.start(hub)
         yield made
     drills.close()
@@ -179,5 +179,5 @@ async def test_before_the_hub_has_started_it_says_so() -> None:
 
 def test_without_a_console_a_text_is_in_the_event_log(caplog: pytest.LogCaptureFixture) -> None:
     with taddons.context(), caplog.at_level(logging.INFO):
-        console.show("a text")
+        console_commands.show("a text")
     assert "a text" in caplog.text

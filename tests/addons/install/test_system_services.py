@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.services import ServiceError, Services
+from addons.install.system_services import ServiceError, Services
 
 
 def systemctl(folder: Path, status: int = 0) -> str:

@@ -10,8 +10,8 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
-from addons.proxy.http import turns
-from addons.proxy.http.turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames, turns_of
+from addons.proxy.http import request_turns
+from addons.proxy.http.request_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames, turns_of
 from addons.proxy.patches import install
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 from tests.hub.support.http2 import Streams
@@ -86,7 +86,7 @@ async def test_a_client_with_many_requests_lets_others_go_between(
 ) -> None:
     """All are answered; another client, who comes after them, does not wait for the last."""
     install(PATCHES)
-    monkeypatch.setattr(turns, "AT_ONCE", 4)
+    monkeypatch.setattr(request_turns, "AT_ONCE", 4)
     many = 400
     with taddons.context(Proxyserver()) as context:
         proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))

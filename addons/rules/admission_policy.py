@@ -1,7 +1,7 @@
 """The ValidatingAdmissionPolicy that refuses rules which no hub could read, made of the table that the parser uses.
 
-`configmaps/rules-admission.yaml` is what `python -m addons.rules.admission` prints. A policy needs no webhook: the API
-server evaluates its CEL expressions itself.
+`configmaps/rules-admission.yaml` is what `python -m addons.rules.admission_policy` prints. A policy needs no webhook:
+the API server evaluates its CEL expressions itself.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _raw(pattern: str) -> str:
 HEAD = """\
 # Refuses an edit of the rules that hubs would skip in part, with the entry and what is right. The API server evaluates
 # it by itself. Keys that are no filter's are let through, but for filter_<name> of an unknown filter. Made by
-# `python -m addons.rules.admission`: change the filters and not this file.
+# `python -m addons.rules.admission_policy`: change the filters and not this file.
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import GivenCertificate
-from addons.pool.joining import join_pool
+from addons.pool.pool_assembly import join_pool
 from addons.settings import parse_settings
 from kube.concurrency.pulse import Pulse
 from kube.http.kubeconfig import NO_CREDENTIALS
