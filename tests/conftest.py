@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,9 @@ settings.register_profile("edgehub", deadline=None, suppress_health_check=[Healt
 settings.load_profile("edgehub")
 
 pytest_plugins = ["tests.cloud.fixtures"]
+
+HUBS = Path(__file__).parent / "hub"
+"""Where each file starts processes of the hub."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,6 +43,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("real")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("real")]
+    # Files with real processes take long, and come first: at the end, one of them would run alone beside a process that
+    # has nothing left. Those of one folder stay together, because its control plane ends when the folder is left.
+    slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True)
