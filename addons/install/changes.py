@@ -1,7 +1,7 @@
-"""The files that an installation changes, each with a backup, so that all of it can be taken back byte for byte.
+"""Keeps a backup of each file that an installation changes, so that `uninstall` restores it byte for byte.
 
-The ledger is a folder: the originals, and `ledger.json`, which names them. A change is written down there before it is
-made. A crash between the two therefore leaves nothing that could not be taken back.
+The ledger is a folder: the originals, and `ledger.json`, which names them. The ledger is written before the file. A
+crash between the two writes therefore leaves nothing that `uninstall` cannot restore.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from addons.install.kubeconfigs import redacted, server_of
 from kube.json_type import Json
 
 PRESERVED = ".edgehub-changed"
-"""Behind the name of a file that somebody changed since the installation, and that the original replaces."""
+"""The suffix under which somebody's later version of a file is kept, when the original replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a file is to hold. `path` is absolute on the node, whatever the root; a new file gets `mode`."""
+    """A file's new content. `path` is absolute on the node, whatever the root; a new file gets `mode`."""
 
     path: Path
     data: bytes
@@ -58,7 +58,7 @@ class Ledger:
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
 
     def pending(self, changes: Iterable[FileChange]) -> list[FileChange]:
-        """The changes of files that do not hold that already."""
+        """The changes whose files hold something else now."""
         return [each for each in changes if read(below(self._root, each.path)) != each.data]
 
     def apply(self, changes: Iterable[FileChange]) -> None:
@@ -73,7 +73,8 @@ class Ledger:
             write(path, change.data, entry["mode"] if entry["copy"] else change.mode, owner)
 
     def restore(self, path: Path) -> Path | None:
-        """Give a file back as it was; where a version that somebody else wrote meanwhile is kept, if there is one."""
+        """Restore the original of a file. Return where a version that somebody else wrote meanwhile is kept, if there
+        is one."""
         entry = self._files.get(str(path))
         if entry is None:
             return None
@@ -96,9 +97,9 @@ class Ledger:
         return kept
 
     def accept(self, path: Path, hub: str) -> None:
-        """Take the present version of a kubeconfig for the original where somebody has written it since.
+        """Take the present version of a kubeconfig for the original, where somebody has written that version since.
 
-        One that leads to `hub` is not: whoever went back to it would still be behind the hub.
+        A version that leads to `hub` is no original: a component that read it would still be behind the hub.
         """
         entry = self._files.get(str(path))
         present = read(below(self._root, path))
@@ -108,7 +109,7 @@ class Ledger:
             del self._files[str(path)]
 
     def save(self) -> None:
-        """Write the ledger. It is gone when it is empty."""
+        """Write the ledger, or delete it when it is empty."""
         if not self._files:
             shutil.rmtree(self._folder, ignore_errors=True)
             return
@@ -117,7 +118,7 @@ class Ledger:
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
     def _keep(self, path: Path, here: Path) -> Json:
-        """Copy a file that is about to change; how it was."""
+        """Copy a file before it changes, and return what describes the original."""
         data = read(here)
         if data is None:
             return {"copy": "", "mode": 0, "uid": 0, "gid": 0}

@@ -21,7 +21,7 @@ TIMEOUT = 10.0
 
 @asynccontextmanager
 async def cloud(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Client]:
-    """A client with the rights of a kubeconfig, of which `context` was made (`kube.http.tls.tls_context`)."""
+    """A client with the rights of a kubeconfig. `kube.http.tls.tls_context` has made `context` of that kubeconfig."""
     connector = aiohttp.TCPConnector(ssl=context)
     headers = {"User-Agent": USER_AGENT}
     if credentials.bearer:

@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         asked.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
     asked.hub_flags = tuple(hub_flags)
-    # systemd and kubelet end a program by SIGTERM: what an installation has begun is undone then, too.
+    # systemd and kubelet end a program by SIGTERM: the installation then undoes what it has begun.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     work = {"doctor": _doctor, "install": _install, "uninstall": _uninstall, "upgrade": _upgrade}
     try:
@@ -155,7 +155,7 @@ def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
 def _doctor(asked: argparse.Namespace) -> int:
     installed = Joining(asked.root, Services(""), print).installed
     if installed is not None:
-        # The hub that is here, but for what the operator asks about.
+        # The settings of the installed hub, except those that the operator gives.
         asked.hub_flags = (*installed.arguments, *asked.hub_flags)
         asked.node = asked.node or installed.node
     return 1 if has_failed(_examine(asked, Severity.OK)) else 0
@@ -243,7 +243,7 @@ def _bootstrap_text(asked: argparse.Namespace) -> str:
 
 
 def _examine(asked: argparse.Namespace, least: Severity, bootstrap: str = "") -> list[Finding]:
-    """Make all checks; those at least as bad as `least` are printed. `bootstrap` as `_bootstrap_text`."""
+    """Make all checks, and print the findings that are at least as bad as `least`. `bootstrap` as `_bootstrap_text`."""
     present = (each for each in OWN_KUBECONFIGS if below(asked.root, each).exists())
     kubeconfig = asked.kubeconfig or (
         BOOTSTRAP_KUBECONFIG if bootstrap else next(present, asked.kubelet_kubeconfig)
@@ -266,7 +266,7 @@ def _node_to_install(asked: argparse.Namespace, former: Wish | None, identity: P
 
 
 def _node(asked: argparse.Namespace, kubeconfig: Path) -> str:
-    """The name of the node: as asked for, as the certificate says, or the host's."""
+    """The name of the node: the flag's, the certificate's, or the host's."""
     if asked.node:
         return str(asked.node)
     try:

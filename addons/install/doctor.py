@@ -32,7 +32,8 @@ from kube.http.tls import tls_context
 
 
 def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: str = "") -> Iterator[Finding]:
-    """All checks, as they are made. `kubeconfig` is the hub's own, or the one that it is to be made of.
+    """The findings, each as soon as its check ends. `kubeconfig` is the hub's own, or the one that it is to be made
+    of.
 
     `bootstrap` is the text of a kubeconfig with a bootstrap token, which is to be written there.
     """
@@ -72,7 +73,7 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC), renewer))
     yield from certificate
     asks_for_serving = is_running and hub.tls_signer == "cluster" and not hub.tls_cert
-    # A hub without an identity opens no port, so that its kubeconfig alone tells that it is there.
+    # A hub without an identity opens no port. Only its kubeconfig shows that it is installed.
     yield from check_asked(state, asks_for_identity=asks and not bootstrap, asks_for_serving=asks_for_serving)
     if asks and not credentials.certificate.read():
         yield from asyncio.run(_all(check_cloud_for_token(credentials, tls_context(credentials))))

@@ -1,4 +1,4 @@
-"""Puts a node behind its hub, and takes it back: each step can be undone, and is undone when a later one fails."""
+"""Puts a node behind its hub, and takes it back. When a step fails, the steps before it are undone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kube.errors import StatusError
 from kube.http.client import Unreachable
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
-"""What ends an installation halfway."""
+"""The errors that end an installation halfway."""
 
 
 class JoinError(Exception):
@@ -42,16 +42,16 @@ class Joining:
 
     @property
     def installed(self) -> Wish | None:
-        """What was installed here; None where nothing was."""
+        """What is installed below this root; None where nothing is."""
         return None if self._ledger.is_empty else read_wish(self._ledger.settings)
 
     @property
     def acts(self) -> bool:
-        """Whether services are started and stopped, or only files written."""
+        """Whether the installation starts and stops services, or only writes files."""
         return self._services.can_be_called
 
     def plan(self, wish: Wish) -> list[FileChange]:
-        """The changes of files that are still to be made; ValueError where there can be none."""
+        """The changes of files that the installation still has to make; ValueError where it cannot be made."""
         former = self.installed
         if former is not None and former.method != wish.method:
             raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
@@ -67,7 +67,8 @@ class Joining:
             self._say("every file is as it shall be")
 
     def install(self, wish: Wish, timeout: float) -> None:
-        """Put the node behind the hub, and wait until it is Ready; JoinError, and all as before, where it is not."""
+        """Put the node behind the hub, and wait until the node is Ready. Where it does not become Ready, undo all
+        steps and raise JoinError."""
         deadline = time.monotonic() + timeout
         pending = self.plan(wish)
         hub_files = wish.hub_files
@@ -105,7 +106,7 @@ class Joining:
             raise JoinError(f"{_said(error)}; the former program runs again") from error
 
     def uninstall(self) -> None:
-        """Give every file back as it was, and stop the hub. All steps are tried, also where one of them fails."""
+        """Restore every file, and stop the hub. A step that fails does not keep the later ones from being tried."""
         wish = self.installed
         if wish is None:
             self._say("no hub is installed here")
@@ -128,7 +129,8 @@ class Joining:
             self._say(f"{path} had been changed since the installation; that version is now {kept}")
 
     def _accept_new_originals(self, wish: Wish) -> None:
-        """A kubeconfig that somebody has written since, and that leads to the cloud, is the one to go back to."""
+        """Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that
+        one."""
         for change in wish.client_changes(self._ledger):
             self._ledger.accept(change.path, wish.hub.plain_url)
 
@@ -164,7 +166,7 @@ class Joining:
         return {each.path: read(below(self._root, each.path)) for each in changes}
 
     def _undo(self, wish: Wish, former: Wish | None, before: dict[Path, bytes | None]) -> None:
-        """Make the files what they were when this run began: those of an earlier installation, or none of ours."""
+        """Restore the files as they were when this run began: those of an earlier installation, or the node's own."""
         self._say("this does not work: undoing everything")
         if former is None:
             self._remove(wish)

@@ -1,4 +1,4 @@
-"""Kubeconfigs of a node, as texts: that lead to the hub or, by a token, to the cloud; copies; one to show. Pure."""
+"""Makes a node's kubeconfigs as texts: for the hub, for the cloud by a token, for another folder, for a diff. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HIDDEN = "(not shown)"
 SECRETS = ("client-key-data", "token", "password")
 SECRET_TEXT = re.compile(rf"(?P<key>\b(?:{'|'.join(SECRETS)})[\"']?:[ \t]*)[^\s|>].*$", re.MULTILINE)
 LEAST_SECRET = 6
-"""Characters of a word that is hidden wherever it stands. A shorter one would hide what only looks like it."""
+"""Characters of the shortest word that is masked everywhere. A shorter word would mask text that is no secret."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """The fields of a cluster or a user that name a file."""
 
@@ -96,7 +96,7 @@ def _secrets_in(text: str) -> Iterator[str]:
 
 
 def _written(name: str, cluster: dict[str, str], user: dict[str, Any] | None = None) -> str:
-    """The kubeconfig of one cluster; without a user, who calls has no credentials."""
+    """The kubeconfig of one cluster. Without a user, a component that reads it sends no credentials."""
     context = {"cluster": name, "user": user["name"] if user else ""}
     document = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The services of the node, by systemctl or by a program that takes its place."""
+"""Starts and stops the node's services by systemctl, or by a program that takes its place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Services:
         self._call("stop", HUB_UNIT)
         if has_sockets and opens_anew:
             self._call("restart", SOCKET_UNIT)
-        # A hub that asks for an identity is not ready for long; the installation waits itself, and says for what.
+        # A hub that asks for an identity is not ready for a long time. The installation waits, and says for what.
         self._call("start", "--no-block", HUB_UNIT)
 
     def stop_hub(self, *, has_sockets: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The texts of what starts the hub on a node: a unit of systemd, or a static pod of kubelet. Pure."""
+"""The texts of the units of systemd, or of kubelet's static pod, that start the hub on a node. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATE_DIR = "/var/lib/edgehub"
 
 TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a pod's own
 TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
-"""For keys, which reach TLS as files: on a read-only root Python finds no other folder. These are in memory alone."""
+"""A folder in memory for keys, which TLS reads as files. On a read-only root Python finds no other one."""
 
 UNIT_TEXT = """\
 [Unit]
@@ -18,12 +18,12 @@ Description=Edgehub, the hub between the components of this node and the cloud
 Wants=network-online.target
 After=network-online.target
 Before=kubelet.service
-# However often the hub ends: a node without it is cut from the cloud, and its sockets would be closed for good.
+# systemd starts the hub however often it ends: without it the node is cut from the cloud, and its sockets stay closed.
 StartLimitIntervalSec=0
 {sockets}
 [Service]
 Type=notify
-# A hub that asks for its node's identity opens its ports when somebody has approved it.
+# A hub that asks for its node's identity opens its ports once somebody has approved the request.
 TimeoutStartSec=infinity
 ExecStart={command}
 Restart=always
@@ -32,7 +32,7 @@ TimeoutStopSec=10
 LimitNOFILE=65536
 MemoryHigh=512M
 OOMScoreAdjust=-900
-# One heap for all threads: on a node with 1 GB the memory that glibc keeps apart for each is worth more than its speed.
+# One heap for all threads: glibc's heap for each thread costs memory, which a node with 1 GB needs more than the speed.
 Environment=MALLOC_ARENA_MAX=1 HOME=/var/lib/edgehub
 UMask=0077
 StateDirectory=edgehub

@@ -13,15 +13,15 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 
 INTERVAL = 0.2
-"""Seconds between two looks; another process cannot tell when it is ready."""
+"""Seconds between two looks: the hub, another process, notifies nobody when it is ready."""
 SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
 WRITES = frozenset({"create", "patch", "update"})
 OF_KUBELET = frozenset({"leases", "nodes"})
-"""What nobody but kubelet writes at the plain port."""
+"""Writes that kubelet alone sends to the plain port."""
 
 
 class NotReadyError(Exception):
-    """The time is over; the message says what was missing last."""
+    """The deadline has passed; the message says what was missing last."""
 
 
 async def wait_for_hub(hub: HubFlags, deadline: float) -> None:

@@ -1,4 +1,5 @@
-"""What an operator asks an installation for, and the files that follow from it. Pure but for reading kubeconfigs."""
+"""What an operator asks of an installation, and the files that follow from that. Pure, except that it reads
+kubeconfigs."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ PROXY_KUBECONFIGS = (
 """Where a kube-proxy that is no pod has its kubeconfig; the kube-proxy of kubeadm has its own in a ConfigMap."""
 OWN_KUBECONFIG = Path("/etc/kubernetes/edgehub.conf")
 BOOTSTRAP_KUBECONFIG = Path("/etc/kubernetes/edgehub-bootstrap.conf")
-"""In its place, where the hub asks for an identity of its own."""
+"""The hub's kubeconfig in place of that one, where the hub asks for an identity of its own."""
 UNIT_FILE = Path("/etc/systemd/system/edgehub.service")
 INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
-"""Flags of an installed hub which the operator does not give: pods reach it, and trust it, without another step."""
+"""Defaults of an installed hub: pods reach it and trust its certificate without another step."""
 SOCKET_FILE = Path("/etc/systemd/system/edgehub.socket")
 STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
 LEDGER = Path("/var/lib/edgehub-install")
@@ -38,7 +39,7 @@ Method = Literal["systemd", "static-pod"]
 
 @dataclass(frozen=True, slots=True)
 class HubFlags:
-    """Those flags of the hub that its installation has to know."""
+    """The flags of the hub that the installation reads."""
 
     listen: str = "127.0.0.1"
     port: int = 10261
@@ -63,7 +64,8 @@ class HubFlags:
 
     @property
     def handed_over(self) -> list[tuple[str, int]]:
-        """Where components and pods reach the hub: what systemd keeps open while the hub is replaced."""
+        """The addresses at which components and pods reach the hub. systemd keeps them open while the hub is
+        replaced."""
         addresses, makes = parse_pod_address(self.pod_address or self.listen)
         pods = addresses if makes and not ip_address(self.listen).is_unspecified else ()
         found = [(self.listen, self.port), *((each, self.tls_port) for each in (self.listen, *pods))]
@@ -81,7 +83,7 @@ class HubFlags:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to install. The paths are those of the node, whatever the root."""
+    """What to install. All paths are the node's, whatever the root is."""
 
     node: str
     method: Method
@@ -92,7 +94,7 @@ class Wish:
     flags: tuple[str, ...]
     """Flags of the hub, as they were typed."""
     identity: str
-    """The kubeconfig that the hub's own is a copy of; "" where the hub asks for an identity by a bootstrap token."""
+    """The kubeconfig of which the hub's own is a copy; "" where the hub asks for an identity by a bootstrap token."""
     kubelet: str
     proxies: tuple[str, ...]
     bootstrap: str = field(default="", repr=False)
@@ -106,7 +108,7 @@ class Wish:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """All flags of the hub but those that say who it is."""
+        """All flags of the hub except those that give its identity."""
         given = {each.partition("=")[0] for each in self.flags}
         added = (word for flag, value in INSTALLED.items() if flag not in given for word in (flag, value))
         return (*added, *self.flags)
@@ -118,7 +120,7 @@ class Wish:
 
     @property
     def hub_files(self) -> frozenset[Path]:
-        """What the hub is started by, and with."""
+        """The unit or the static pod, with its command line, that starts the hub."""
         return frozenset({self.kubeconfig, self.hub_file, SOCKET_FILE})
 
     @property
@@ -128,7 +130,7 @@ class Wish:
 
     @property
     def clients(self) -> tuple[Path, ...]:
-        """The kubeconfigs that are to lead to the hub."""
+        """The kubeconfigs that will lead to the hub."""
         return tuple(map(Path, (self.kubelet, *self.proxies)))
 
     def hub_changes(self, ledger: Ledger) -> list[FileChange]:
@@ -190,7 +192,7 @@ def read_wish(kept: Json) -> Wish:
 
 
 def parse_hub_flags(flags: Sequence[str]) -> HubFlags:
-    """Reads what the installation has to know; the hub itself refuses what it does not know."""
+    """Reads the flags that the installation needs. The hub itself refuses unknown flags."""
     defaults = HubFlags()
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, default in asdict(defaults).items():

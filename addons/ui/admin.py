@@ -102,7 +102,7 @@ class Admin:
 
 
 def _refusing_web_pages(names: frozenset[str]) -> Middleware:
-    """The pages tell what is on the node; a web page in a browser there must not read them."""
+    """The pages show what is on the node. A web page that a browser on the node has open must not read them."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from addons.telemetry import metrics
 
 MAX_CONNECTIONS = 64
-"""Of pages, commands, probes and scrapes together: a person's browser opens six."""
+"""Connections of pages, commands, probes and scrapes together; a browser opens six."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def serve(app: web.Application, listening: socket.socket) -> None:
 
 
 class _FaultsOfTheHub(logging.Filter):
-    """Drops what aiohttp says of a request that is no HTTP: whoever sent it is told."""
+    """Keeps aiohttp's line about a malformed request out of the log: the answer tells its sender."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

@@ -127,7 +127,7 @@ class DebugPages:
 
 
 def begin(drills: Drills, asked: Mapping[str, str]) -> None:
-    """Begin the drill that is asked for, or end the one that is under way; ValueError for what is no drill."""
+    """Begin the drill that the request names, or end the running one; ValueError where the request names no drill."""
     link = asked.get("link", "")
     if link == "online":
         drills.end()

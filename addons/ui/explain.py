@@ -46,7 +46,7 @@ COMMON_RESOURCES = frozenset(
         ),
     )
 )
-"""What components of a node ask for, and people ask about."""
+"""The resources that components of a node ask for, and people ask about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Explanation:
     filters: list[str] = field(default_factory=list)
     outcome: str = ""
     origin: str = ""
-    """From where the hub has the object: the cloud, a leader, a relay, or its own copy."""
+    """Where the hub's object comes from: the cloud, a leader, a relay, or the copy on disk."""
     notes: list[Note] = field(default_factory=list)
     problem: str = ""
     hints: list[str] = field(default_factory=list)
@@ -107,7 +107,8 @@ def explain(
     name: str,
     verb: str,
 ) -> Explanation:
-    """What would become of a request of this component from the plaintext port; of one object when it is named.
+    """What a request of this component from the plaintext port would get, or, with a name, what it would see of one
+    object.
 
     `resource` is plural, with its group behind a dot (`endpointslices.discovery.k8s.io`) or one the hub reads.
     """
@@ -141,7 +142,7 @@ def explain(
 
 
 def _hints(rules: Rules, sources: Sources, component: str, resource: str) -> list[str]:
-    """What may be misspelt. Both names may also be right: clients and CRDs are called as they like."""
+    """The names that may be misspelt. Both may also be right: anybody may name a client or a CRD freely."""
     hints = []
     name, plural = component_of(component), resource.partition(".")[0]
     components = rules.components | {key.component for source in sources for key in source.views}
@@ -182,7 +183,7 @@ def _explain_object(
 
 
 def _origin(source: Source) -> str:
-    """From where the objects of a source come now."""
+    """Where the objects of a source come from now."""
     if source.reflector.state is not State.WATCHING:
         return "the hub's own copy, for no server is watched now"
     reader = source.reflector.upstream
@@ -224,7 +225,7 @@ def _type(resource: str) -> ResourceType:
 def hub_source(sources: Sources, resource: str) -> Source | None:
     """The most complete of the hub's own copies of a resource: of whole objects, and the one with the most.
 
-    What a source of a caller's own token holds is nobody else's to know, not even that there is such an object.
+    A source of a caller's own token is left out: nobody else may learn what it holds, nor that an object is there.
     """
     plural, _, group = resource.partition(".")
     fitting = [

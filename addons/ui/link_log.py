@@ -24,7 +24,7 @@ STEP = 0.2
 
 
 class LinkState:
-    """Since when the link to the cloud is as it is now: up, or gone."""
+    """The state of the link to the cloud, up or gone, and since when."""
 
     def __init__(self) -> None:
         self.since = datetime.datetime.now().astimezone()
@@ -33,12 +33,12 @@ class LinkState:
         self.since = datetime.datetime.now().astimezone()
 
     def seconds(self) -> int:
-        """How long the link has been so."""
+        """How long the link has been in this state."""
         return max(0, round((datetime.datetime.now().astimezone() - self.since).total_seconds()))
 
 
 class LinkLog:
-    """Runs as long as the hub. `state` says since when the link is as it is."""
+    """Runs as long as the hub. `state` tells the link's state and since when."""
 
     def __init__(
         self,
@@ -105,5 +105,5 @@ class LinkLog:
 
 
 def replayed_writes() -> int:
-    """Writes of the journal that the cloud has taken since the process began."""
+    """Journaled writes that the cloud has taken since the process began."""
     return int(sum(sample.value for each in metrics.JOURNAL_REPLAYED.collect() for sample in each.samples))

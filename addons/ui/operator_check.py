@@ -1,4 +1,4 @@
-"""Who may ask for what only the operator of this node should see or do: objects, the log, drills."""
+"""Decides who may see and do what is the operator's of this node: objects, the log, drills."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Bodies of the Kubernetes API as YAML for people: objects, lists and watches, in both encodings.
 
-An interface runs in the hub's own loop, so the work is bounded: what is large is told in a line for each object. Values
-of Secrets are hidden unless a caller asks for them.
+An interface runs in the hub's own event loop, so the work is bounded: a large body gets one line for each object.
+Values of Secrets are hidden unless a caller asks for them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kube.wire.protobuf_fields import ProtobufFields
 from kube.wire.schema import ENTRY, MESSAGES, FieldKind, MessageType, message_type_of
 
 WHOLE = 128 * 1024
-"""Bytes of a body that is shown with all fields: YAML of as much takes about 40 ms."""
+"""Bytes of the largest body that is shown with all fields: its YAML takes about 40 ms."""
 LINES = 2_000
-"""Objects or events of a larger body that are shown in a line each; to peek at one takes some microseconds."""
+"""Objects or events of a larger body that are shown, one line each; a line takes some microseconds."""
 PIECE = 4_096
-"""Bytes of a watch that are read at a time: what comes before a malformed event is still shown."""
+"""Bytes of a watch that are read at a time: the events before a malformed one are still shown."""
 
 
 def readable_body(encoding: Encoding, body: bytes, *, show_secrets: bool = False) -> str:
@@ -185,7 +185,7 @@ def _message(message_type: MessageType, message: Message) -> Tree:
 
 
 def _is_set(message: Message, kind: FieldKind, name: str) -> bool:
-    """A number that is there and 0 is worth seeing; servers write each empty text."""
+    """Whether an empty field is shown. A number that is there and 0 says something; servers write every empty text."""
     return kind is FieldKind.NUMBER and message.HasField(name)
 
 

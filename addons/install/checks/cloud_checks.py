@@ -21,9 +21,9 @@ from kube.json_type import Json
 TESTED_MINOR = 36
 """The minor version of Kubernetes 1 that the tests run against."""
 OLDEST_MINOR = 28
-"""What is older still was never tried."""
+"""No test ran against an older version."""
 KUBELET_BEHIND = 3
-"""Minor versions that kubelet may be older than kube-apiserver; newer it may not be, by Kubernetes' policy."""
+"""How many minor versions kubelet may be older than kube-apiserver. Kubernetes' policy allows no newer kubelet."""
 CLOCK_WARNING = 5.0
 """Seconds between this node's clock and the cloud's."""
 CLOCK_FAILED = 60.0
@@ -57,7 +57,7 @@ def check_cloud(
 
 
 def check_cloud_for_token(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Finding]:
-    """What can be said of the cloud before the node has an identity: reachability, clock, version, the token."""
+    """The checks of a cloud in which the node has no identity yet: reachability, clock, version, the token."""
     return _check(credentials, context, _check_token)
 
 

@@ -1,4 +1,4 @@
-"""What the doctor looks at of filters that are not the hub's: it loads their files as the hub does, in another process.
+"""Checks the files of filters that are not the hub's: the doctor loads them as the hub does, in another process.
 
 The process gives up what the hub's unit withholds (each capability of root, and new privileges), writes no file, and
 ends when it takes too long. So a file that breaks as it is loaded breaks neither the doctor nor the node.
@@ -30,7 +30,8 @@ _NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
 
 
 def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float = LIMIT) -> Finding | None:
-    """That a hub with these files starts, and which filters they bring; None where there is nothing to look at.
+    """Whether a hub with these files starts, and which filters they bring; None where no file and no package brings
+    any.
 
     `disabled` are the names that the hub is told to leave out. Installed packages bring filters, too.
     """
@@ -81,11 +82,11 @@ def main(files: Sequence[str]) -> int:
 
 
 def _give_up_rights() -> None:
-    """Have no more rights than the hub's unit gives it, and write to no file."""
+    """Give up every right that the hub's unit withholds, and the right to write files."""
     libc = ctypes.CDLL(None, use_errno=True)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     for capability in range(last + 1):
-        libc.prctl(_DROP_BOUNDING, capability, 0, 0, 0)  # fails for who has none to drop
+        libc.prctl(_DROP_BOUNDING, capability, 0, 0, 0)  # fails in a process that has no capability to drop
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     given_up = libc.capset(header, (ctypes.c_uint32 * 6)())
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or given_up:

@@ -12,13 +12,13 @@ class Severity(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    """The hub works now, and will not for ever, or not for everybody."""
+    """The hub works now, but something will stop it later, or some components cannot use it."""
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one check ended, and what was seen; for a person also what to do."""
+    """How one check ended, what the check saw, and what a person can do about it."""
 
     check: str
     severity: Severity

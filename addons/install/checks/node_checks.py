@@ -1,4 +1,4 @@
-"""What the doctor looks at on the node itself: certificate, disk, ports, the address for pods. No request leaves it."""
+"""Checks of the node itself: certificate, disk, ports, the address for pods. No request leaves it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ KEPT = {
     "cluster.pem": "of the TLS port, by the cluster,",
     "peer.pem": "of the peer port",
 }
-"""The certificates in the state folder, but for the node's own, of which more is to be said."""
+"""The certificates in the state folder. The node's own has a check of its own."""
 CURES = {
     "kubelet": "let kubelet join anew (kubeadm join), or renew it",
     "the hub": "the hub asks for another one with its bootstrap token, which may need a new one; see the hub's log",
 }
-"""By who renews a certificate: what to do when it has ended."""
+"""What to do about a certificate that has expired, by who renews it."""
 LAST_TENTH = 0.1
-"""The share of its life that a certificate has left when kubelet should have renewed it long ago."""
+"""The share of a certificate's life that is left. Below it, kubelet should have renewed the certificate long ago."""
 
 
 def check_certificate(
     credentials: Credentials, now: datetime.datetime, renewer: str = "kubelet"
 ) -> Iterator[Finding]:
-    """That the identity of the kubeconfig can be used, and for how long. `renewer` is who sees to it."""
+    """Whether the identity of the kubeconfig can be used, and for how long. `renewer` says who renews it."""
     try:
         tls_context(credentials)
         pem = credentials.certificate.read()
@@ -90,7 +90,7 @@ def check_kept(state: Path, now: datetime.datetime) -> Iterator[Finding]:
 
 
 def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool) -> Iterator[Finding]:
-    """That the cluster has signed what the hub asks it for."""
+    """Whether the cluster has signed the certificates that the hub asks for."""
     asked = (
         (asks_for_identity, NODE_FILE, "of this node"),
         (asks_for_serving, CLUSTER_FILE, "of the TLS port, by the cluster"),
@@ -105,7 +105,8 @@ def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool)
 
 
 def check_disk(folder: Path) -> Finding:
-    """That the state folder, or the first folder above it that exists, can be written and has room."""
+    """Whether the hub can write the state folder, or the first folder above it that exists, and whether the disk has
+    room."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not os.access(there, os.W_OK):
         return failed("disk", f"{there} cannot be written by this user: the state folder is {folder}")
@@ -118,7 +119,7 @@ def check_disk(folder: Path) -> Finding:
 def check_ports(
     listen: str, ports: Mapping[str, int], is_running: bool, held: Collection[int] = ()
 ) -> Iterator[Finding]:
-    """That the hub's ports are free, or that the hub has them. `ports` are by option; 0 is one that is off.
+    """Whether the hub's ports are free, or the hub itself holds them. `ports` are by option; 0 is one that is off.
 
     `held` are those that systemd keeps open for the hub, whether the hub runs or not.
     """
@@ -137,7 +138,7 @@ def check_ports(
 
 
 def check_address(addresses: tuple[str, ...]) -> Iterator[Finding]:
-    """That the addresses at which pods are to reach the hub are this node's."""
+    """Whether the addresses at which pods reach the hub are this node's."""
     for address in addresses:
         if _cannot_bind(address, 0):
             yield failed(

@@ -42,7 +42,8 @@ LINK = types.Choice("edgehub.choices.links")
 
 
 class ConsoleCommands:
-    """The commands. One that takes long shows its answer when it has it: over the console, else in the event log."""
+    """The commands. A command that takes long shows its answer later: over the console, or in the event log of
+    mitmweb."""
 
     name = "edgehub-commands"
 
@@ -88,11 +89,11 @@ class ConsoleCommands:
         return sorted(kept | understood | COMMON_RESOURCES)
 
     def verbs(self) -> Sequence[str]:
-        """What components read by."""
+        """The verbs by which components read."""
         return sorted(READS)
 
     def links(self) -> Sequence[str]:
-        """What the link to the cloud can be in a drill, and without one."""
+        """The states of the link to the cloud, in a drill and without one."""
         return ["online", *DrillKind]
 
     def explain(
@@ -156,7 +157,7 @@ class ConsoleCommands:
 
     def _report(self, name: str, summary: str) -> Callable[[], str]:
         def report() -> str:
-            # Reports hold values that only JSON makes plain.
+            # As JSON a report has plain values alone, as the texts for the shell get it.
             return TEXTS[name](orjson.loads(orjson.dumps(REPORTS[name](self._hub()))))
 
         report.__doc__ = summary
@@ -175,7 +176,7 @@ class ConsoleCommands:
         return trial_text(await try_rules(self._hub(), data))
 
     def _show(self, work: Coroutine[Any, Any, str]) -> None:
-        """Show a person what this comes to, when it does. One such work runs at a time."""
+        """Show a person the text that `work` returns, once it has returned. One such task runs at a time."""
 
         async def run() -> None:
             try:

@@ -18,7 +18,7 @@ from addons.ui.reports.text import ALARM, TEXTS, trial_text
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
 TIMEOUT = 60.0
-"""Seconds; the hub answers of what it has in memory, one long report after the other."""
+"""Seconds for an answer. The hub makes one long report after the other, from memory."""
 JSON = "application/json"
 
 type Asked = argparse.Namespace
@@ -109,7 +109,7 @@ def _try(asked: Asked) -> int:
 def _support(asked: Asked) -> int:
     packed = _fetch(asked, "support", accept="*/*")
     try:
-        # New, and for this user alone.
+        # The file is new, and this user alone may read it.
         with open(os.open(asked.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(packed)
     except OSError as error:
@@ -138,13 +138,13 @@ def _fetch(
     accept: str = JSON,
     body: bytes | None = None,
 ) -> bytes:
-    """What the hub answers; a `body` is posted. NoAnswer where it cannot be asked, or refuses."""
+    """The hub's answer to a GET, or to a POST of `body`. NoAnswer where it cannot be asked, or refuses."""
     url = f"{asked.admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"{asked.admin} is no http URL")
     headers = {"Accept": accept, **({"Content-Type": "application/yaml"} if body is not None else {})}
     request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
-    # The admin port is on this node, whatever proxy the environment names.
+    # The admin port is on this node: a proxy that the environment names does not reach it.
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:

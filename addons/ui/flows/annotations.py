@@ -33,11 +33,11 @@ RED = "\N{LARGE RED CIRCLE}"
 """Comments have no colours of their own."""
 
 DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
-"""Shows what components ask for: neither the hub's own requests, nor anybody's probes."""
+"""mitmproxy's filter for the requests of components: it hides the hub's own requests, and all probes."""
 
 
 def mark_of(context: RequestContext | None, *, refused: bool) -> str:
-    """The mark of a flow, by its route; the hub's own requests have theirs, refused or not."""
+    """The mark of a flow, by its route. The hub's own requests keep one mark, even when they are refused."""
     if context is not None and context.listener is Listener.INTERNAL:
         return OWN
     if refused or context is None or context.route is None:

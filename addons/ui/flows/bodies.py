@@ -14,14 +14,15 @@ from kube.http.session import BodyTooLarge
 from kube.wire.encoding import Encoding
 
 MAX_BODY = 1024 * 1024
-"""Bytes of a body that is kept as it is."""
+"""Bytes of the largest body that is kept unchanged."""
 MAX_TABLE = 4 * 1024 * 1024
-"""Bytes of a list of which a table is kept, packed and unpacked: the event loop reads them, in a tenth of a second."""
+"""Bytes of the largest list, packed and unpacked, of which a table is kept. The event loop reads it in a tenth of a
+second."""
 MAX_UNDER_WAY = 64 * 1024 * 1024
-"""Bytes of all bodies that are on their way at once. What comes above is passed on and not kept."""
+"""Bytes of all bodies that are being copied at once. Bytes beyond that are passed on, and not kept."""
 
 NOTE = b"# edgehub: "
-"""What a text begins with that the hub keeps in place of a body."""
+"""The beginning of each text that the hub keeps in place of a body."""
 
 type StreamFunction = bool | Callable[[bytes], Iterable[bytes] | bytes]
 
@@ -70,7 +71,7 @@ class Copy:
         return passed if isinstance(passed, bytes) else b"".join(passed)
 
     def end(self) -> bytes | None:
-        """The body; None where it was too large. The copy is over."""
+        """End the copy, and return the body; None where the body was too large."""
         body = b"".join(self._pieces) if self.is_whole else None
         self._drop()
         return body
@@ -93,7 +94,7 @@ class Copy:
 
 
 def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, show_secrets: bool) -> str:
-    """Have a flow that is over show a body: as it is, or as a text that stands for it. What is shown instead, or "".
+    """Have an ended flow show its body, or a text in its place. Return that text, or "".
 
     `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without what is
     secret in them.
@@ -130,7 +131,8 @@ def _text_for(
 
 
 def _plain(message: http.Message, body: bytes) -> bytes:
-    """The body unpacked; ValueError where it cannot be, or would be larger than a table's. mitmproxy knows no bound."""
+    """The body unpacked; ValueError where it cannot be, or would be larger than a table's. mitmproxy itself unpacks
+    without a bound."""
     match message.headers.get("content-encoding", "identity"):
         case "identity":
             return body

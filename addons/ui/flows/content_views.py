@@ -16,7 +16,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
 
 PRIORITY = 2.0
-"""Above mitmproxy's own view of JSON, which says 1."""
+"""Higher than the priority of mitmproxy's own view of JSON, which is 1."""
 NEVER = -1.0
 
 _TYPED = re.compile(rb'\s*\{[^{}\[]{0,200}"apiVersion"\s*:')
@@ -25,7 +25,7 @@ _EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|
 
 
 class KubernetesView(Contentview):
-    """What all of them have: a name, and YAML's colours."""
+    """What all views of this module share: a name, and YAML's colours."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -39,18 +39,18 @@ class KubernetesView(Contentview):
         return "yaml"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
-        """A note that the hub keeps in place of a body is shown as it is."""
+        """Shows the note that the hub keeps in place of a body."""
         if data.startswith(NOTE):
             return data.decode(errors="replace")
         return self._prettify(data, metadata)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """A person chooses it."""
+        """No body selects this view: a person chooses it."""
         return NEVER
 
     @abstractmethod
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
-        """A body as text; ValueError where this view cannot read it."""
+        """Render a body as text; ValueError where this view cannot read it."""
 
 
 class ObjectView(KubernetesView):
@@ -96,7 +96,7 @@ class TableView(KubernetesView):
 
 
 class DifferenceView(KubernetesView):
-    """The cloud's objects against what the component got, with the reason at each."""
+    """Compares the cloud's objects with those that the component got, with the reason at each."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return difference(data, record_of(metadata.flow), _encoding(data))
@@ -111,7 +111,7 @@ VIEWS: tuple[Contentview, ...] = (
 
 
 def register() -> None:
-    """Give mitmproxy the views, once in a process. They have no state, so they stay."""
+    """Register the views with mitmproxy, once in a process. The views have no state, so nothing removes them."""
     for view in VIEWS:
         if view.name.lower() not in contentviews.registry:
             contentviews.add(view)

@@ -15,11 +15,11 @@ from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoding import Encoding
 
 MAX_JUDGED = 500
-"""Objects that filters judge for one look: some tens of milliseconds of the hub's loop."""
+"""Objects that filters judge for one difference. They take some tens of milliseconds of the event loop."""
 MAX_LINES = 4_000
 """Lines of a difference."""
 CONTEXT = 3
-"""Lines around each that differs."""
+"""Unchanged lines around each changed one."""
 
 
 def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
@@ -45,7 +45,8 @@ def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
 
 
 def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
-    """The cloud's objects against those of a body, as they are now: dropped and changed ones, with the reasons."""
+    """The difference between the cloud's objects now and those of a body: dropped and changed objects, with the
+    reasons."""
     if record.filtered is None or not record.filtered.filters:
         return "# no filter applies to what this component reads here: it gets what the cloud sends\n"
     codec = codec_for(encoding)
@@ -109,7 +110,7 @@ def _lines(raw: bytes, encoding: Encoding, page: ListPage, *, show_secrets: bool
 
 
 def _reason(line: str, notes: Iterable[Note]) -> str:
-    """Why a line went: the decision whose subject it names."""
+    """Why a line is missing: the decision whose subject the line names."""
     if not line.startswith("-"):
         return ""
     for note in notes:

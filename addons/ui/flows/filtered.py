@@ -32,7 +32,7 @@ class FilteringParts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One object of the cloud, and what becomes of it on the way to the component."""
+    """One object of the cloud, and the filters' verdict on it."""
 
     item: Item
     outcome: Outcome
@@ -64,7 +64,7 @@ class FilteredRead:
         return rules.chain(self._context.component, type_.group, type_.resource, self._context.info.verb)
 
     def source(self) -> tuple[Source, Scope] | None:
-        """The source that the component's view is of, and its part that the component asked for."""
+        """The source of the component's view, and the scope that the component asked for."""
         route = self._context.route
         if route is None or route.kind is not RouteKind.VIEW or route.read is None:
             return None

@@ -13,7 +13,7 @@ from addons.ui.flows.filtered import FilteredRead
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
-    """One flow of this run of the hub."""
+    """What the hub knows of one flow of this run."""
 
     context: RequestContext | None
     filtered: FilteredRead | None
@@ -31,5 +31,5 @@ def remember(flow: Flow, record: FlowRecord) -> None:
 
 
 def record_of(flow: Flow | None) -> FlowRecord:
-    """The record of a flow; one that knows nothing where the flow is from a file, or a copy."""
+    """The record of a flow; an empty one where the flow was loaded from a file, or is a copy."""
     return _records.get(flow, _NOTHING) if flow is not None else _NOTHING

@@ -32,7 +32,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 OVER = 0.05
-"""Seconds between two looks whether mitmproxy has sent an answer to its end."""
+"""Seconds between two looks at whether mitmproxy has sent an answer to its end."""
 LOOKS = 200
 STREAMED = "not held: the hub streams this answer as it comes"
 MASKED = "not held: it may have values of Secrets, which a held body shows; see --show-secrets"
@@ -40,13 +40,14 @@ MASKED = "not held: it may have values of Secrets, which a held body shows; see 
 
 @dataclass(slots=True)
 class UnderWayFlow:
-    """What is being copied of a flow that goes on."""
+    """The copies of a running flow's bodies."""
 
     request: Copy | None = None
     response: Copy | None = None
     watch: LiveWatch | None = None
     mitmproxy_holds: bool = False
-    """mitmproxy collects the answer whole before it sends it, so it may be changed in the flow only when it is sent."""
+    """mitmproxy collects the whole answer before it sends it. Until then, what the flow holds is what the client
+    gets."""
 
 
 class Flows:
@@ -70,7 +71,7 @@ class Flows:
             view.sig_store_refresh.connect(self._cleared)
 
     def start(self, parts: FilteringParts) -> None:
-        """Take the parts of the hub that know what filters did."""
+        """Take the parts of the hub that the content views ask."""
         self._parts = parts
 
     def running(self) -> None:
@@ -125,7 +126,7 @@ class Flows:
             return
         under_way = self._open.setdefault(flow.id, UnderWayFlow())
         if under_way.response is not None:
-            under_way.response.end()  # of a server that failed half-way
+            under_way.response.end()  # the copy of the answer of a server that failed half-way
             under_way.response = None
         if context is not None and context.stream_too_large is not None:
             copy = under_way.response = Copy(context.stream_too_large, self._under_way)
@@ -172,11 +173,11 @@ class Flows:
         return isinstance(intercept, Intercept) and intercept.should_intercept(flow)
 
     def _may_be_held(self, context: RequestContext | None) -> bool:
-        """Whether a body may wait for a person, who then sees it as it came."""
+        """Whether a body may wait for a person, who then sees its bytes as they came."""
         return self._show_secrets() or not _is_secret(context)
 
     async def _hold_answer(self, flow: http.HTTPFlow) -> None:
-        """Wait with an intercepted answer until a person resumes it; what was streamed is gone already."""
+        """Wait with an intercepted answer until a person resumes it. A streamed body has been sent already."""
         assert flow.response is not None
         under_way, may_be_held = self._open.get(flow.id), self._may_be_held(context_of(flow))
         if not may_be_held or under_way is None or not under_way.mitmproxy_holds:
@@ -224,7 +225,7 @@ class Flows:
         is_secret = _is_secret(context)
         left: list[http.Message] = []
         if under_way is not None:
-            # What was streamed has been sent, so the flow may have another text in its place now.
+            # A streamed body has been sent, so the flow may show another text in its place.
             for message, copy in ((flow.request, under_way.request), (flow.response, under_way.response)):
                 if message is not None and copy is not None and (copy.size or message.raw_content is None):
                     self._leave(flow, message, copy.end(), copy.size, is_secret=is_secret)
@@ -234,9 +235,9 @@ class Flows:
     def _settle(
         self, flow: http.HTTPFlow, context: RequestContext | None, left: list[http.Message], looks: int
     ) -> None:
-        """Once mitmproxy has sent all of a flow, leave in it what people may see of the bodies that mitmproxy held."""
+        """Once mitmproxy has sent all of a flow, replace the bodies that it held by what people may see of them."""
         if flow.websocket is not None:
-            flow.live = False  # mitmproxy would wait for the end of a WebSocket
+            flow.live = False  # mitmproxy would wait for a WebSocket's end
         if flow.live and looks:
             asyncio.get_running_loop().call_later(OVER, self._settle, flow, context, left, looks - 1)
             return
@@ -266,7 +267,7 @@ class Flows:
         ctx.master.addons.trigger(UpdateHook([flow]))
 
     def _removed(self, flow: http.HTTPFlow) -> None:
-        """The interface has dropped a flow, by a person's wish or by the bound."""
+        """The interface has removed a flow, because a person asked for it or because too many are kept."""
         watch = self._watches.pop(flow.id, None)
         if watch is not None:
             watch.removed()
@@ -282,7 +283,7 @@ class Flows:
 
 
 def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:
-    """Show the address at which the client called the hub: one for the whole API, wherever the hub sent it."""
+    """Show the address at which the client called the hub, not the server to which the hub sent the request."""
     if context is None or context.listener is Listener.INTERNAL:
         return
     host, port = flow.client_conn.sockname[:2]
@@ -292,12 +293,12 @@ def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> No
 
 
 def _is_own_answer(flow: http.HTTPFlow, context: RequestContext | None) -> bool:
-    """Whether a hook of the hub refused a request that it had given a route."""
+    """Whether a hook of the hub refused the request after the router had given it a route."""
     return context is not None and context.route is not None and flow.server_conn.timestamp_start is None
 
 
 def _is_secret(context: RequestContext | None) -> bool:
-    """Whether bodies of a request may hold what is secret: values of Secrets, or tokens."""
+    """Whether the bodies of a flow may hold values of Secrets, or tokens."""
     if context is None or context.info.type is None:
         return False
     resource = context.info.type.resource

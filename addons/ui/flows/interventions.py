@@ -1,4 +1,4 @@
-"""Says what a person may do with a flow: which replays run, and which edits of an intercepted flow hold.
+"""Decides what a person may do with a flow: which replays run, and which edits of an intercepted flow hold.
 
 A relay is its sender's own, so its body and headers may be edited. What decides about a request (who sends it, what it
 asks for) was decided before a person saw it, so an edit of that is refused: the hub would filter one request, and send
@@ -19,14 +19,14 @@ from kube.errors import bad_request, forbidden
 CALLER = "edgehub caller"
 """Key of a flow's metadata: whose credentials its request had. Copies and files of flows have it too."""
 TEXT_BODY = "edgehub body"
-"""Key of a flow's metadata: the body that it shows is a text of the hub's, not what was sent."""
+"""Key of a flow's metadata: the flow shows a text of the hub in place of the body that was sent."""
 
 _DECIDES = ("user-agent", "accept", "authorization", "upgrade")
-"""Headers that the hub has decided by."""
+"""Headers on which the hub's decision about a request rests."""
 
 
 def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
-    """Return where a replay runs as the component that sent the request; StatusError with the reason otherwise."""
+    """Return where a replay would run as the component that sent the request; StatusError with the reason otherwise."""
     if flow.metadata.get(TEXT_BODY):
         raise bad_request("not replayed: the hub has not kept the request's body as it was sent")
     before = flow.metadata.get(CALLER)
@@ -84,7 +84,8 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
 
 
 def may_edit_answer(context: RequestContext | None) -> bool:
-    """Whether an answer is a relay's, which a person may edit. The hub's own answers are what the node goes by."""
+    """Whether an answer was relayed: a person may edit those. The node acts by the hub's own answers, so nobody edits
+    them."""
     return (
         context is not None
         and context.route is not None

@@ -1,4 +1,4 @@
-"""Bounds the flows that an interface keeps: the oldest go, those of the hub itself first."""
+"""Bounds the flows that an interface keeps: it removes the oldest, those of the hub itself first."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mitmproxy import http
 from addons.telemetry import metrics
 
 MAX_FLOWS = 2_000
-"""Flows of components that are over; a flow takes some 10 KB beside its body."""
+"""Ended flows of components; a flow takes some 10 KB beside its body."""
 MAX_OWN = 200
-"""Flows of the hub itself that are over: probes, lists and reviews."""
+"""Ended flows of the hub itself: probes, lists and reviews."""
 MAX_BYTES = 32 * 1024 * 1024
-"""Bytes of the bodies and events of all flows that are over."""
+"""Bytes of the bodies and events of all ended flows."""
 
 
 class KeptFlows:
-    """Flows that are over, in the order in which they ended. To remove one that goes on would end its request."""
+    """Ended flows, in the order in which they ended. To remove a running flow would end its request."""
 
     def __init__(self, remove: Callable[[Sequence[http.HTTPFlow]], object]) -> None:
         self._remove = remove
@@ -27,7 +27,7 @@ class KeptFlows:
         self._bytes = 0
 
     def add(self, flow: http.HTTPFlow, *, is_own: bool) -> None:
-        """Note a flow that is over, and remove the oldest where there are too many."""
+        """Note an ended flow, and remove the oldest where there are too many."""
         self.forget(flow)
         size = size_of(flow)
         (self._own if is_own else self._flows)[flow.id] = (flow, size)
@@ -38,7 +38,7 @@ class KeptFlows:
             self._pop(self._flows)
 
     def forget(self, flow: http.HTTPFlow) -> None:
-        """A flow goes on again, or a person removed it."""
+        """Forget a flow that runs again, or that a person removed."""
         for kept in (self._flows, self._own):
             _, size = kept.pop(flow.id, (None, 0))
             self._bytes -= size

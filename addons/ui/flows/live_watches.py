@@ -1,4 +1,4 @@
-"""Shows an open watch as it goes on: each event is a message of its flow, decoded, in both of mitmproxy's interfaces.
+"""Shows each event of an open watch, decoded, as a message of the watch's flow, in both of mitmproxy's interfaces.
 
 mitmproxy shows messages for WebSockets alone, so a watch's flow gets a `WebSocketData`. A message to the client is what
 the component got. A message from the client is what the cloud sent, where filters changed or dropped it.
@@ -25,7 +25,7 @@ from kube.store.store import Change, Store
 from kube.wire.codec import Codec, FrameReader, WatchFrame
 
 MAX_EVENTS = 200
-"""Messages that a watch's flow keeps: the last ones."""
+"""Messages that a watch's flow keeps; older ones go."""
 MAX_EVENT = 16 * 1024
 """Characters of one message."""
 MAX_WATCH = 1024 * 1024
@@ -33,7 +33,7 @@ MAX_WATCH = 1024 * 1024
 MAX_ALL = 32 * 1024 * 1024
 """Characters of the messages of all watches."""
 MAX_WAITING = 4 * 1024 * 1024
-"""Bytes of a watch that wait to be decoded. A piece of a frame that is larger ends the showing, not the watch."""
+"""Bytes of a watch that wait to be decoded. A larger frame ends what is shown of the watch, not the watch."""
 AT_ONCE = 20
 """Events decoded at once, so that a burst leaves the loop to requests."""
 PAUSE = 0.05
@@ -49,7 +49,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class FromCloud:
-    """What the cloud sent, and filters kept from the component in part or in whole."""
+    """An event of the cloud that filters changed or dropped."""
 
     type: str
     judged: Judged
@@ -99,7 +99,7 @@ class LiveWatch:
         return parts
 
     def end(self, *, by_client: bool) -> None:
-        """The watch is over: what waits is shown now, and nothing more comes."""
+        """The watch has ended: show the events that still wait, and end."""
         if self._heard is not None:
             self._heard[0].forget(self)
             self._heard = None
@@ -117,7 +117,7 @@ class LiveWatch:
         self._size = 0
 
     def changed(self, change: Change) -> None:
-        """The store has a new event of the cloud: one that the component never gets is shown here."""
+        """The store has a new event of the cloud. Show it where filters change or drop it."""
         assert self._heard is not None
         assert self._filtered is not None
         item = change.new or change.last
@@ -131,10 +131,10 @@ class LiveWatch:
             self._wait(FromCloud("ADDED" if change.old is None else "MODIFIED", judged), len(item.raw))
 
     def advanced(self) -> None:
-        """Of no interest: bookmarks are the watcher's own."""
+        """Do nothing: the watcher itself makes the bookmarks that the flow shows."""
 
     def restarted(self) -> None:
-        """The watch ends by itself."""
+        """Do nothing: the watcher ends the watch itself."""
 
     def _listen(self) -> None:
         if self._filtered is None or not self._filtered.filters:

@@ -27,4 +27,4 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
 
 
 def _nothing(flow: http.HTTPFlow) -> None:
-    """In place of a hook."""
+    """Stands in place of a hook."""

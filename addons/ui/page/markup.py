@@ -1,4 +1,4 @@
-"""HTML from values: whatever a client, a server or a user wrote is text and never markup."""
+"""Makes HTML of values: a text that a client, a server or a user wrote never becomes markup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from addons.ui.reports.text import Column, Row
 
 NOTHING = "-"
-"""Stands for what is not there."""
+"""Stands for a missing value."""
 
 
 def text(value: object) -> str:
@@ -47,5 +47,5 @@ def options(values: Iterable[str], chosen: str, empty: str) -> str:
 
 
 def lines(values: Iterable[str]) -> str:
-    """Text as it is, line by line."""
+    """Preformatted text."""
     return f'<pre tabindex="0">{escape(chr(10).join(values))}</pre>'

@@ -19,7 +19,7 @@ MAX_CHOICES = 500
 """Objects in the list to choose from; others can be named in the address."""
 NO_FILTER = "no filter"
 VERBS = ("watch", "get")
-"""Those besides `list`, which is the choice of none."""
+"""The verbs besides `list`, which holds where nobody chooses one."""
 
 NOTES: list[Column] = [
     ("filter", lambda row: row["filter"]),
@@ -35,7 +35,7 @@ OBJECTS: list[Column] = [
 
 
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
-    """Lists of what there is; a choice is part of the page's address."""
+    """The lists to choose from. A choice becomes part of the page's address."""
     components = known_components(hub)
     resources = sorted({each.list_watch.type.group_resource for each in hub.sources if not each.user})
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
@@ -56,7 +56,7 @@ def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
 
 
 async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
-    """The answer to what was chosen; "" where nothing was."""
+    """The answer to the choice; "" where nobody has chosen."""
     component, resource = query.get("component", ""), query.get("resource", "")
     if not component or not resource:
         return ""
@@ -97,7 +97,7 @@ def rules_text(hub: RunningHub) -> str:
 
 
 def trial_html(trial: Row) -> str:
-    """What an edit would change."""
+    """What an edit of the rules would change."""
     lost = trial["lost"]
     is_loss = lost["objects"] or lost["endpoints"]
     head = f"{lost['objects']} objects and {lost['endpoints']} endpoints would be lost"

@@ -1,4 +1,4 @@
-"""Bytes a second at the two edges of the chain, from the counts at two moments."""
+"""Bytes a second to components, and to and from the cloud, from the counts at two moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from addons.telemetry.component_traffic import ComponentTraffic, link_bytes
 
 SPAN = 2.0
-"""Seconds between two moments at the least: a rate over less jumps."""
+"""Seconds between two moments at least: a rate over less time jumps."""
 
 type Rate = tuple[float | None, float | None, float | None]
 

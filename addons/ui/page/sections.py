@@ -49,7 +49,7 @@ def sections(hub: RunningHub, rates: Rates, *, is_operator: bool) -> dict[str, s
 
 
 def title(hub: RunningHub) -> str:
-    """What a browser's tab shows."""
+    """The title of the browser's tab."""
     return f"{link(status(hub))} · {hub.settings.node}"
 
 

@@ -23,7 +23,7 @@ from addons.ui.reports.running_hub import RunningHub
 from kube.errors import StatusError, too_many_requests
 
 MAX_LISTENERS = 16
-"""Open pages that are fed; one more loads, and stays as it was when it was loaded."""
+"""Open pages that get updates. A further page loads, and gets none."""
 INTERVAL = 2.0
 """Seconds between two looks at what has changed."""
 
@@ -82,7 +82,7 @@ class PageServer:
         parts = "".join(_section(name, heading, found[name]) for name, heading in PARTS)
         asking = _explain_section(explain_form(self._hub, request.query), answer)
         trying = _try_section(rules_text(self._hub))
-        # Questions stand between what there is and what was.
+        # The questions stand between the present state and the past.
         before, marker, after = parts.partition('<section aria-labelledby="h-journal">')
         body = before + asking + trying + marker + after
         return web.Response(
@@ -113,7 +113,7 @@ class PageServer:
                 found = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
                 news = {name: made for name, made in found.items() if told.get(name) != made}
                 told = found
-                # A comment where nothing is new: so that a page that is gone is noticed.
+                # A comment where nothing is new: to write it fails once the page is closed.
                 await response.write(b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n")
                 try:
                     async with asyncio.timeout(INTERVAL):
@@ -144,7 +144,7 @@ class PageServer:
         return True
 
     def _sections(self, *, is_operator: bool) -> dict[str, str]:
-        """All pages that are open share what is made for one of them."""
+        """All open pages share the sections, which are made once for all of them."""
         at, found = self._rendered.get(is_operator, (0.0, {}))
         now = time.monotonic()
         if not found or now - at >= INTERVAL / 2:

@@ -1,1 +1,2 @@
-"""What a hub says of itself: one function a report, which gives JSON for tools. Shell, page and consoles render it."""
+"""What a hub reports of itself. One function makes each report, as JSON for tools. Shell, page and consoles render
+it."""

@@ -1,4 +1,4 @@
-"""The reports `sources`, `views` and `watchers`: what the hub keeps of the cloud, and who is looking at it."""
+"""The reports `sources`, `views` and `watchers`: what the hub keeps of the cloud, and which clients watch it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def sources(hub: RunningHub) -> list[dict[str, Any]]:
 
 
 def views(hub: RunningHub) -> list[dict[str, Any]]:
-    """What each component is shown, with or without an open watch."""
+    """The views of each component, with or without an open watch."""
     return [_view(source, key, opened) for source, key, opened in _opened(hub)]
 
 
 def watchers(hub: RunningHub) -> list[dict[str, Any]]:
-    """Open watches, those of one view in a row; `unread` is the most events that one of them has still to be sent."""
+    """Open watches, one row for each view; `unread` is how many events the slowest of them still has to send."""
     return [
         {
             **{
@@ -70,7 +70,8 @@ def _source(source: Source) -> dict[str, Any]:
 
 
 def _from(upstream: Upstream | None) -> str:
-    """Where a source reads, in words: `cloud`, `leader n2`, a relay; "" where it has asked nobody yet."""
+    """The server that a source reads from, in words: `cloud`, `leader n2`, a relay; "" where it has sent no request
+    yet."""
     if not isinstance(upstream, PeerReader):
         return "cloud"
     return upstream.leader.name if upstream.leader is not None else upstream.server

@@ -18,11 +18,11 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 
 MAX_DUMPED = 500
-"""Objects that are written out; the rest is counted."""
+"""Objects that are written out; the others are counted."""
 MAX_DUMP_BYTES = 8 * 1024 * 1024
 """Bytes of YAML."""
 SECRETS = ("secrets", "")
-"""The resource whose values nobody is shown, and its group."""
+"""The group and resource whose values are always masked."""
 
 
 async def dump(hub: RunningHub, resource: str, namespace: str, name: str, component: str) -> str:

@@ -24,7 +24,7 @@ MAX_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What filters make of an object: None where they hide it. `pending` says that nobody can know yet.
+    """What filters make of an object: None where they hide it. `pending` says that the verdict is not known yet.
 
     An input is missing, or the hub has the object in an encoding that a filter does not read.
     """
@@ -45,12 +45,12 @@ def shown(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> Filt
         outcome = apply_chain(filters, obj, asked).outcome
         made = item.as_filtered(obj.encode()) if outcome is Outcome.CHANGED else item
     except Exception:
-        return Filtered(None)  # whoever has a view of it is told by the log
+        return Filtered(None)  # the log names the filter where a view has the object
     return Filtered(None if outcome is Outcome.DROPPED else made, asked.pending)
 
 
 def why(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> list[Note]:
-    """Each decision that did not keep what it was about."""
+    """The decisions that dropped or changed something."""
     try:
         _, notes, _ = judge(item, filters, inputs)
     except Exception as error:
@@ -59,7 +59,7 @@ def why(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> list[N
 
 
 async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Item]:
-    """The items that there are now, until `deadline` in monotonic seconds; others run in between."""
+    """The present items, until `deadline` in monotonic seconds. Other tasks run in between."""
     breath = time.monotonic() + BREATH
     for item in list(items):
         yield item
@@ -72,5 +72,5 @@ async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Ite
 
 
 def deadline() -> float:
-    """When a report that begins now has to end."""
+    """The deadline of a report that begins now."""
     return time.monotonic() + MAX_SECONDS

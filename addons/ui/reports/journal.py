@@ -1,4 +1,4 @@
-"""The report `journal`: which writes wait for the cloud, and which never reached it."""
+"""The report `journal`: the writes that wait for the cloud, and those that never reached it."""
 
 from __future__ import annotations
 

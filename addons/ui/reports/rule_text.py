@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 MAX_TEXT = 1024 * 1024
-"""Bytes; what a ConfigMap can hold."""
+"""Bytes of the largest ConfigMap."""
 MAX_DEPTH = 20
 """Collections within each other. libyaml's composer calls itself for each, and ends the process when the stack ends."""
 MAX_NODES = 50_000
@@ -16,7 +16,7 @@ MAX_NODES = 50_000
 
 
 class Texts(yaml.CSafeLoader):
-    """Reads dates as the texts that they are: a date that no calendar has would be an error of its own."""
+    """Reads dates as texts: PyYAML raises for a date that no calendar has."""
 
 
 Texts.yaml_implicit_resolvers = {

@@ -26,7 +26,7 @@ from kube.store.store import Item
 MAX_NAMED = 50
 """Objects of each kind of change that are named for a component and a resource; all are counted."""
 MAX_REASONS = 5
-"""Reasons that are told of one object; `explain` tells them all."""
+"""Reasons that the report gives for one object; `explain` gives all of them."""
 
 type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 """The filters by the rules in force, and by the edit."""
@@ -34,7 +34,7 @@ type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 
 @dataclass(slots=True)
 class Difference:
-    """What one component would see otherwise of one resource."""
+    """How a component's view of one resource would change."""
 
     gained: list[str] = field(default_factory=list)
     lost: list[dict[str, Any]] = field(default_factory=list)
@@ -85,7 +85,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
 
 
 def loses(trial: Mapping[str, Any]) -> bool:
-    """Whether some component would see less than now."""
+    """Whether a component would see less than now."""
     return bool(trial["lost"]["objects"] or trial["lost"]["endpoints"])
 
 
@@ -107,7 +107,7 @@ def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
 def _changed_chains(
     now: Rules, edited: Rules, component: str, group: str, resource: str
 ) -> dict[Chains, list[str]]:
-    """The verbs that are filtered otherwise, by how."""
+    """The verbs whose filters change, by the change."""
     found: dict[Chains, list[str]] = {}
     for verb in sorted(READS):
         before = now.chain(component, group, resource, verb)

@@ -21,7 +21,7 @@ from addons.views.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """A report reads these and changes none of them."""
+    """The parts that reports read. No report changes them."""
 
     settings: Settings
     cloud: Cloud

@@ -1,4 +1,4 @@
-"""The report `status`: where this hub stands, in some twenty numbers."""
+"""The report `status`: the state of this hub in some twenty numbers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
 
 
 def link(hub: RunningHub) -> dict[str, Any]:
-    """The drill that is under way: `link` is `online` without one."""
+    """The running drill; `link` is `online` without one."""
     return hub.drills.describe() if hub.drills is not None else {"allowed": False, "link": "online"}
 
 

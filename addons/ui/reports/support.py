@@ -1,4 +1,4 @@
-"""The report `support`: everything that helps to find a fault, in one archive, without secrets and tokens."""
+"""The report `support`: one archive of all that helps to find a fault, without secrets and tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def files(hub: RunningHub) -> dict[str, bytes]:
 
 
 def archive(found: dict[str, bytes]) -> bytes:
-    """A tar, compressed, of files that only their owner may read."""
+    """A compressed tar of files that only their owner may read."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in found.items():

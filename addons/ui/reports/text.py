@@ -11,7 +11,7 @@ type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
 
 ALARM = "DRILL: "
-"""What a line begins with that a terminal shows in red."""
+"""The beginning of each line that a terminal shows in red."""
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -119,7 +119,7 @@ ENTRIES: Sequence[Column] = (
     ("resources", _of("resources")),
     ("verbs", _of("verbs")),
     ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched nobody"),
-    # Of all filters of a view together: a report of each one's own would judge every object again.
+    # The counts are of all filters of a view together: counts of each filter would need one more pass over all objects.
     ("its views keep", _of("kept")),
     ("change", _of("changed")),
     ("hide", _of("hidden")),
@@ -245,4 +245,4 @@ TEXTS: Mapping[str, Callable[[Any], str]] = {
     "link": drill_text,
     "journal": journal_text,
 }
-"""How each report without arguments is told, by its name."""
+"""The function that makes the text of each report without arguments, by the report's name."""

@@ -12,7 +12,7 @@ from addons.ui.reports.running_hub import RunningHub
 from kube.store.store import Item
 
 MAX_OBJECTS = 200
-"""Hidden and changed objects that are told with their reasons; all are counted."""
+"""Hidden and changed objects that the report names with their reasons; all are counted."""
 
 
 async def explain_resource(
