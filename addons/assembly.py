@@ -343,7 +343,7 @@ class Assembly:
         while True:
             await self._egress.changed.wait()
             if self._egress.cloud.is_up:
-                sources.hurry()
+                sources.cloud_recovered()
 
 
 def start_line(settings: Settings, servers: Sequence[Server]) -> str:

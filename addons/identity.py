@@ -70,7 +70,7 @@ class Identity:
     def client_disconnected(self, client: connection.Client) -> None:
         self._verified.discard(client.id)
         if self._admission is not None:
-            self._admission.left(client.id)
+            self._admission.disconnected(client.id)
         self._users.pop(client.id, None)
 
     @guarded

@@ -63,7 +63,8 @@ class Admission:
         else:
             self._refusals[connection] = "no node"
 
-    def left(self, connection: str) -> None:
+    def disconnected(self, connection: str) -> None:
+        """Forget a connection that has ended."""
         self._nodes.pop(connection, None)
         self._refusals.pop(connection, None)
 

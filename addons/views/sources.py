@@ -159,8 +159,8 @@ class Sources:
         """Whether every client that holds this version was given it under the rules in force."""
         return self._edits.can_resume(version)
 
-    def hurry(self) -> None:
-        """The cloud is back: end the delays of reflectors."""
+    def cloud_recovered(self) -> None:
+        """End the delays of reflectors: the cloud is back."""
         for source in self:
             source.reflector.recovered()
 

@@ -103,7 +103,7 @@ def test_nobody_else_is(
 
 def test_a_connection_that_has_ended_is_forgotten(door: Door) -> None:
     door.connect("one", AUTHORITY.issue_node("a"))
-    door.admission.left("one")
+    door.admission.disconnected("one")
     with pytest.raises(StatusError):
         door.admission.admit("one", [], "10.0.0.1")
 
