@@ -21,7 +21,7 @@ rules:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """What a request is about, as the server understood it; "" for what it does not name."""
+    """The target of a request, as the server understood it; "" for each part that the request does not name."""
 
     group: str
     version: str

@@ -34,7 +34,7 @@ PROGRAMS: Mapping[str, str] = {
 }
 """Name of a program: its Go package. The first one compiles most of what the others share."""
 LOWEST_GO = (1, 26)
-"""What `go.mod` of Kubernetes 1.36 asks for."""
+"""The Go version that `go.mod` of Kubernetes 1.36 asks for."""
 PROGRESS_INTERVAL = 15.0
 """Seconds between two lines of progress: often enough to see it live, few enough for a CI log."""
 ERROR_LINES = 40
@@ -80,7 +80,8 @@ def _stamped(stamps: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is built from one Go module. `versioned` is the module whose version names the folder of the programs."""
+    """The programs that are built from one Go module. `versioned` is the module whose version names the folder of the
+    programs."""
 
     folder: Path
     programs: Mapping[str, str]

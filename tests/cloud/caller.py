@@ -26,7 +26,7 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server said, whatever the status."""
+    """The server's answer, whatever its status."""
 
     status: int
     headers: Mapping[str, str]

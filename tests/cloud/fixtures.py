@@ -15,7 +15,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
-"""What hubs may read, shipped with the product."""
+"""The product's RBAC: what hubs may read."""
 HUB_NODES = HUB_RBAC.with_name("hub-nodes.yaml")
 """Their right to read all nodes, which not every cluster needs."""
 REAL_TIMEOUT = 300
@@ -87,7 +87,7 @@ def real_cloud(
 
 @pytest.fixture
 def hub_rbac(real_cloud: RealCloud) -> None:
-    """What nodes may read once the product's RBAC is applied."""
+    """Applies the product's RBAC, with which nodes may read what hubs need."""
     real_cloud.apply(HUB_RBAC)
     real_cloud.apply(HUB_NODES)
 

@@ -21,7 +21,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 READY_TIMEOUT = 30.0
 """Seconds to a Ready node, half a second on idle cores."""
 PROXY_CACHES = ("service config", "endpoint slice config", "serviceCIDR config")
-"""What kube-proxy must have read before it writes any rule, by the names of its log."""
+"""The resources that kube-proxy must have read before it writes any rule, by the names of its log."""
 
 
 class HollowKubelet:

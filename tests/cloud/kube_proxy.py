@@ -22,7 +22,7 @@ PROGRAM = "kube-proxy"
 SYNCED = "SyncProxyRules complete"
 """The log line after each write of rules."""
 NETWORK_CAPABILITIES = "-net_admin,-net_raw,-sys_admin,-sys_module,-sys_resource"
-"""What root loses here: kube-proxy also speaks to the kernel by netlink, past the script."""
+"""Capabilities that kube-proxy loses here: it also speaks to the kernel by netlink, past the script."""
 FAKE_IPTABLES = """\
 #!/bin/sh
 case "$1" in --version) echo 'iptables v1.8.9 (legacy)'; exit;; esac

@@ -28,7 +28,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Mode(StrEnum):
-    """What the link does to connections."""
+    """How the link treats connections."""
 
     PASS = "pass"
     """Bytes move, with the delay and the bandwidth that are set."""
@@ -43,7 +43,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What the link has seen so far; bytes count when they are handed on."""
+    """Counts of the link so far; bytes count when they are handed on."""
 
     up: int
     """Bytes from client to server."""

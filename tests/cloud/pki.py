@@ -18,7 +18,7 @@ NODES_GROUP = "system:nodes"
 ADMIN_GROUP = "system:masters"
 """Passes every authorizer of kube-apiserver."""
 LIFETIME = timedelta(days=2)
-"""Of CA and certificates: longer than any test run."""
+"""The life of CA and certificates: longer than any test run."""
 BACKDATING = timedelta(minutes=5)
 """A certificate is valid from a little before now, so that clocks that differ a bit agree on it."""
 
@@ -89,7 +89,7 @@ class Authority:
         return self._issue(_name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
     def issue_node(self, node: str, lifetime: timedelta = LIFETIME) -> Credential:
-        """What a kubelet gets at its bootstrap, and what a hub on that node uses."""
+        """The certificate that a kubelet gets at its bootstrap, and that a hub on that node uses."""
         subject = _name(f"system:node:{node}", [NODES_GROUP])
         return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, (), lifetime)
 

@@ -19,7 +19,7 @@ from tests.cloud.processes import Process
 from tests.cloud.rest import RestClient, RestError
 
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
-"""What a control plane without controllers needs."""
+"""The programs that a control plane without controllers needs."""
 SERVICE_RANGE = "10.96.0.0/16"
 """Cluster IPs of Services; `default/kubernetes` gets the first one."""
 ADVERTISED = "198.51.100.1"
@@ -208,7 +208,7 @@ class RealCloud:
         return self._audit_log.stat().st_size
 
     def audit(self, since: int = 0) -> list[AuditEvent]:
-        """What reached the server since a mark.
+        """The requests that reached the server since a mark.
 
         A request is logged before it is handled (RequestReceived, ResponseStarted of a watch) and just after
         its answer was sent (ResponseComplete): to count without waiting, count the stage RequestReceived.

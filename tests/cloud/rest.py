@@ -28,7 +28,7 @@ ANSWER_TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server said, whatever the status."""
+    """The server's answer, whatever its status."""
 
     status: int
     headers: Mapping[str, str]

@@ -15,7 +15,7 @@ from typing import Self
 SIZE = 16 * 1024 * 1024
 """Bytes: SQLite's log alone takes 4 MB between two checkpoints."""
 HOLD = 'mount -t tmpfs -o "size=$1,mode=0700" small "$2" && echo mounted && exec cat'
-"""What the process does: it waits for the end of its input."""
+"""The program of the process: it waits for the end of its input."""
 
 
 class NoNamespacesError(Exception):

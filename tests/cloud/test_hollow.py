@@ -85,5 +85,5 @@ def test_a_proxy_that_may_not_read_is_told(
 
 
 def leftovers() -> set[Path]:
-    """What kubemark writes below /tmp, wherever the test's own folder is."""
+    """The files that kubemark writes below /tmp, wherever the test's own folder is."""
     return {*Path("/tmp").glob("hollow-kubelet.*"), *Path("/tmp").glob("kubelet_remote_*.sock")}  # noqa: S108 - kubemark's fixed place

@@ -37,7 +37,7 @@ class Image:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it gives to its programs."""
+        """The environment that the image gives to its programs."""
         return dict(each.split("=", 1) for each in self.configuration["Env"])
 
     def size(self) -> int:

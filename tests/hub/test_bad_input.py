@@ -1,4 +1,4 @@
-"""What no sane client sends: each gets the Status of a kube-apiserver, and the hub keeps serving."""
+"""Malformed requests: the hub answers each with the Status of a kube-apiserver, and keeps serving."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tests.hub.support.machine import Machine, edgehub
 from tests.hub.support.process import SLACK, Hub
 
 LIFE = "24s"
-"""Of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""
+"""The life of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""
 KUBELET_OF_YURTHUB = """\
 apiVersion: v1
 clusters:
@@ -49,7 +49,7 @@ current-context: default-context
 kind: Config
 preferences: {{}}
 """
-"""As `yurtadm join` and OpenYurt's documents write it; the user is nowhere in it."""
+"""A kubeconfig as `yurtadm join` and OpenYurt's documents write it: it names no user."""
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.hub.test_bootstrap import until
 
 EXPIRY = "edgehub_certificate_expiry_seconds"
 HOUR = 3600.0
-"""What kube-controller-manager lets a certificate begin earlier is five minutes."""
+"""kube-controller-manager lets a certificate begin five minutes before it signs it."""
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -43,7 +43,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pa
 
 
 def doctor(hub: Hub, root: Path, env: Mapping[str, str], *flags: str) -> str:
-    """What the doctor says of a node below a root, which has the hub's state."""
+    """The doctor's findings about a node below `root`, which has the hub's state."""
     ports = ("--port", hub.port, "--tls-port", hub.tls_port, "--admin-port", hub.admin_port)
     arguments = [
         "--root",
@@ -68,7 +68,7 @@ def doctor(hub: Hub, root: Path, env: Mapping[str, str], *flags: str) -> str:
 
 
 def events(cloud: RealCloud, node: str) -> list[str]:
-    """What hubs have told about a node's certificates."""
+    """The Events about a node's certificates that hubs have written."""
     found = cloud.admin.get("/api/v1/namespaces/default/events")["items"]
     return [
         each["message"]

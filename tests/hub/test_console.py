@@ -60,7 +60,7 @@ class WebHub:
 
     @property
     def lines(self) -> list[str]:
-        """What the process wrote to its terminal; also when it has ended."""
+        """The text that the process wrote to its terminal; also after its end."""
         return (self.folder / "hub.log").read_text().splitlines()
 
     async def ask(self, path: str) -> Any:
@@ -71,7 +71,7 @@ class WebHub:
             return await answer.json()
 
     async def command(self, name: str, *arguments: str) -> Any:
-        """What a command of the interface's prompt says."""
+        """The answer to a command at the interface's prompt."""
         return json.loads(await self.change("POST", f"/commands/{name}", {"arguments": arguments}))
 
     async def change(self, method: str, path: str, body: Json | None = None) -> bytes:
@@ -132,7 +132,7 @@ def named_service(name: str, **spec: str) -> Json:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebHub]:
-    """One hub for all tests here: to start one takes longer than all of them."""
+    """One hub for all tests of this module: its start takes longer than all of them."""
     async with ScriptableCloud() as cloud, aiohttp.ClientSession() as session:
         cloud.access.tokens |= {HUB_TOKEN: User("system:node:node-1"), POD_TOKEN: User("pod")}
         cloud.store.create(named_service("web", clusterIP="10.96.0.9"))
@@ -166,7 +166,7 @@ async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Enc
 
 
 async def test_a_flow_shows_the_request_as_its_component_sent_it(web: WebHub) -> None:
-    """Of a view as of a relay: one address for the whole API, and no sign of the hub's own ways."""
+    """The flow of a view, like that of a relay, shows one address for the whole API, and neither origin nor ticket."""
     for path in (f"{SERVICES}?resourceVersion=0", "/version"):
         await web.get(path, Encoding.JSON)
         request = (await web.flow(path))["request"]
@@ -179,7 +179,7 @@ async def test_a_flow_shows_the_request_as_its_component_sent_it(web: WebHub) ->
 
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Encoding) -> None:
-    """What the component got, and what the cloud sent where a filter hid it."""
+    """The flow shows what the component got, and what the cloud sent where a filter hid it."""
     path = f"{SERVICES}?watch=true&resourceVersion=0"
     accept = f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else encoding
     headers = {"User-Agent": "kube-proxy/v1.36", "Accept": accept}

@@ -92,7 +92,7 @@ def oversized(piece: bytes) -> bytes:
 
 
 def exploding(_piece: bytes) -> bytes:
-    """Some bytes that unpack to more than a record may."""
+    """Some bytes that unpack to more than MAX_RECORD."""
     packed = zstandard.ZstdCompressor().compress(bytes(MAX_UNPACKED_RECORD + 1))
     return HEAD.pack(len(packed), Kind.PACKED) + packed
 

@@ -77,7 +77,7 @@ async def test_a_drill_ends_by_itself(cloud: ScriptableCloud, tmp_path: Path) ->
     hub = Hub(tmp_path, cloud.url, flags=flags, program=("tests.hub.support.impatient",))
 
     async def comments() -> list[str]:
-        """Of the flows of relays, the oldest first."""
+        """The comments of relayed flows, the oldest first."""
         headers = {"Authorization": "Bearer w"}
         async with aiohttp.ClientSession() as session, session.get(web + "/flows", headers=headers) as answer:
             return [

@@ -77,7 +77,7 @@ class Scene:
         await asyncio.to_thread(self.cloud.admin.post, self.services, body)
 
     async def write(self, reason: str) -> None:
-        """What kubelet writes: the node's status, and an event of that name."""
+        """The writes of a kubelet: the node's status, and an event of that name."""
         patch = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": reason}]}}
         path = f"{NODES}/{self.hub.node}/status"
         answer = await self.outage.ask(path, method="PATCH", body=patch, content_type=STRATEGIC)
@@ -109,9 +109,10 @@ class Scene:
             await asyncio.sleep(0.1)
 
     def check_lease(self) -> None:
-        """As the node lifecycle controller judges: alive is a node whose latest renewTime moves on, by its own clock.
+        """Judge as the node lifecycle controller does: a node is alive while its latest renewTime moves on, by the
+        controller's clock.
 
-        What kubelet itself wrote goes with what it has changed, and is of its own clock.
+        What kubelet itself writes has kubelet's clock.
         """
         counted = [
             each

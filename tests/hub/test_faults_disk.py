@@ -152,7 +152,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], bool]] = {
     "pages in the middle": (every_other_page, False),
     "garbage log": (lambda folder: overwrite(folder / "cache.db-wal", 0, b"\xa5" * 100_000), False),
 }
-"""What is done to the files, and whether all of the store must be lost by it."""
+"""The damage to the files, and whether the whole store must be lost."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

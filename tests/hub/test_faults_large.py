@@ -25,7 +25,7 @@ MOST = 190.0
 
 
 def fill(cloud: ScriptableCloud) -> None:
-    """As `cloud.store.create`, without its defaults and checks."""
+    """Create objects as `cloud.store.create` does, without its defaults and checks."""
     for number in range(MANY):
         metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
         value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v" * 200}}

@@ -25,7 +25,7 @@ PER_SECOND = 1 / 0.8
 
 
 def state(events: Events) -> set[str]:
-    """What a client that follows a watch has."""
+    """The objects of a client that follows this watch, by name."""
     have: set[str] = set()
     for each in events.seen:
         if each.type == "DELETED":

@@ -145,7 +145,7 @@ FAULTS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]
     "full": (SmallDisk.fill, SmallDisk.make_room),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable),
 }
-"""What makes a disk so, and what mends it."""
+"""The function that fills or breaks the disk, and the one that mends it."""
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])

@@ -1,4 +1,4 @@
-"""What the cloud sends is torn, cut short or malformed: the copy stays as it was, on disk too, and catches up."""
+"""The cloud's answers are torn, cut short or malformed: the copy stays as it was, on disk too, and catches up later."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tests.hub.support.process import Hub
 from tests.hub.support.streams import listed
 
 DESCRIPTORS = 400
-"""As on a system with a low hard limit."""
+"""The descriptors that a system with a low hard limit gives a process."""
 IDLE = 600
 BODY = 300_000_000
 GROWTH = 40.0

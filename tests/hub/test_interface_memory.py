@@ -1,4 +1,4 @@
-"""What an interface costs a node: the flows that it keeps are bounded, however many requests there are."""
+"""The memory that an interface costs a node: the flows that it keeps are bounded, however many requests come."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ DURATION = 4
 
 
 def lease(name: str, second: int) -> dict[str, Any]:
-    """As kubelet writes it; `second` is when."""
+    """The Lease as kubelet writes it; `second` is its renewTime."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -104,7 +104,7 @@ async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
 
 
 async def keep_renewing(outage: Outage, name: str) -> None:
-    """As kubelet does."""
+    """Renew the Lease as kubelet does."""
     while True:
         await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, 9))
         await asyncio.sleep(DURATION / 4)

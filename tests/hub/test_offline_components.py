@@ -36,7 +36,8 @@ def ended(outage: Outage) -> Iterator[None]:
 
 @pytest.fixture(params=["plain", "TLS"])
 def kubeconfig(request: pytest.FixtureRequest, outage: Outage, real_cloud: RealCloud, tmp_path: Path) -> Path:
-    """Of the node's components: without credentials or, over TLS and so by HTTP/2, with the node's certificate."""
+    """The kubeconfig of components of the node: without credentials or, over TLS and so by HTTP/2, with the node's
+    certificate."""
     path, hub = tmp_path / "component.kubeconfig", outage.hub
     if request.param == "plain":
         return write_kubeconfig(path, hub.url)
@@ -127,7 +128,7 @@ def is_running(pod: Any) -> bool:
 async def test_kubectl_gets_what_it_got_before(
     outage: Outage, real_cloud: RealCloud, tmp_path: Path, namespace: str
 ) -> None:
-    """As a person with a token of its own, on the TLS port."""
+    """kubectl uses a token of its own, on the TLS port."""
     core = f"/api/v1/namespaces/{namespace}"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     binding = {

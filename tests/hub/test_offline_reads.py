@@ -1,4 +1,5 @@
-"""What is read while the cloud is gone: the table of the design, on the real control plane through a link."""
+"""Reads while the cloud is gone: each row of the table in `docs/offline.md`, on the real control plane through a
+link."""
 
 from __future__ import annotations
 

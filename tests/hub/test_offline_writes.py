@@ -1,4 +1,4 @@
-"""What is written while the cloud is gone: the design's table, row by row, and what the cloud has afterwards."""
+"""Writes while the cloud is gone: each row of the table in `docs/offline.md`, and what the cloud has afterwards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def condition(kind: str, status: str, reason: str = "Test") -> dict[str, str]:
 
 
 def reasons(node: Any) -> dict[str, str]:
-    """Of a Node's conditions, by their type."""
+    """The reasons of a Node's conditions, by their type."""
     return {each["type"]: each["reason"] for each in node["status"]["conditions"]}
 
 

@@ -23,7 +23,7 @@ OF_K3S = "etc/rancher/k3s/edgehub-kubelet.kubeconfig"
 
 @pytest.fixture
 def local(real_cloud: RealCloud, link: OpenLink) -> Link:
-    """What k3s' agent and lite-apiserver have on the node: a port that leads to the cloud."""
+    """A port of the node that leads to the cloud, as k3s' agent and lite-apiserver have one."""
     return link(real_cloud.host, real_cloud.port)
 
 

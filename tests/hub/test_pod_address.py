@@ -15,7 +15,7 @@ ISOLATED = ["unshare", "--map-root-user", "--net"]
 
 @pytest.fixture
 def isolated() -> list[str]:
-    """What a command begins with that runs in a network of its own."""
+    """The prefix of commands that run in a network of their own."""
     needed = ["ip", "link", "add", "node0", "type", "veth", "peer", "name", "pod0"]
     try:
         subprocess.run([*ISOLATED, *needed], check=True, capture_output=True)

@@ -180,7 +180,7 @@ NO_POOL = [
     {"leaders": ",,/"},
     None,
 ]
-"""What the ConfigMap says that makes no pool of these hubs; None: there is no ConfigMap."""
+"""Data of the ConfigMap that make no pool of these hubs; None: there is no ConfigMap."""
 
 
 async def test_a_pool_that_is_none_any_more_reads_from_the_cloud_and_a_pool_again_from_a_leader(

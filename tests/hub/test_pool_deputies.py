@@ -147,7 +147,7 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
 
 
 async def test_where_there_are_no_deputies_each_follower_reads_from_the_cloud(scene: Scene) -> None:
-    """As in a pool whose leaders an administrator marks."""
+    """Leaders are elected as in a pool whose leaders an administrator marks."""
     await asyncio.to_thread(scene.site.configure, {"deputies": "false"})
     try:
         await scene.until(lambda: not any(each.pool()["isDeputy"] for each in scene.followers), "no deputies")

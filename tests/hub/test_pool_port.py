@@ -159,7 +159,7 @@ EXPIRED, MISNAMED, SERVER = "expired", "misnamed", "server"
 
 @pytest.fixture(scope="module")
 def callers(site: Site) -> dict[str, Credential | None]:
-    """Who calls the peer port, with which client certificate."""
+    """A caller of the peer port, with its client certificate."""
     authority, member = site.cloud.authority, site.members[1].name
     return {
         NODE: site.members[1].credential,

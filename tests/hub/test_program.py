@@ -117,7 +117,7 @@ async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: Sc
 
 
 def test_a_wrong_certificate_authority_is_told_once_with_the_problem(tmp_path: Path) -> None:
-    """By the server's line and by that of the outage; not by each probe and each retry."""
+    """The server's line and the outage's line name the problem. Probes and retries add none."""
     certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "theirs")
     port = free_port()
     server = Process(

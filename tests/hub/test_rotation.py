@@ -44,7 +44,7 @@ class NodeFiles:
         self.kubeconfig.write_text(yaml.safe_dump(document))
 
     def rotate(self, issued: Credential) -> None:
-        """As kubelet does it: a file of a new name, and the link to it swapped."""
+        """Renew the certificate as kubelet does: write a file of a new name, and swap the link to it."""
         self._count += 1
         file, link = self._folder / f"kubelet-client-{self._count}.pem", self._folder / "new"
         file.write_bytes(issued.certificate + issued.key)

@@ -16,7 +16,7 @@ from tests.hub.support.process import Hub
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 PROTOCOL = "v5.channel.k8s.io"
 MESSAGES, SIZE = 150, 500_000
-"""What is sent through one connection, and comes back: 75 MB, as by a copy of files."""
+"""The 75 MB that a client sends through one connection and gets back, as a copy of files would."""
 GROWTH = 40.0
 """Megabytes that the hub may grow by meanwhile."""
 

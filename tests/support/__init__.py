@@ -1,1 +1,1 @@
-"""What every test stands on: the detector of what holds an event loop, with its own tests."""
+"""Helpers of all tests: the detector of blocked event loops, a server's thread, a browser, a terminal."""

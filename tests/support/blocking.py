@@ -90,7 +90,7 @@ _running: dict[int, _Looks] = {}
 
 @contextmanager
 def held() -> Iterator[list[str]]:
-    """What holds a loop within the block, each with the place."""
+    """The calls and callbacks that block a loop within the `with` block, each with its place."""
     before = _found[:]
     _found.clear()
     seen: list[str] = []

@@ -38,7 +38,7 @@ class Terminal:
         await self._tmux("send-keys", *keys)
 
     async def screen(self) -> str:
-        """What a person sees."""
+        """The text on the screen."""
         return await self._tmux("capture-pane", "-p")
 
     async def until(self, *texts: str) -> str:

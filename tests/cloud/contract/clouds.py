@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """One of the two."""
+    """One of the two clouds."""
 
     caller: Caller
     kubeconfig: Path
@@ -36,7 +36,7 @@ class Kubectl:
     namespace: str
 
     async def __call__(self, *args: str, stdin: str = "") -> str:
-        """What it prints; AssertionError with its complaints when it fails."""
+        """Run kubectl, and return what it prints; AssertionError with its complaints when it fails."""
         process = await self.start(*args)
         async with asyncio.timeout(PATIENCE):
             out, complaints = await process.communicate(stdin.encode())

@@ -1,4 +1,5 @@
-"""What is refused, with which status, reason and message: clients branch on the first two and people read the third."""
+"""Requests that the server refuses, with status, reason and message: clients branch on the first two, people read the
+third."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a caller is and what it may do: tables that a test fills."""
+"""Authenticates callers, and says what each may do, by tables that a test fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server does to an object before it is stored: metadata, defaults, who owns the status, generations.
+"""Completes an object before it is stored: metadata, defaults, who owns the status, generations.
 
 Only what clients of the hub can tell apart from a real server; specs are not validated.
 """
@@ -17,7 +17,8 @@ from kube.json_type import Json
 from tests.cloud.scriptable.resources import Resource, Trait
 
 GENERATED_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""What generated names end in: k8s.io/apimachinery/pkg/util/rand, no vowels so that no words appear."""
+"""The characters of the endings of generated names: k8s.io/apimachinery/pkg/util/rand, no vowels so that no words
+appear."""
 GENERATED_LENGTH = 5
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -27,7 +27,7 @@ from tests.cloud.scriptable.watch import WatchSettings
 
 LOOPBACK = "127.0.0.1"
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-"""What is there from the beginning, as in a real cluster."""
+"""The objects that exist from the beginning, as in a real cluster."""
 FAREWELL = 0.01
 """Seconds that open requests get to end by themselves when the cloud stops; a killed server gives none."""
 TURNS_TO_ACCEPT = 4

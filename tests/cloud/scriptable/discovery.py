@@ -16,10 +16,10 @@ VERSION: Json = {
     "compiler": "",
     "platform": "",
 }
-"""Of the real server that this one imitates."""
+"""The version of the real server that this one imitates."""
 STATUS_VERBS = ("get", "patch", "update")
 AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""What clients ask first for; the one media type with parameters that a server echoes."""
+"""The form that clients ask for first; the one media type whose parameters a server echoes."""
 AGGREGATED = frozenset(AGGREGATED_TYPE.split(";"))
 """Its parts, which clients put in an order of their own."""
 

@@ -26,7 +26,7 @@ class Refuse(Fault):
 
     code: int
     reason: str = ""
-    """Of the Status; "" takes the usual one of the code."""
+    """The Status' reason; "" takes the usual one of the code."""
     message: str = "refused on command"
     retry_after: int | None = None
     """Seconds, for the header and the Status; None for neither."""
@@ -126,7 +126,7 @@ REFUSED_INITIAL_EVENTS = Refuse(
     'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch '
     "unless the WatchList feature gate is enabled",
 )
-"""What a server without WatchList answers; use it with `when=asks_initial_events`."""
+"""The answer of a server without WatchList; use it with `when=asks_initial_events`."""
 
 
 def anything(_: LoggedRequest) -> bool:

@@ -49,7 +49,7 @@ def issue_token(access: Access, account: Json, request: Json) -> Json:
 
 
 def _asked(spec: Json) -> RequestInfo:
-    """What the question is about, as the request that it stands for; StatusError 422 when it is about nothing."""
+    """The request that an access review asks about; StatusError 422 when the review names none."""
     attributes: Json | None = spec.get("resourceAttributes")
     place: Json | None = spec.get("nonResourceAttributes")
     if place is not None and attributes is None:

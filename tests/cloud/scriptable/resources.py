@@ -14,7 +14,7 @@ class Trait(Flag):
 
     NONE = 0
     CLUSTER = auto()
-    """It has no namespaces."""
+    """The resource has no namespaces."""
     STATUS = auto()
     """There is a status subresource, and writes to the object itself leave the status alone."""
     STATUS_AT_BIRTH = auto()
@@ -56,12 +56,12 @@ class Resource:
 
     @property
     def group_resource(self) -> str:
-        """As error messages name it: "services", "leases.coordination.k8s.io"."""
+        """The name in error messages: "services", "leases.coordination.k8s.io"."""
         return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
     def group_kind(self) -> str:
-        """As messages about invalid objects name it: "Service", "EndpointSlice.discovery.k8s.io"."""
+        """The name in messages about invalid objects: "Service", "EndpointSlice.discovery.k8s.io"."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property

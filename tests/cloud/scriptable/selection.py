@@ -54,7 +54,7 @@ def select(resource: Resource, namespace: str, options: ListOptions) -> Selectio
 
 
 def field_value(resource: Resource, value: Json, field: str) -> str:
-    """What a field selector compares: the field of a stored object as text, "" when it is absent."""
+    """The field of a stored object as the text that a field selector compares, "" when it is absent."""
     if field == "name":
         field = "metadata.name"
     found: object = value

@@ -43,7 +43,7 @@ GZIP_THRESHOLD = 128 * 1024
 """Bytes above which a kube-apiserver packs a body for clients that can unpack it."""
 HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 HUNG_UP = 444
-"""In the log: the status of a request whose connection was closed without an answer. It never reaches a client."""
+"""The status, in the request log alone, of a request whose connection was closed without an answer."""
 LIST_VERBS = ("list", "watch")
 READ_VERBS = ("get", "list")
 PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
@@ -213,7 +213,7 @@ def _has_route(resource: Resource, info: RequestInfo) -> bool:
 
 
 def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:
-    """What can be done at that path."""
+    """The methods that a path allows."""
     if info.method in {"HEAD", "OPTIONS"}:
         return ()
     if info.subresource:
@@ -323,7 +323,7 @@ def _is_pretty(request: web.BaseRequest) -> bool:
 
 
 def _common_name(request: web.BaseRequest) -> str:
-    """Of the client's certificate, "" for none."""
+    """The user name of the client's certificate, "" for none."""
     certificate = request.get_extra_info("peercert") or {}
     names = [
         value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"

@@ -19,7 +19,7 @@ BOOKMARK_BEFORE_END = 2.0
 
 @dataclass(slots=True)
 class WatchSettings:
-    """What a test may turn; read when a watch begins."""
+    """Settings that a test may change. A watch reads them when it begins."""
 
     bookmark_interval: float = 60.0
     """Seconds between bookmarks."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from kube.json_type import Json
 
 MAGIC = b"k8s\0"
-"""What every protobuf body and every object in a frame begins with."""
+"""The first bytes of every protobuf body, and of every object in a frame."""
 
 
 def varint(number: int) -> bytes:

@@ -20,7 +20,7 @@ from tests.cloud.scriptable.selection import select
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that changes something."""
+    """One request that changes an object."""
 
     info: RequestInfo
     resource: Resource

@@ -1,1 +1,1 @@
-"""What the tests of deployment share: a pod without a kubelet."""
+"""Helpers of the tests of deployment: pods without a kubelet, booted nodes, charts."""

@@ -18,7 +18,7 @@ KEPT = frozenset({"systemd-journald.socket", "systemd-journald.service", "socket
 """What a target of the node still wants of what targets of this machine want."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
-"""Of the node, and of nobody: addresses for documentation (RFC 5737)."""
+"""The node's address and one of nobody: addresses for documentation (RFC 5737)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 

@@ -46,7 +46,7 @@ mkdir upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 ip link add node0 type veth peer name nowhere0
 """
-"""What the kernel must allow, in namespaces that end with it."""
+"""Commands that the kernel must allow, in namespaces that end with them."""
 UNITS = {
     "cloud.socket": f"[Socket]\nListenStream={LOOPBACK}:6443\n",
     "cloud.service": f"[Service]\nExecStart={PROXY} {HERE}/cloud.socket\n",
@@ -67,7 +67,7 @@ def unified_cgroups() -> Path | None:
 
 
 def why_not() -> str:
-    """What keeps systemd from running here; "" where nothing is known."""
+    """Why systemd cannot run here; "" where nothing speaks against it."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
     missing += [path for path in (SYSTEMD, PROXY) if not Path(path).exists()]
     if missing:
@@ -120,7 +120,7 @@ class BootedNode:
         self._remove_cgroups()
 
     def run(self, *command: str | Path, check: bool = True) -> str:
-        """What a command prints on the node; AssertionError with all its words where it fails."""
+        """Run a command on the node, and return what it prints; AssertionError with its whole output where it fails."""
         done = subprocess.run(
             [*self.enter, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
@@ -129,7 +129,7 @@ class BootedNode:
 
     @property
     def enter(self) -> list[str]:
-        """What a command begins with that runs on the node."""
+        """The prefix of commands that run on the node."""
         return ["nsenter", f"--target={self._pid}", "--all", "--wd"]
 
     def until(self, check: Callable[[], object]) -> None:

@@ -50,7 +50,7 @@ class Release:
         self._folder = folder
 
     def install(self, values: Values, chart: Path = CHART) -> None:
-        """What `helm upgrade --install` does, the first time and every other."""
+        """Run `helm upgrade --install`."""
         file = written(values, self._folder)
         self._run("upgrade", "--install", "edgehub", chart, "--create-namespace", "--values", file)
 

@@ -139,7 +139,7 @@ def admin_port(container: Mapping[str, Any]) -> int:
 
 
 def isolated() -> list[str]:
-    """What a command begins with that has mounts and a network of its own; skips the test where there is no way."""
+    """The prefix of commands with mounts and a network of their own; skips the test where the machine allows none."""
     own = ["unshare", "--mount", "--net"]
     if os.geteuid() != 0:
         own += ["--user", "--map-root-user"]

@@ -17,9 +17,9 @@ CONTROLLERS = (
     "certificatesigningrequest-signing-controller",
     "bootstrap-signer-controller",
 )
-"""Of kube-controller-manager: what answers such requests, and signs the published CA for each token."""
+"""Controllers of kube-controller-manager that answer certificate requests, and sign the published CA for each token."""
 FLAG = "--enable-bootstrap-token-auth=true"
-"""Of kube-apiserver; kubeadm sets it."""
+"""A flag of kube-apiserver, which kubeadm sets."""
 GROUP = "system:bootstrappers:kubeadm:default-node-token"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 

@@ -34,7 +34,7 @@ class Streams:
         self.received: Counter[int] = Counter()
         self._untaken: Counter[int] = Counter()
         self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
-        """What came, while `keep` is set."""
+        """The bytes that came while `keep` is set."""
         self.keep = True
         self.reads = True
         """Whether the client gives the server room for more, when it has read something."""
@@ -63,7 +63,7 @@ class Streams:
         return stream
 
     def get_many(self, path: str, count: int) -> None:
-        """So many requests in one packet."""
+        """Send `count` requests in one packet."""
         for _ in range(count):
             stream = int(self._h2.get_next_available_stream_id())
             pseudo = [(":method", "GET"), (":path", path), (":scheme", "https"), (":authority", "hub")]

@@ -48,7 +48,7 @@ class Machine:
         """`server` is the cloud's URL in the node's kubeconfigs. A node that has not joined has none."""
         self.folder, self.root, self.node = folder, folder / "root", node
         self.called: list[str] = []
-        """What systemctl was called with."""
+        """The arguments of each call of systemctl."""
         self.silent: set[str] = set()
         """Services that are said to run, and do not."""
         self.refused: set[str] = set()
@@ -93,7 +93,7 @@ class Machine:
 
     @property
     def hub_flags(self) -> list[str]:
-        """What an installation is given for the hub."""
+        """The flags of the hub that the installation gets."""
         ports = [word for name, port in self.ports.items() for word in (f"--{name}", str(port))]
         # An address for pods would be the machine's on which the tests run.
         own = ["--peer-port", "0", "--pod-address", "127.0.0.1"]
@@ -135,7 +135,7 @@ class Machine:
         )
 
     def _call(self, arguments: list[str]) -> str:
-        """What systemctl would do; an error's words, or nothing."""
+        """Do what systemctl would do. Return the words of its error, or ""."""
         self.called.append(" ".join(arguments))
         match arguments:
             case ["restart", "edgehub.socket"]:

@@ -23,7 +23,7 @@ STARTED = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a client gets."""
+    """The answer that a client gets."""
 
     status: int
     headers: dict[str, str]

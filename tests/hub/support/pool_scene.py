@@ -63,7 +63,8 @@ def assert_whole(events: Events) -> None:
 
 
 async def goes_on(follower: Member, events: Events, make: Callable[[], str], lists: int) -> None:
-    """What happens in the cloud reaches the client, once, with no list of the follower's, and its watch stays."""
+    """Check that the client gets a change of the cloud once, that the follower lists nothing, and that the client's
+    watch stays."""
     name = await asyncio.to_thread(make)
     await events.first("ADDED", name)
     assert_whole(events)

@@ -38,7 +38,7 @@ class Member:
         self.path_address = f"127.0.{site.net}.{100 + number}"
         """The beginning of `path`."""
         self.path: Link | None = None
-        """What leads to the peer port for the others of the pool, where a test wants to cut that."""
+        """The link through which other nodes of the pool reach the peer port, where a test cuts it."""
         self.link = Link(site.cloud.host, site.cloud.port)
         self.credential = site.cloud.authority.issue_node(self.name)
         folder = site.folder / self.name

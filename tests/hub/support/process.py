@@ -101,7 +101,7 @@ class Hub:
 
     @property
     def command(self) -> list[str]:
-        """What starts it, for who runs it otherwise than `start`."""
+        """The command that starts the hub, for a caller that does not use `start`."""
         started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
         return [*self._inside, *started, *self._flags]
 
@@ -132,12 +132,12 @@ class Hub:
         return process.stop() if process is not None else 0
 
     def kill(self) -> None:
-        """As a crash."""
+        """Kill the hub, as a crash would."""
         self.process.kill()
         self._process = None
 
     def admin(self, path: str) -> str:
-        """What the admin port says to a GET."""
+        """The admin port's answer to a GET."""
         return self._http.request("GET", self.admin_url + path).data.decode()
 
     def debug(self, page: str) -> object:

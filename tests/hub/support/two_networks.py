@@ -43,7 +43,7 @@ def run(*words: str) -> None:
 
 @contextlib.contextmanager
 def pod() -> Iterator[list[str]]:
-    """What a command begins with that runs in the pod, which reaches the node by its default route."""
+    """The prefix of commands that run in the pod, which reaches the node by its default route."""
     with subprocess.Popen(["unshare", "--net", "sleep", "300"]) as sleeper:
         try:
             while os.readlink(f"/proc/{sleeper.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
