@@ -28,9 +28,11 @@ def phrases(text: str) -> list[str]:
 
 
 def literals(folder: Path) -> list[str]:
-    """The texts in the sources; of a text with values in it, each part."""
-    nodes = (node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    """The texts in the sources but for docstrings; of a text with values in it, each part."""
+    nodes = [node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = (node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    return [node.value for node in texts if isinstance(node.value, str)]
 
 
 def is_printed(phrase: str, texts: list[str]) -> bool:
