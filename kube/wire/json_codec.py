@@ -1,7 +1,9 @@
 """The JSON encoding: joins lists and frames from the texts of objects, and splits them again."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import orjson
 
 from kube.errors import StatusError
 from kube.requests.resource_versions import parse_version
@@ -25,6 +27,12 @@ from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
 from kube.wire.negotiation import METADATA_KIND
 
+LONG_LIST = 1024 * 1024
+"""Bytes of a list from which on the codec reads it in parts. orjson keeps the interpreter's lock while it parses: one
+call for 16 MiB held the event loop for half a second, from whichever thread."""
+PART = 64 * 1024
+"""Bytes of such a part, and an object at most. orjson parses them in about a millisecond."""
+
 
 class JsonCodec(Codec):
     """application/json."""
@@ -34,24 +42,16 @@ class JsonCodec(Codec):
     watch_content_type = "application/json"
 
     def decode_list(self, body: bytes) -> ListPage:
-        page = parse_object(body)
-        fields = JsonFields(page, Edits())
-        metadata = fields.child("metadata")
-        api_version, kind = fields.text("apiVersion"), item_kind(fields.text("kind"))
-        items = page.get("items")
-        if items is None:  # Go's nil slice
-            items = []
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise ValueError("the items of a list must be objects")
-        # Items of built-in kinds come without apiVersion and kind; those of custom resources have them.
-        head = {"kind": kind, "apiVersion": api_version}
+        page, raws = _read_in_parts(body) if len(body) > LONG_LIST else _read_at_once(body)
+        metadata = JsonFields(page, Edits()).child("metadata")
+        api_version, kind = _type_of_items(page)
         return ListPage(
             api_version,
             kind,
             parse_version(metadata.text("resourceVersion")),
             metadata.text("continue"),
             metadata.number("remainingItemCount") or None,
-            [write_json(head | item) for item in items],
+            raws,
         )
 
     def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
@@ -118,6 +118,111 @@ class JsonCodec(Codec):
 
     def frames(self) -> FrameReader:
         return JsonFrameReader()
+
+
+def _type_of_items(page: JsonObject) -> tuple[str, str]:
+    fields = JsonFields(page, Edits())
+    return fields.text("apiVersion"), item_kind(fields.text("kind"))
+
+
+def _write(page: JsonObject, items: object) -> Iterator[bytes]:
+    """The raw forms of the items. Those of built-in kinds come without apiVersion and kind, others have them."""
+    if items is None:  # Go's nil slice
+        return
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise ValueError("the items of a list must be objects")
+    api_version, kind = _type_of_items(page)
+    head = {"kind": kind, "apiVersion": api_version}
+    for item in items:
+        yield write_json(head | item)
+
+
+def _read_at_once(body: bytes) -> tuple[JsonObject, list[bytes]]:
+    """A list, and the raw forms of its items."""
+    page = parse_object(body)
+    return page, list(_write(page, page.get("items")))
+
+
+def _read_in_parts(body: bytes) -> tuple[JsonObject, list[bytes]]:
+    """The same, for a long list: the items are parsed some at a time, and the body is parsed without them.
+
+    The whole is JSON where both are, because each part fits between two brackets. A list that does not begin as a
+    kube-apiserver's is read at once.
+    """
+    beginning = _before_items(body)
+    if beginning is None:
+        return _read_at_once(body)
+    before, begin = beginning
+    raws: list[bytes] = []
+    end = begin
+    for items, end_of_part in _parts(body, begin):
+        raws += _write(before, items)
+        end = end_of_part
+    page = parse_object(body[:begin] + body[end:])
+    # Of two values with one name the last counts, and a name may be written with escapes.
+    may_have_more = body.find(b'"items"', end) >= 0 or body.find(b"\\u", end) >= 0
+    if may_have_more or _type_of_items(page) != _type_of_items(before):
+        return _read_at_once(body)
+    return page, raws
+
+
+def _before_items(body: bytes) -> tuple[JsonObject, int] | None:
+    """What a list has before its items, and where their array begins. None for a list whose kind comes later."""
+    found = _ITEMS.search(body, 0, PART)
+    if found is None:
+        return None
+    try:
+        # This is an object only where the name is one of its own, and no other object's in it.
+        before = parse_object(body[: found.end()] + b"]}")
+        _type_of_items(before)
+    except ValueError:
+        return None
+    return before, found.end()
+
+
+def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
+    """Some of the items after others, and where they end. The last ones end before the bracket."""
+    first = _FIRST_NAME.match(body, begin)
+    between = re.compile(rb"\}(,)\{" + re.escape(first["name"])) if first is not None else None
+    while True:
+        # Most often another item begins where the text looks so. It does where what is before it is a whole array.
+        guess = between.search(body, begin + PART, begin + 2 * PART) if between is not None else None
+        items = _array(body[begin : guess.start(1)]) if guess is not None else None
+        if guess is not None and items is not None:
+            yield items, guess.start(1)
+            begin = guess.end(1)
+            continue
+        end, is_last = _end_of_part(body, begin)
+        items = _array(body[begin:end])
+        if items is None or (not items and body[begin - 1 : begin] == b","):
+            raise ValueError(f"the items of a list are no JSON after char {begin}")
+        yield items, end
+        if is_last:
+            return
+        begin = body.index(b",", end) + 1
+
+
+def _array(inside: bytes) -> list[object] | None:
+    """The items between two brackets, as deep as they are in a list; None where that is no JSON array."""
+    try:
+        (items,) = orjson.loads(b"[[%b]]" % inside)
+    except ValueError:
+        return None
+    return items if isinstance(items, list) else None
+
+
+def _end_of_part(body: bytes, at: int) -> tuple[int, bool]:
+    """Where a part that begins here ends: behind an item that a comma follows, or before the bracket after the last."""
+    begin, depth = at, 0
+    while (run := _RUN.match(body, at)) is not None and run.end() > at:
+        at = run.end()
+        if run["bracket"]:
+            depth += _STEPS[body[at - 1]]
+            if depth < 0:
+                return at - 1, True
+            if not depth and at - begin >= PART and _SEPARATOR.match(body, at):
+                return at, False
+    raise ValueError(f"unexpected end of data: char {at}")
 
 
 _BLANKS = b" \t\r\n"
@@ -225,6 +330,12 @@ class _Braces:
 _TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
 """The inside of a text, up to its end or, when it has none yet, to what is there of it but half an escape."""
 _TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
+_FIRST_NAME = re.compile(rb"\{(?P<name>" + _STRING + rb"):", re.DOTALL)
+_SEPARATOR = re.compile(rb"[ \t\r\n]*,")
+_RUN = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb"){0,64}+(?P<bracket>[\[\]{}])?+", re.DOTALL)
+"""Texts and what is between them, up to the next bracket. A match is short, so that other threads get their turns."""
 _TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 

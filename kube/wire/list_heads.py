@@ -11,7 +11,7 @@ import orjson
 
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from kube.wire.protobuf_codec import MAGIC, delimited
+from kube.wire.protobuf_codec import MAGIC, delimited, read_varint
 
 HEAD = 64 * 1024
 """Bytes that hold the metadata of a list: a continue token is of some hundred."""
@@ -61,9 +61,4 @@ def _length(head: bytes, at: int, tag: bytes) -> tuple[int, int]:
     """How long a field is, and where its content begins."""
     if not head.startswith(tag, at):
         raise ValueError("the body does not begin as a list")
-    length = 0
-    for place, byte in enumerate(head[at + 1 : at + 6]):
-        length |= (byte & 0x7F) << 7 * place
-        if not byte & 0x80:
-            return length, at + place + 2
-    raise ValueError("the metadata of the list ends early")
+    return read_varint(head, at + len(tag))

@@ -208,6 +208,16 @@ def varint(number: int) -> bytes:
     return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
 
 
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of at most 64 bits that begins here, and where it ends. ValueError where the data ends first."""
+    number = 0
+    for place, byte in enumerate(data[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * place
+        if not byte & 0x80:
+            return number, at + place + 1
+    raise ValueError("a length in protobuf is not complete")
+
+
 def delimited(tag: bytes, content: bytes) -> bytes:
     """A field with a length."""
     return tag + varint(len(content)) + content

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.errors import bad_request
-from kube.wire.codec_base import WatchFrame
+from kube.wire import json_codec
+from kube.wire.codec_base import ListPage, WatchFrame
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
 from tests.kube.support.recorded import LISTS, STREAMS, body, single
@@ -202,3 +204,113 @@ def test_an_error_is_one_line() -> None:
     assert frame.endswith(b"}}\n")
     assert frame.count(b"\n") == 1
     assert CODEC.encode_status(bad_request("a\nb")) == bad_request("a\nb").to_json()
+
+
+# -- long lists ----------------------------------------------------------------------------------------------------
+
+TEXTS = st.text(st.sampled_from('{}[],:"\\ aé\u2028\x00'), max_size=6)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.just("items"), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(("metadata", "items", "spec")) | TEXTS, VALUES, max_size=3)
+LIST = {"kind": "ThingList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}}
+
+
+def in_parts(text: bytes, part: int) -> ListPage | type[ValueError]:
+    with patch.multiple(json_codec, LONG_LIST=0, PART=part):
+        return decoded(text)
+
+
+def decoded(text: bytes) -> ListPage | type[ValueError]:
+    try:
+        return CODEC.decode_list(text)
+    except ValueError:
+        return ValueError
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(OBJECTS, max_size=6),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from((None, 1)),
+    st.sampled_from((1, 40, 200)),
+    st.data(),
+)
+def test_a_list_in_parts_is_the_list_at_once(
+    items: list[dict[str, object]],
+    sort: bool,
+    ascii_only: bool,
+    indent: int | None,
+    part: int,
+    data: st.DataObject,
+) -> None:
+    page = {**LIST, "items": items}
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(
+        page, sort_keys=sort, ensure_ascii=ascii_only, indent=indent, separators=separators
+    ).encode()
+    at_once = CODEC.decode_list(text)
+    assert in_parts(text, part) == at_once
+    assert in_parts(text, 10**6) == at_once
+    # Whatever is torn, changed or written twice: what orjson refuses is refused, and nothing else.
+    begin, end = sorted(data.draw(st.lists(st.integers(0, len(text)), min_size=2, max_size=2)))
+    to = data.draw(st.integers(0, len(text)))
+    sign = data.draw(st.sampled_from([b"[", b"]", b"{", b"}", b",", b'"', b"\\", b"\xff", b" "]))
+    for garbled in (
+        text[:end],
+        text[:begin] + text[end:],
+        text[:to] + text[begin:end] + text[to:],
+        text[:begin] + sign + text[begin:],
+    ):
+        assert in_parts(garbled, part) == decoded(garbled)
+
+
+ITEM = b'{"metadata":{"name":"x"}}'
+HEAD = b'{"kind":"ThingList","apiVersion":"v1",'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD + b'"items":[%b,%b,],"metadata":{}}' % (ITEM, ITEM),
+        HEAD + b'"items":[,%b]}' % ITEM,
+        HEAD + b'"items":[%b %b]}' % (ITEM, ITEM),
+        HEAD + b'"items":[%b,%b}}' % (ITEM, ITEM),
+        HEAD + b'"items":[%b,5]}' % ITEM,
+        HEAD + b'"items":[%b],"items":[%b,%b]}' % (ITEM, ITEM, ITEM),
+        HEAD + b'"items":[%b],"items":null}' % ITEM,
+        HEAD + b'"items":[%b],"\\u0069tems":[]}' % ITEM,
+        HEAD + b'"items":7,"items":[%b,%b]}' % (ITEM, ITEM),
+        HEAD + b'"metadata":{"items":[%b]},"items":[%b]}' % (ITEM, ITEM),
+        HEAD + b'"items":[%b],"kind":"OtherList"}' % ITEM,
+        HEAD + b'"items":[%b,{"metadata":{}}],"more":[%b,%b]}' % (ITEM, ITEM, ITEM),
+        HEAD + b'"items":[%b],[%b,%b]}' % (ITEM, ITEM, ITEM),
+        HEAD + b'"items":[{"a":' + b"[" * 1021 + b"]" * 1021 + b"}]}",
+        HEAD + b'"items":[{"a":' + b"[" * 252 + b"]" * 252 + b"}]}",
+        b'{"kind":"Thing","apiVersion":"v1","items":[%b]}' % ITEM,
+        b'{"apiVersion":"v1","items":[%b],"kind":"ThingList"}' % ITEM,
+        b'{"items":null,"kind":"ThingList"}',
+        b"[%b]" % ITEM,
+        b"",
+    ],
+)
+@pytest.mark.parametrize("part", [1, 30, 10**6])
+def test_shapes_that_are_read_as_at_once(text: bytes, part: int) -> None:
+    assert in_parts(text, part) == decoded(text)
+
+
+def test_no_call_of_orjson_gets_a_long_list() -> None:
+    """orjson keeps the interpreter's lock for the whole of a call: 16 MiB held the event loop for half a second."""
+    items = [
+        {"metadata": {"name": f"x{number}", "annotations": {"a": '},{"metadata"'}}}
+        for number in range(25_000)
+    ]
+    text = json.dumps({**LIST, "items": items}, separators=(",", ":")).encode()
+    assert len(text) > json_codec.LONG_LIST
+    with patch.object(json_codec.orjson, "loads", wraps=json_codec.orjson.loads) as loads:
+        page = CODEC.decode_list(text)
+    assert len(page.items) == len(items)
+    assert max(len(call.args[0]) for call in loads.call_args_list) < 3 * json_codec.PART

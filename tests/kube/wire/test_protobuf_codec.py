@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError, invalid
 from kube.wire.encoding import Encoding
-from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope, varint
+from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope, read_varint, varint
 from tests.kube.support.recorded import LISTS, SINGLES, STREAMS, body, single
-from tests.kube.support.wire_walker import find, read_varint, walk
+from tests.kube.support.wire_walker import find, walk
 
 CODEC = ProtobufCodec()
 ENVELOPE = bytes.fromhex("6b387300 0a0d 0a027631 1207 53657276696365 1203 0a0178 1a00 2200")
