@@ -83,6 +83,7 @@ def make_parts(
         settings.wait,
         confirm_up if offline is not None else _always_up,
     )
+    rules.listen(serving.rules_changed)
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
         offline.build(settings, clients, cloud, cloud_changed, reviews, sources)

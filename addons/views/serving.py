@@ -11,6 +11,7 @@ from functools import partial
 
 from aiohttp import web
 
+from addons.filters.filter import Filter
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -21,7 +22,7 @@ from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
 from addons.views.list_response import list_response
 from addons.views.quotas import BeyondQuota
-from addons.views.relayed_read import relayed_read
+from addons.views.relayed_read import Relays, relayed_read
 from addons.views.responses import AnswerBody
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
@@ -72,6 +73,11 @@ class Serving:
         self._rules = rules
         self._client_of = client_of
         self._wait = wait
+        self._relays = Relays()
+
+    def rules_changed(self) -> None:
+        """End what is relayed and that the rules now filter."""
+        self._relays.end_filtered()
 
     async def answer(
         self, wanted: ClientRequest, request: web.BaseRequest, opened: Callable[[Watcher], None] | None = None
@@ -111,6 +117,9 @@ class Serving:
             if read.verb == "list":
                 to = body if request.method != "HEAD" else None
                 return await list_response(view.listing(confirmed), to, packed=wanted.reads_differences)
+            if read.verb == "watch" and view.version < read.version and view.is_foreign(read.version):
+                # Such as a relayed list, which is newer than what events have brought to the view.
+                confirmed = await self._as_new_as_the_cloud(source, read, scope)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
@@ -123,12 +132,16 @@ class Serving:
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
         """
-        type_ = read.type
-        if self._rules().chain(wanted.component, type_.group, type_.resource, read.verb):
+        if self._filters(wanted, read):
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
         check_resumption(wanted.info, self._rules(), self._sources.can_resume)
         client = self._client_of(await self._reviews.identity(wanted.caller))
-        return await relayed_read(client, read, request)
+        with self._relays.open(lambda: bool(self._filters(wanted, read))) as relay:
+            return await relayed_read(client, read, request, relay)
+
+    def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:
+        """What the rules in force bind to a read."""
+        return self._rules().chain(wanted.component, read.type.group, read.type.resource, read.verb)
 
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, encoding: Encoding

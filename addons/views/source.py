@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from addons.filters.filter import Filter
 from addons.filters.foreign import need_json
 from addons.requests.cloud_identity import CloudIdentity
+from addons.rules.foreign_versions import ANY, ForeignVersions
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
@@ -85,8 +87,15 @@ class Source:
         is_up: Callable[[], bool],
         compare_version: Callable[[int], None] | None = None,
         can_resume: Callable[[int], bool] = lambda version: True,
+        newest_foreign: int = 0,
+        *,
+        was_edited: bool = False,
     ) -> None:
-        """`can_resume` says whether clients hold a version from the rules in force (`addons.rules.edits`)."""
+        """`can_resume` says whether clients hold a version from the rules in force (`addons.rules.edits`).
+
+        `newest_foreign` is the newest version that clients may have from before this source; `was_edited` says that
+        this process has seen an edit of the rules.
+        """
         self.is_up = is_up
         self.list_watch = list_watch
         self.client = client
@@ -104,6 +113,9 @@ class Source:
         self._chain_of = chain_of
         self._rules = rules
         self._can_resume = can_resume
+        self._foreign = ForeignVersions(self.reflector.current_version, newest_foreign, was_edited=was_edited)
+        self._given_filtered = 0
+        """The newest version that a filtered view which is gone gave a client."""
         self._settled = Pulse()
         self._settling: asyncio.Task[None] | None = None
         self._more = Pulse()
@@ -133,13 +145,13 @@ class Source:
         self._settled.notify()
         self._task.cancel()
         self._errors.cancel()
+        self._foreign.close()
         if self._settling is not None:
             self._settling.cancel()
         if self.copy is not None:
             self.copy.close()
-        for opened in self.views.values():
-            opened.view.close()
-        self.views.clear()
+        for key in list(self.views):
+            self._close_view(key)
         self._drop_projections()
 
     @contextmanager
@@ -196,16 +208,26 @@ class Source:
         except TimeoutError:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
 
-    def rules_changed(self) -> None:
+    @property
+    def given_filtered(self) -> int:
+        """The newest version that a client may hold from a filtered view of this source; 0 for none."""
+        is_open = any(opened.view.projection.filtered for opened in self.views.values())
+        return self.store.newest_given if is_open else self._given_filtered
+
+    def rules_changed(self, *, was_edited: bool) -> None:
         """Give each view the filters that the rules now bind to it; its watchers get the difference.
 
-        A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON.
+        A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON. `was_edited` says that
+        clients may hold versions from other rules.
         """
+        if was_edited:
+            self._foreign.rules_edited()
         for key, opened in list(self.views.items()):
             filters = self._filters(key)
+            if filters:
+                self._foreign.learn()
             if not self._can_be_read_by(filters):
-                del self.views[key]
-                opened.view.close()
+                self._close_view(key)
             elif filters != opened.filters:
                 opened.filters, opened.next = filters, self._projection(filters)
         self._switch_settled()
@@ -228,8 +250,7 @@ class Source:
             if opened.view.watchers:
                 opened.used = now
             elif now - opened.used > idle:
-                del self.views[key]
-                opened.view.close()
+                self._close_view(key)
         self._drop_projections()
         return not self.users and not self.views and now - self.used > idle
 
@@ -291,10 +312,31 @@ class Source:
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
             form = Form(metadata_only=key.metadata_only)
-            view = View(self._projection(filters), key.scope, form, self._can_resume)
+            if filters and not self.reflector.lists:
+                # The store is from disk. An earlier process may have given its version, when inputs were others.
+                self._foreign.raise_to(self.store.whole_since)
+            foreign = partial(self._newest_foreign, key)
+            view = View(self._projection(filters), key.scope, form, self._can_resume, foreign)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
+        if opened.filters and self.is_up():
+            self._foreign.learn()
         opened.used = time.monotonic()
         return opened
+
+    def _close_view(self, key: ViewKey) -> None:
+        """Let go of a view. Inputs may change until the next such view is made, at the same version."""
+        view = self.views.pop(key).view
+        if view.projection.filtered:
+            self._given_filtered = self.store.newest_given
+            self._foreign.raise_to(self.store.newest_given)
+        view.close()
+
+    def _newest_foreign(self, key: ViewKey) -> int:
+        """The newest version that a client of a filtered view may hold from elsewhere.
+
+        Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
+        """
+        return ANY if self._key(replace(key, verb="list")).verb == "list" else self._foreign.newest
 
     def _filters(self, key: ViewKey) -> tuple[Filter, ...]:
         type_ = self.list_watch.type

@@ -62,8 +62,8 @@ class Sources:
         self._chain_of = chain_of
         self._rules = rules
         self._edits = edits or RulesEdits()
-        self._dropped_version = 0
-        """The newest version that a client was given by a source which is gone."""
+        self._given_filtered = 0
+        """The newest version that a client was given by a filtered view of a source which is gone."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._tasks = [
@@ -150,10 +150,10 @@ class Sources:
 
     def rules_changed(self, version: int) -> None:
         """Give each view the filters that the rules now bind to its component. `version` is that of the edit."""
-        given = (each.store.newest_given for each in self)
-        self._edits.note(self._rules().digest, version, max((self._dropped_version, *given)))
+        given = max((self._given_filtered, *(each.given_filtered for each in self)))
+        was_edited = self._edits.note(self._rules().digest, version, given)
         for source in self:
-            source.rules_changed()
+            source.rules_changed(was_edited=was_edited)
 
     def can_resume(self, version: int) -> bool:
         """Whether every client that holds this version was given it under the rules in force."""
@@ -179,11 +179,16 @@ class Sources:
             self._rules,
             self._is_up,
             compare_version,
-            self.can_resume,
+            lambda version: not self._could_filter(list_watch.type) or self.can_resume(version),
+            max(self._edits.version, self._given_filtered),
+            was_edited=self._edits.was_edited,
         )
         made.reflector.restored = self._relist
         made.reflector.upstream = self.upstream_of(made)
         return made
+
+    def _could_filter(self, type_: ResourceType) -> bool:
+        return self._rules().could_filter(type_.group, type_.resource, "watch")
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:
         while True:
@@ -221,7 +226,7 @@ class Sources:
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]
-        self._dropped_version = max(self._dropped_version, source.store.newest_given)
+        self._given_filtered = max(self._given_filtered, source.given_filtered)
         source.close()
         metrics.SOURCES.set(len(self._sources))
 

@@ -44,7 +44,7 @@ async def watch_response(
         if read.wants_state:
             watcher = view.watch_list(confirmed, bookmarks=read.bookmarks, coding=coding)
         else:
-            watcher = view.watch(read.version or None, bookmarks=read.bookmarks, coding=coding)
+            watcher = view.watch(read.version or None, confirmed, bookmarks=read.bookmarks, coding=coding)
     except StatusError as error:
         await body.begin(_headers(view, coding))
         # An error of the watch itself comes as its only event, as from kube-apiserver's watch cache.

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kube.concurrency.backoff import Backoff
@@ -227,7 +227,7 @@ class Reflector:
 
     async def _list_and_watch(self) -> None:
         if self._must_compare_version and self._compare_version is not None and not self._must_list:
-            self._compare_version(await self._current_version())
+            self._compare_version(await self.current_version())
         if self._must_verify and not self._must_list:
             await self._verify()
         self._must_verify = False
@@ -242,7 +242,7 @@ class Reflector:
 
     async def _verify(self) -> None:
         known = self._store.newest_given
-        if await self._current_version() < known:
+        if await self.current_version() < known:
             self._must_list = True
             self.restored()
 
@@ -309,10 +309,10 @@ class Reflector:
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
         self.heard = time.monotonic()
 
-    async def _current_version(self) -> int:
-        """The version that the cloud has reached, from a list of one object."""
+    async def current_version(self) -> int:
+        """The version that the cloud has reached, from a list of one object. Raises a Failure where none comes."""
         query = {**self._list_watch.query, "limit": "1"}
-        accept = self._list_watch.accept_as("PartialObjectMetadataList")
+        accept = replace(self._list_watch, metadata_only=True).accept_as("PartialObjectMetadataList")
         answer = await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
         return (await _page(_codec(answer.content_type), answer)).version
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,13 @@ class RingEvent:
     @property
     def size(self) -> int:
         return len(self.frame) + len(self.record)
+
+
+class Place(NamedTuple):
+    """A position in a ring, and the version of a client that was sent everything before the position."""
+
+    position: int
+    version: int
 
 
 class Ring:

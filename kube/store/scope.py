@@ -30,6 +30,12 @@ class Scope:
             return False
         return self.labels.matches(item.labels) and self.fields.matches(item.field)
 
+    def may_have_held(self, item: Item) -> bool:
+        """Whether the object may have matched at another time: its namespace and name never change."""
+        names = (self.namespace, item.key[0]), (self.fields.exact("metadata.namespace"), item.key[0])
+        exact = self.fields.exact("metadata.name")
+        return all(not wanted or wanted == name for wanted, name in (*names, (exact, item.key[1])))
+
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """Every object in the scope has one of these. A name or a label narrows more than a namespace does."""

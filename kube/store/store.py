@@ -111,6 +111,8 @@ class Store:
         self.version = 0
         self.given_version = 0
         """The newest version that a list gave a client, where that is newer than the store's: see `View.listing`."""
+        self.whole_since = 0
+        """Each object that the cloud had at this version or later, and that the store was told of, is still there."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -168,7 +170,7 @@ class Store:
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
-            self._items = items
+            self._items, self.whole_since = items, version
             self.version, self.given_version = (
                 (version, 0) if restarted else (self.version, self.given_version)
             )
@@ -230,6 +232,7 @@ class Store:
     def _commit(self, change: Change) -> None:
         if change.new is None:
             del self._items[change.key]
+            self.whole_since = max(self.whole_since, change.version)
         else:
             self._items[change.key] = change.new
         self.version = max(self.version, change.version)

@@ -13,9 +13,8 @@ must send every event that the client has not seen; it may repeat events. Versio
 3. A filtered view has no history before its first client. An earlier process, or another hub, may have given the
    same version while the filters had other inputs. So the view refuses to resume (410) until it has answered a list
    or a watch; history begins with that answer. Without filters, a version means one state, and history begins when
-   the view is made. A client that may hold its version from before an edit of the rules (`can_resume`), and that can
-   have it from no list of this view, gets the events after that version, and then the whole state once more:
-   filters that are gone may have hidden some of it.
+   the view is made. A client that may hold its version from filters that are gone (`can_resume`) gets the events after
+   that version, and then the whole state once more: the filters may have hidden some of it.
 4. The ring is bounded. When it drops an event, `View.oldest_resumable` rises; older versions get 410.
 5. A client may come with a version newer than the view's: the cloud, or another view of the same source, gave it.
    The watcher skips the cloud's events up to that version. A local event ends the skipping: it may have been made of
@@ -26,47 +25,34 @@ must send every event that the client has not seen; it may repeat events. Versio
    the view is at that version; the cloud's late events are ordered after it.
 8. When the cloud's versions go backwards (it was restored from a backup), every watch ends with 410 and the history
    begins anew.
+9. A client of a filtered view may hold a version from elsewhere, up to `newest_foreign`: a relay, other filters or an
+   earlier process gave it. A watch that resumes there gets the whole state, and DELETED for each object that the view
+   hides. It gets 410 where an object has gone since, which nobody could name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 from kube.differences.records import Former, event_record
 from kube.errors import StatusError, expired
+from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
-from kube.store.ring import Ring
+from kube.store.ring import Place, Ring
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
 from kube.wire.codec import Codec
 
 RING_MIN_EVENTS = 1000
-"""Events of history kept at least, so that a client can re-open its watch. kube-apiserver keeps about as many."""
+"""Events of history kept at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
 RING_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of history kept by a view at most: nodes with 1 GB of memory run several views."""
 
 TRIM_DELAY = 0.1
 """Seconds until a view drops history over its bounds. Each watcher that keeps up has read a burst by then."""
-
-
-class Place(NamedTuple):
-    """A position in a ring, and the version of a client that was sent everything before the position."""
-
-    position: int
-    version: int
-
-
-class Beginning(NamedTuple):
-    """What a watcher sends first: events that its client missed, then a state."""
-
-    missed: list[bytes]
-    state: Sequence[Item]
-    is_list: bool
-    """The state is a whole list, as of a WatchList, and a bookmark ends it."""
 
 
 class View:
@@ -78,8 +64,11 @@ class View:
         scope: Scope,
         form: Form,
         can_resume: Callable[[int], bool] = lambda version: True,
+        newest_foreign: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`can_resume` says of a version whether clients can hold it only from the rules in force (rule 3)."""
+        """`can_resume` says of a version whether clients can hold it only from the rules in force (rule 3);
+        `newest_foreign` is the newest version that a client can hold from elsewhere (rule 9).
+        """
         self.scope = scope
         self.form = form
         self.watchers: set[Watcher] = set()
@@ -87,12 +76,11 @@ class View:
         self._everything = scope.is_everything
         self._ring = Ring(projection.store.version)
         self._can_resume = can_resume
+        self._newest_foreign = newest_foreign
         self._confirmed_version = 0
         """The newest version that the cloud confirmed for a list of this view (rule 7)."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
-        self._first_listed: int | None = None
-        """The version of this view's first list, or of its first watch without a version; None before."""
         self._last_bookmark = (0, b"")
         self._writes_differences = False
         """A watcher has asked for differences, so each event gets a record."""
@@ -137,21 +125,39 @@ class View:
         """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
-        return self._open(self._ring.end, 0, bookmarks, coding, Beginning([], list(self), is_list=True))
+        return self._open(self._ring.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
 
-    def watch(self, since: int | None, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
-        """A watcher of the events after version `since`, or from now on when None. StatusError 410 by rules 3 and 4."""
+    def is_foreign(self, since: int) -> bool:
+        """Whether a client may hold this version from elsewhere, with another state (rule 9)."""
+        return self._projection.filtered and since <= self._newest_foreign()
+
+    def watch(
+        self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
+    ) -> Watcher:
+        """A watcher of the events after version `since`, or from now on when None. `confirmed` as in `listing`.
+
+        StatusError 410 by rules 3, 4 and 9.
+        """
+        self._confirm(confirmed)
         if since is None:
             self._begin_history()
             return self._open(self._ring.end, 0, bookmarks, coding)
+        if self.is_foreign(since):
+            return self._correct(since, bookmarks, coding)
         if since < self.oldest_resumable or not self._has_history:
             raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
         position, end = self._ring.position_after(since), self._ring.end
-        is_listed = self._first_listed is not None and since >= self._first_listed
-        if self._projection.filtered or is_listed or self._can_resume(since):
+        if self._projection.filtered or self._can_resume(since):
             return self._open(position, since, bookmarks, coding)
         missed = [event.frame for event in self._ring.read(position, end)]
-        return self._open(end, 0, bookmarks, coding, Beginning(missed, list(self), is_list=False))
+        return self._open(end, 0, bookmarks, coding, Beginning(list(self), missed))
+
+    def _correct(self, since: int, bookmarks: bool, coding: StreamCoding) -> Watcher:
+        """A watcher whose client may hold any of the store's objects, in any form (rule 9)."""
+        if not self._projection.store.whole_since <= since <= self.version:
+            raise expired(f"too old resource version: {since} ({self.version})")
+        self._begin_history()
+        return self._open(self._ring.end, 0, bookmarks, coding, correction(self._projection, self.scope))
 
     def place(self) -> Place:
         """The place of a watcher that has read the whole ring."""
@@ -209,7 +215,6 @@ class View:
         self._confirmed_version = 0
         self._ring.restart(self.version)
         self._has_history = not self._projection.filtered
-        self._first_listed = None
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -227,8 +232,6 @@ class View:
         if not self._has_history:
             self._ring.restart(self.version)
             self._has_history = True
-        if self._first_listed is None:
-            self._first_listed = self.version
 
     def _open(
         self,
@@ -329,9 +332,7 @@ class Watcher:
         beginning, self._beginning = self._beginning, None
         if beginning is None:
             return
-        yield from beginning.missed
-        for item in beginning.state:
-            yield self.view._frame("ADDED", item)
+        yield from beginning.frames(self.view._frame)
         if self.bookmarks:
             yield self.view._bookmark(self._start.version, initial_events_end=beginning.is_list)
 

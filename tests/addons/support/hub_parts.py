@@ -143,6 +143,7 @@ class HubParts:
         self.rules = parse_rules(data)
         self.cloud.store.put(config_map(data, name="edited"))
         self.sources.rules_changed(self.cloud.store.version)
+        self.serving.rules_changed()
 
     def _keep_edit(self, edit: RulesEdit) -> None:
         self.edit = edit

@@ -175,9 +175,13 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
 
 
 async def test_an_edit_is_after_all_that_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
-    version = (await ready(parts)).store.newest_given
+    parts.set_rules(DISCARDING)
+    source = await ready(parts)
+    await source.view(KEY, 1)
+    version = source.store.newest_given
     clock.now += 301
     parts.sources._sweep()
+    assert source not in parts.sources
     parts.rules = parse_rules({})
     parts.sources.rules_changed(version - 1)
     assert parts.edit.version == version

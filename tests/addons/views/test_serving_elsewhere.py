@@ -1,0 +1,223 @@
+"""Clients that hold their version from elsewhere than the view that they resume in: nothing hidden stays with them.
+
+Each test has two clients of one component, because the view's history begins with the answer to the other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from addons.requests.route_decision import RouteKind
+from addons.rules.edits import RulesEdit
+from addons.views import quotas
+from kube.errors import StatusError
+from tests.addons.support.hub_parts import HubParts, Watching, name_of
+from tests.addons.support.observed import until
+from tests.addons.support.samples import SERVICES, cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Silence
+from tests.cloud.scriptable.request_log import matching
+
+PLAIN = {"cache_agents": "cached"}
+FILTERED = {**PLAIN, "filter_discardcloudservice": "cached/services"}
+WATCHES_ONLY = {**PLAIN, "filter_discardcloudservice": "cached/services#watch"}
+WATCH = f"{SERVICES}?watch=true&allowWatchBookmarks=true&resourceVersion="
+ZERO = f"{SERVICES}?resourceVersion=0"
+
+
+class Client:
+    """Lists and watches as client-go does: after a 410 it lists without a version."""
+
+    def __init__(self, parts: HubParts) -> None:
+        self.parts = parts
+        self.names: set[str] = set()
+        self.version = ""
+        self.refusals = 0
+
+    async def list(self, target: str = SERVICES) -> None:
+        route = self.parts.context(target).route
+        if route is not None and route.kind is RouteKind.RELAY:
+            store = self.parts.cloud.store
+            self.version = str(store.version)
+            self.names = {item["metadata"]["name"] for item in store.list("services", "default")}
+            return
+        code, found = await self.parts.ask(target)
+        assert code == 200, found
+        self.version = found["metadata"]["resourceVersion"]
+        self.names = {item["metadata"]["name"] for item in found["items"]}
+
+    async def watch(self, *wanted: str) -> None:
+        """Watch, and list where the watch is refused, until the names are those that are wanted."""
+        async with asyncio.timeout(20):
+            while self.names != set(wanted) or not self.version:
+                if not self.version:
+                    await self.list()
+                await self._watch(set(wanted))
+
+    async def _watch(self, wanted: set[str]) -> None:
+        async with self.parts.watch(WATCH + self.version) as watch:
+            while self.names != wanted:
+                frame = await watch.next(20)
+                if frame.status is not None:
+                    assert frame.status.code == 410
+                    self.version, self.refusals = "", self.refusals + 1
+                    return
+                self.version = json.loads(frame.raw)["metadata"]["resourceVersion"]
+                if frame.type == "DELETED":
+                    self.names.discard(name_of(frame))
+                elif frame.type != "BOOKMARK":
+                    self.names.add(name_of(frame))
+
+
+@pytest.fixture
+async def relayed(parts: HubParts, web: None, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client whose list the cloud gave directly, because the node had no room for a view."""
+    parts.set_rules(PLAIN)
+    monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
+    client = Client(parts)
+    await client.list(ZERO)
+    assert client.names == {"web", "lb"}
+    monkeypatch.undo()
+    return client
+
+
+async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubParts, relayed: Client) -> None:
+    """The view took it, and the client kept the object that the filter hides."""
+    parts.set_rules(FILTERED)
+    await Client(parts).list()
+    await relayed.watch("web")
+
+
+async def test_nor_is_a_newer_one_than_the_edits(
+    parts: HubParts, cloud: ScriptableCloud, relayed: Client
+) -> None:
+    """The edit takes a moment to reach the hub. What is relayed meanwhile carries the edit's version or a later one."""
+    cloud.store.create(cloud_service("late"))
+    relayed.names.add("late")
+    relayed.version = str(cloud.store.version + 1)  # of the ConfigMap that is written next
+    parts.set_rules(FILTERED)
+    assert relayed.version == str(cloud.store.version)
+    await Client(parts).list()
+    await relayed.watch("web")
+
+
+async def test_nor_is_one_whose_object_has_gone_since(
+    parts: HubParts, cloud: ScriptableCloud, relayed: Client
+) -> None:
+    """The view hid the object until it was deleted, and so has no event of it."""
+    parts.set_rules(FILTERED)
+    await Client(parts).list()
+    cloud.store.delete("services", "lb", "default")
+    cloud.store.create(service("after"))
+    (source,) = [each for each in parts.sources if each.views]
+    await source.ready(20, cloud.store.version)
+    await relayed.watch("web", "after")
+    assert relayed.refusals == 1
+
+
+async def test_a_relayed_watch_ends_when_the_rules_filter_it(
+    parts: HubParts, cloud: ScriptableCloud, relayed: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on as it was, for an hour at the longest."""
+    monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
+    async with parts.watch(WATCH + relayed.version) as watch:
+        parts.set_rules({**PLAIN, "filter_discardcloudservice": "other/services"})
+        cloud.store.create(service("db"))
+        assert await watch.event() == ("ADDED", "db")
+        parts.set_rules(FILTERED)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await watch.next()
+
+
+async def test_a_relayed_list_that_is_under_way_is_refused_when_the_rules_filter_it(
+    parts: HubParts, cloud: ScriptableCloud, relayed: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
+    silence = cloud.faults.add(Silence(), when=matching(resource="services"))
+    before = cloud.requests.count(resource="services")
+    asking = asyncio.create_task(parts.ask(ZERO))
+    await until(lambda: cloud.requests.count(resource="services") > before)
+    parts.set_rules(FILTERED)
+    silence.lift()
+    code, found = await asking
+    assert (code, found["message"]) == (503, "the rules have changed meanwhile")
+
+
+async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alone(
+    parts: HubParts, cloud: ScriptableCloud, web: None
+) -> None:
+    """The view of the watches had given no list, and refused each version for ever."""
+    parts.set_rules(WATCHES_ONLY)
+    for target in (ZERO, SERVICES):
+        client = Client(parts)
+        await client.list(target)
+        assert client.names == {"web", "lb"}
+        await client.watch("web")
+        assert client.refusals == 0
+        cloud.store.create(service(f"of-{len(target)}"))
+        await client.watch(*(item for item in client.names), f"of-{len(target)}")
+        cloud.store.delete("services", f"of-{len(target)}", "default")
+
+
+async def test_a_view_that_is_made_anew_knows_nothing_of_former_inputs(parts: HubParts, web: None) -> None:
+    """A node's label may change while nobody has the view, and the version stays."""
+    parts.set_rules(FILTERED)
+    before, other = Client(parts), Client(parts)
+    await before.list(ZERO)
+    before.names.add("lb")  # as if an input had shown it then
+    (source,) = [each for each in parts.sources if each.views]
+    for key in list(source.views):
+        source._close_view(key)
+    await other.list(ZERO)
+    assert other.version == before.version
+    await before.watch("web")
+    assert before.refusals == 0
+
+
+@pytest.mark.parametrize("edit", [RulesEdit("other", 5), None])
+async def test_the_first_list_of_a_quiet_cluster_is_one_to_watch_from(
+    cloud: ScriptableCloud, web: None, edit: RulesEdit | None
+) -> None:
+    """Nothing is written but the rules, which others may have been before. A 410 would come again and again."""
+    async with HubParts(cloud, edit=edit) as parts:
+        for rules in (FILTERED, PLAIN, FILTERED):
+            parts.set_rules(rules)
+            for target in (SERVICES, ZERO):
+                client = Client(parts)
+                await client.list(target)
+                async with parts.watch(WATCH + client.version) as watch:
+                    await _not_refused(watch)
+
+
+async def _not_refused(watch: Watching) -> None:
+    """Return at a quiet moment; StatusError where the watch ends with an error."""
+    try:
+        while True:
+            frame = await watch.next(0.1)
+            if isinstance(frame.status, StatusError):
+                raise frame.status
+    except TimeoutError:
+        return
+
+
+@pytest.mark.parametrize("edit", [RulesEdit("other", 5), None])
+async def test_what_is_relayed_on_a_quiet_cluster_is_one_to_watch_from(
+    cloud: ScriptableCloud, web: None, edit: RulesEdit | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub took the version of the ConfigMap's own store for one that clients were given."""
+    async with HubParts(cloud, edit=edit) as parts:
+        for rules in (PLAIN, FILTERED, PLAIN, {**PLAIN, "filter_discardcloudservice": "other/services"}):
+            monkeypatch.undo()
+            parts.set_rules(rules)
+            monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
+            if rules is FILTERED:
+                continue
+            client = Client(parts)
+            await client.list()
+            assert client.names == {"web", "lb"}
+            async with parts.watch(WATCH + client.version) as watch:
+                await _not_refused(watch)

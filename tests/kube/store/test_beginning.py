@@ -1,0 +1,123 @@
+"""What a watcher sends first, above all to a client whose objects nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.errors import StatusError
+from kube.store.beginning import Beginning, correction
+from kube.store.listing import Form
+from kube.store.projection import InputKey, Projection
+from kube.store.scope import Scope
+from kube.store.store import Item
+from kube.store.view import View
+from tests.kube.support.toys import (
+    Toy,
+    ToyChain,
+    events_of,
+    fill,
+    filled,
+    scope,
+    short,
+    tell,
+)
+
+INPUTS: dict[InputKey, str] = {("p", "hide"): "drop", ("p", "change"): "10.9.9.9"}
+HIDDEN, CHANGED, PLAIN = (
+    Toy("hidden", version=4, reads="hide"),
+    Toy("changed", version=5, reads="change"),
+    Toy("plain", version=6),
+)
+
+
+def write(event_type: str, item: Item) -> bytes:
+    return f"{event_type} {item.key[1]};".encode()
+
+
+def test_the_events_come_in_their_order() -> None:
+    items = {item.key[1]: item for item in filled(10, HIDDEN, PLAIN)}
+    beginning = Beginning([items["plain"]], [b"missed;"], [items["hidden"]])
+    assert b"".join(beginning.frames(write)) == b"missed;DELETED hidden;ADDED plain;"
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (scope(), {"DELETED hidden", "ADDED changed", "ADDED plain", "DELETED other"}),
+        (scope("a"), {"DELETED hidden", "ADDED changed", "ADDED plain"}),
+        (scope(labels="app=x"), {"DELETED hidden", "DELETED changed", "DELETED plain", "DELETED other"}),
+        (scope(fields="metadata.name=plain"), {"ADDED plain"}),
+        (scope(fields="metadata.namespace=b"), {"DELETED other"}),
+    ],
+)
+def test_a_correction_deletes_what_the_client_may_hold_and_the_view_does_not_show(
+    where: Scope, expected: set[str]
+) -> None:
+    other = Toy("other", namespace="b", version=7, reads="hide")
+    projection = Projection(filled(10, HIDDEN, CHANGED, PLAIN, other), ToyChain("p", INPUTS))
+    events = b"".join(correction(projection, where).frames(write)).decode().split(";")
+    assert {each for each in events if each} == expected
+
+
+def view_at(newest_foreign: int, *toys: Toy) -> View:
+    projection = Projection(filled(10, *toys), ToyChain("p", INPUTS))
+    return View(projection, scope(), Form(metadata_only=False), newest_foreign=lambda: newest_foreign)
+
+
+async def test_who_may_hold_its_version_from_elsewhere_is_corrected() -> None:
+    """A relay had given the client all three as they are. The view took the watch, and the hidden one stayed."""
+    view = view_at(12, HIDDEN, CHANGED, PLAIN)
+    view.listing()
+    tell(view.projection.store, "MODIFIED", Toy("plain", version=11))
+    watcher = view.watch(10, bookmarks=True)
+    assert [short(each) for each in events_of(view, watcher.initial_events())] == [
+        ("DELETED", "hidden", 4),
+        ("ADDED", "changed", 5),
+        ("ADDED", "plain", 11),
+        ("BOOKMARK", "", 11),
+    ]
+
+
+async def test_who_may_hold_what_has_gone_since_lists_anew() -> None:
+    """No event of the view names an object that the view hid until it was deleted."""
+    view = view_at(12, HIDDEN, PLAIN)
+    view.listing()
+    tell(view.projection.store, "DELETED", Toy("hidden", version=11, reads="hide"))
+    view.watch(11, bookmarks=True).end()
+    for since in (10, 12):  # the client may hold the object, or what the view has not reached
+        with pytest.raises(StatusError, match="too old resource version"):
+            view.watch(since, bookmarks=True)
+
+
+async def test_who_lists_can_always_watch() -> None:
+    """Also where all versions may be from elsewhere, and nothing is written any more."""
+    view = view_at(10**9, HIDDEN, PLAIN)
+    for _ in range(3):
+        view.watch(view.listing().version, bookmarks=True).end()
+
+
+async def test_above_what_may_be_from_elsewhere_the_history_counts() -> None:
+    view = view_at(10, HIDDEN, PLAIN)
+    view.listing()
+    tell(view.projection.store, "ADDED", Toy("new", version=11))
+    watcher = view.watch(11, bookmarks=True)
+    assert list(watcher.initial_events()) == []
+
+
+async def test_a_version_that_the_cloud_confirmed_is_corrected_too() -> None:
+    """A relayed list is newer than the view, which no event has brought there."""
+    view = view_at(20, HIDDEN, PLAIN)
+    watcher = view.watch(15, 16, bookmarks=True)
+    assert [short(each) for each in events_of(view, watcher.initial_events())][-1] == ("BOOKMARK", "", 16)
+
+
+async def test_a_store_knows_since_when_nothing_has_gone() -> None:
+    store = filled(10, HIDDEN, PLAIN)
+    assert store.whole_since == 10
+    tell(store, "ADDED", Toy("new", version=11))
+    tell(store, "DELETED", Toy("new", version=12))
+    assert store.whole_since == 12
+    fill(store, 15, HIDDEN)
+    assert store.whole_since == 15
+    fill(store, 9, HIDDEN)
+    assert store.whole_since == 9, "versions went backwards"
