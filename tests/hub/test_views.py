@@ -200,6 +200,33 @@ async def test_a_watch_of_a_view_that_an_edit_takes_away_does_not_resume_at_the_
     reader.close()
 
 
+@pytest.mark.parametrize("verbs", ["", "#watch"])
+async def test_a_version_of_a_relay_is_not_taken_for_one_of_a_filtered_view(
+    hub: Hub, real_cloud: RealCloud, namespace: str, verbs: str
+) -> None:
+    """The client kept the object that the view hides; a rule for watches alone was answered with 410 for ever."""
+    await asyncio.to_thread(set_rules, real_cloud)
+    cloud_only = service("lb")
+    cloud_only["spec"]["type"] = "LoadBalancer"
+    await asyncio.to_thread(real_cloud.admin.post, services(namespace), cloud_only)
+    reader = RestClient(hub.url, user_agent="ingress/v1")
+    async with watching(hub.url, services(namespace), component="kubelet", resourceVersion="0") as viewed:
+        await viewed.first("ADDED", "lb")
+        relayed = await asyncio.to_thread(reader.get, services(namespace))
+        assert [item["metadata"]["name"] for item in relayed["items"]] == ["lb"]
+        rule = f"kubelet/services,ingress/services{verbs}"
+        await asyncio.to_thread(set_rules, real_cloud, filter_discardcloudservice=rule)
+        await viewed.first("DELETED", "lb")
+    # Another client's list begins the history of the view.
+    other = await asyncio.to_thread(partial(reader.get, services(namespace), resourceVersion="0"))
+    assert len(other["items"]) == bool(verbs)
+    version = relayed["metadata"]["resourceVersion"]
+    async with watching(hub.url, services(namespace), component="ingress", resourceVersion=version) as events:
+        await events.first("DELETED", "lb")
+    await asyncio.to_thread(set_rules, real_cloud)
+    reader.close()
+
+
 def _until_empty(reader: RestClient, path: str) -> Json:
     """The first list without items."""
     while (found := reader.get(path))["items"]:
