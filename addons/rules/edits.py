@@ -74,6 +74,17 @@ class RulesEdits:
             else max(edited - 1, self._newest_copy, self._kept.version)
         )
 
+    def restored(self, version: int) -> None:
+        """The cloud was restored from a backup, and is at this version. No later one means anything any more.
+
+        Each relayed watch would be refused until the cloud's versions have come as far as they were.
+        """
+        self.version, self._newest_copy = min(self.version, version), min(self._newest_copy, version)
+        if self._kept is not None and self._kept.version > version:
+            self._kept = RulesEdit(self._kept.digest, version)
+            if self._keep is not None:
+                self._keep(self._kept)
+
     def can_resume(self, version: int) -> bool:
         """Whether every client that holds this version was given it under the rules in force."""
         return version > self.version

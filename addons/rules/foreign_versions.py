@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.store.reflector import Malformed
+from kube.store.store import Change, Store
 
 ANY = sys.maxsize
 """Newer than every version."""
@@ -21,15 +22,20 @@ ANY = sys.maxsize
 class ForeignVersions:
     """The newest such version of one source."""
 
-    def __init__(self, ask: Callable[[], Awaitable[int]], newest: int, *, was_edited: bool) -> None:
-        """`ask` gets the cloud's present version. `newest` is the newest version from elsewhere that is known.
+    def __init__(
+        self, store: Store, ask: Callable[[], Awaitable[int]], newest: int, *, was_edited: bool
+    ) -> None:
+        """Of the clients of a store. `ask` gets the cloud's present version.
 
-        `was_edited` says that this process has seen an edit of the rules: then nobody knows it yet.
+        `newest` is the newest version from elsewhere that is known. `was_edited` says that this process has seen an
+        edit of the rules: then nobody knows it yet.
         """
+        self._store = store
         self._current_version = ask
         self._known = newest
         self._must_ask = was_edited
         self._asking: asyncio.Task[None] | None = None
+        store.listen(self)
 
     @property
     def newest(self) -> int:
@@ -49,6 +55,16 @@ class ForeignVersions:
         """Ask the cloud how far it has come, where an edit made that necessary. Nobody waits for the answer."""
         if self._must_ask and (self._asking is None or self._asking.done()):
             self._asking = asyncio.create_task(self._ask(), name="versions from before an edit")
+
+    def changed(self, change: Change) -> None:
+        """An event makes no version one from elsewhere."""
+
+    def advanced(self) -> None:
+        """Nor does a bookmark."""
+
+    def restarted(self) -> None:
+        """The cloud was restored from a backup. No version that is later than its present one means anything."""
+        self._known = min(self._known, self._store.version)
 
     def close(self) -> None:
         if self._asking is not None:

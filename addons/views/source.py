@@ -93,8 +93,7 @@ class Source:
     ) -> None:
         """`can_resume` says whether clients hold a version from the rules in force (`addons.rules.edits`).
 
-        `newest_foreign` is the newest version that clients may have from before this source; `was_edited` says that
-        this process has seen an edit of the rules.
+        `newest_foreign` and `was_edited` are those of `addons.rules.foreign_versions`.
         """
         self.is_up = is_up
         self.list_watch = list_watch
@@ -113,7 +112,8 @@ class Source:
         self._chain_of = chain_of
         self._rules = rules
         self._can_resume = can_resume
-        self._foreign = ForeignVersions(self.reflector.current_version, newest_foreign, was_edited=was_edited)
+        ask = self.reflector.current_version
+        self._foreign = ForeignVersions(self.store, ask, newest_foreign, was_edited=was_edited)
         self._given_filtered = 0
         """The newest version that a filtered view which is gone gave a client."""
         self._settled = Pulse()

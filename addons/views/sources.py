@@ -57,6 +57,7 @@ class Sources:
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
         self._is_up = is_up
         self._cloud_at: int | None = None
+        self._sentinel: Source | None = None
         self._copies = copies
         self._client_of = client_of
         self._chain_of = chain_of
@@ -133,7 +134,7 @@ class Sources:
 
     def sentinel(self, list_watch: ListWatch) -> Source:
         """A source of the hub's own that never stops, and that notices a restored cloud for all sources."""
-        source = self._make(HUB_IDENTITY, list_watch, self._compare)
+        source = self._sentinel = self._make(HUB_IDENTITY, list_watch, self._compare)
         source.users += 1
         self._sources["", list_watch] = source.start(self._copies, self._trusts)
         return source
@@ -207,6 +208,8 @@ class Sources:
         versions, of its own.
         """
         self._cloud_at = version
+        if self._sentinel is not None and self._sentinel.store.newest_given > version:
+            self._edits.restored(version)
         for source in self:
             if source.store.newest_given > version:
                 source.reflector.verify()

@@ -72,3 +72,17 @@ def test_whether_clients_may_hold_versions_from_other_rules(
     edits = RulesEdits(kept, None, newest_copy)
     assert [edits.note(digest, 120) for digest in digests] == expected
     assert edits.was_edited
+
+
+@pytest.mark.parametrize("digests", ["", "a", "b"])
+def test_a_restored_cloud_refuses_nobody_for_what_came_after_the_backup(digests: str) -> None:
+    """Relayed watches were refused until the cloud's versions were as high again."""
+    kept_now: list[RulesEdit] = []
+    edits = RulesEdits(KEPT, kept_now.append, 300)
+    for digest in digests:
+        edits.note(digest, 200)
+    edits.restored(50)
+    edits.note("a", 51)
+    assert [edits.can_resume(version) for version in (50, 51)] == [False, True]
+    assert kept_now[-1].version == 50
+    assert RulesEdits(kept_now[-1]).can_resume(51)

@@ -7,6 +7,7 @@ import asyncio
 from addons.rules.foreign_versions import ANY, ForeignVersions
 from kube.http.client import Unreachable
 from tests.addons.support.observed import until
+from tests.kube.support.toys import Toy, fill, filled, tell
 
 
 class Cloud:
@@ -14,6 +15,7 @@ class Cloud:
 
     def __init__(self) -> None:
         self.answers: list[asyncio.Future[int]] = []
+        self.store = filled(100)
 
     async def current_version(self) -> int:
         self.answers.append(asyncio.get_running_loop().create_future())
@@ -21,7 +23,7 @@ class Cloud:
 
 
 def foreign_versions(cloud: Cloud, newest: int = 0, *, was_edited: bool = False) -> ForeignVersions:
-    return ForeignVersions(cloud.current_version, newest, was_edited=was_edited)
+    return ForeignVersions(cloud.store, cloud.current_version, newest, was_edited=was_edited)
 
 
 async def test_without_an_edit_nobody_asks() -> None:
@@ -59,6 +61,16 @@ async def test_an_answer_from_before_another_edit_counts_for_nothing() -> None:
     assert versions.newest == ANY
     cloud.answers[1].set_result(130)
     await until(lambda: versions.newest == 130)
+
+
+async def test_a_restored_cloud_has_given_none_of_the_later_versions() -> None:
+    cloud = Cloud()
+    versions = foreign_versions(cloud, 100)
+    tell(cloud.store, "ADDED", Toy("x", version=101))
+    cloud.store.advance(102)
+    assert versions.newest == 100
+    fill(cloud.store, 40)
+    assert versions.newest == 40
 
 
 async def test_a_cloud_that_does_not_answer_is_asked_again() -> None:

@@ -252,5 +252,24 @@ async def test_one_source_that_finds_the_cloud_restored_has_all_listed_anew(
     assert [each.reflector.lists for each in sources] == [2, 2]
 
 
+async def test_a_restored_cloud_gives_versions_that_are_relayed_again(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """A filtered view gave later versions before an edit. Relayed watches of the restored ones got 410 for long."""
+    sentinel = parts.sources.sentinel(NODES)
+    await sentinel.ready(2)
+    parts.set_rules(DISCARDING)
+    source = await ready(parts)
+    await source.view(KEY, 1)
+    parts.set_rules({})
+    version = source.store.version
+    assert not parts.sources.can_resume(version)
+    parts.sources._compare(sentinel.store.version)
+    assert not parts.sources.can_resume(version), "the cloud is where it was"
+    sentinel.store.given_version = version + 10
+    parts.sources._compare(version - 1)
+    assert parts.sources.can_resume(version)
+
+
 async def _watches(source: Source, count: int) -> None:
     await until(lambda: source.reflector.watches == count)
