@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from unittest.mock import patch
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -310,7 +311,7 @@ def test_no_call_of_orjson_gets_a_long_list() -> None:
     ]
     text = json.dumps({**LIST, "items": items}, separators=(",", ":")).encode()
     assert len(text) > json_codec.LONG_LIST
-    with patch.object(json_codec.orjson, "loads", wraps=json_codec.orjson.loads) as loads:
+    with patch.object(orjson, "loads", wraps=orjson.loads) as loads:
         page = CODEC.decode_list(text)
     assert len(page.items) == len(items)
     assert max(len(call.args[0]) for call in loads.call_args_list) < 3 * json_codec.PART
