@@ -11,7 +11,7 @@ from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
 from addons.proxy.http.flow_control import handler_of
-from addons.proxy.http.http_layer import BodyPiece, layer_of
+from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_stream import RequestStream
 
 
@@ -30,8 +30,7 @@ class FlowStream:
         stream, handler = self._find(), handler_of(self._flow.client_conn.id)
         if stream is None or not stream.is_streaming or handler is None:
             raise ConnectionResetError("the client has left")
-        await handler.server_event(BodyPiece(stream, data))
-        await handler.wait_for_room(stream.stream_id)
+        await handler.send_piece(stream, data)
 
     def _find(self) -> RequestStream | None:
         """The stream of the flow; None once it has ended."""

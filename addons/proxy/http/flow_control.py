@@ -12,13 +12,13 @@ from weakref import WeakValueDictionary
 
 from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, mode_servers
+from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
-from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.gathered_writes import Gathering
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.http_layer import BodyPiece, layer_of
+from addons.proxy.http.http_layer import UnreadGrew, layer_of
 from addons.proxy.patches import Patch
 
 LARGEST_READ = 64 * 1024
@@ -93,7 +93,7 @@ def read_at_most(reader: asyncio.StreamReader, most: int) -> None:
         reader._limit = most // 2  # type: ignore[attr-defined]  # asyncio says so in no other way
 
 
-class Pausing(LiveConnectionHandler):
+class Pausing(Gathering):
     """A connection handler whose connections are read while there is room."""
 
     _client_moved: asyncio.Event | None = None
@@ -129,7 +129,23 @@ class Pausing(LiveConnectionHandler):
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
 
-    async def wait_for_room(self, stream: int) -> None:
+    async def send_piece(self, stream: HttpStream, data: bytes) -> None:
+        """Send a piece of a response's body, and wait while the client does not read. ConnectionError when it has left.
+
+        The piece passes those layers alone that change it: see `LastingHttpLayer.body_bytes`.
+        """
+        transport, layer = self.transports.get(self.client), layer_of(self.client.id)
+        if transport is None or transport.writer is None or transport.writer.is_closing() or layer is None:
+            raise ConnectionResetError("the client has left")
+        self.timeout_watchdog.register_activity()
+        # Nothing is awaited here, as in `server_event`: what two tasks send to one connection may not mix.
+        transport.writer.write(b"".join(layer.body_bytes(stream, data)))
+        self.flush()
+        if layer.holds_too_much:
+            await self.server_event(UnreadGrew())
+        await self._wait_for_room(stream.stream_id)
+
+    async def _wait_for_room(self, stream: int) -> None:
         """Return when the client has room for more of a stream; ConnectionError when the client has left."""
         transport, layer = self.transports.get(self.client), layer_of(self.client.id)
         if transport is None or transport.writer is None or layer is None:
@@ -142,7 +158,7 @@ class Pausing(LiveConnectionHandler):
 
     async def server_event(self, event: events.Event) -> None:
         await super().server_event(event)
-        if self._client_moved is None or self._server_moved is None or isinstance(event, BodyPiece):
+        if self._client_moved is None or self._server_moved is None:
             return
         if not isinstance(event, events.ConnectionEvent) or event.connection is self.client:
             self._client_moved.set()
@@ -154,7 +170,7 @@ class Pausing(LiveConnectionHandler):
         return layer.room(connection) if layer is not None else LARGEST_READ
 
 
-class PausingHandler(Pausing, Gathering, WholeEnds, ProxyConnectionHandler):
+class PausingHandler(Pausing, WholeEnds, ProxyConnectionHandler):
     """mitmproxy's own handler, pausing, with gathered writes and whole ends."""
 
 

@@ -64,5 +64,9 @@ class Gathering(LiveConnectionHandler):
         try:
             await super().server_event(event)
         finally:
-            while self._written:
-                self._written.pop().flush()
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was written."""
+        while self._written:
+            self._written.pop().flush()

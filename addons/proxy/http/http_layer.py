@@ -6,12 +6,14 @@ ended ones pile up, and a request beyond a server's limit of streams waits for a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from weakref import WeakSet, WeakValueDictionary
 
 from mitmproxy import connection
 from mitmproxy.addons import next_layer
-from mitmproxy.proxy import events, layer, layers
+from mitmproxy.proxy import commands, events, layer, layers
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
@@ -19,6 +21,7 @@ from mitmproxy.proxy.layers.http import (
     HttpLayer,
     HTTPMode,
     HttpStream,
+    SendHttp,
 )
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
@@ -26,6 +29,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseData,
     ResponseProtocolError,
 )
+from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import (
@@ -82,11 +86,8 @@ class PeerConnections:
 
 
 @dataclass(slots=True)
-class BodyPiece(events.Event):
-    """A piece of a response's body that comes to a stream over no connection."""
-
-    stream: HttpStream
-    data: bytes
+class UnreadGrew(events.Event):
+    """Says that the clients of an address leave too much unread since the last piece of a body."""
 
 
 def _peer_of(client: connection.Client) -> PeerConnections:
@@ -146,8 +147,8 @@ class LastingHttpLayer(HttpLayer):
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if self._is_over:
             return
-        if isinstance(event, BodyPiece):
-            yield from self._pass(event)
+        if isinstance(event, UnreadGrew):
+            yield from self._bound_unread()
             return
         yield from super()._handle_event(event)
         # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.
@@ -157,13 +158,28 @@ class LastingHttpLayer(HttpLayer):
         if self._stalled or (came_from is not None and _is_http2(came_from)):
             yield from self._open_windows(came_from)
 
-    def _pass(self, piece: BodyPiece) -> layer.CommandGenerator[None]:
-        """Give a piece to its stream, as if it had come from the stream's server."""
-        number = piece.stream.stream_id
-        if self.streams.get(number) is piece.stream:
-            yield from self.event_to_child(piece.stream, ResponseData(number, piece.data))
-            if _is_http2(self.context.client):
-                yield from self._bound_unread()
+    def body_bytes(self, stream: HttpStream, data: bytes) -> Iterator[bytes]:
+        """What the client's connection sends for a piece of a response's body, as mitmproxy's layers make it.
+
+        The piece goes through the layers that change it: the stream's own, the protocol's and that of TLS. The others
+        hand on what they get, and did so at half the cost of an event of a watch.
+        """
+        protocol = self.connections[self.context.client]
+        for made in stream.state_stream_response_body(ResponseData(stream.stream_id, data)):
+            assert isinstance(made, SendHttp)
+            for plain in protocol._handle_event(made.event):
+                assert isinstance(plain, commands.SendData)
+                if self._tls is None:
+                    yield plain.data
+                    continue
+                for sealed in self._tls.send_data(plain.data):
+                    assert isinstance(sealed, commands.SendData)
+                    yield sealed.data
+
+    @cached_property
+    def _tls(self) -> ClientTLSLayer | None:
+        """The layer that has the client's TLS."""
+        return next((each for each in self.context.layers if isinstance(each, ClientTLSLayer)), None)
 
     def unread_on(self, stream: int) -> int:
         """Bytes of a stream that the client has no room for. A client of HTTP/1.1 makes its socket wait."""
@@ -195,6 +211,11 @@ class LastingHttpLayer(HttpLayer):
         """Bytes that the hub holds because a client of HTTP/2 does not read."""
         server = self._server
         return server.h2_conn.held if server is not None else 0
+
+    @property
+    def holds_too_much(self) -> bool:
+        """Whether a stream of this client of HTTP/2 must end, for what the clients of its address leave unread."""
+        return self.unread > 0 and self.peer.held > FAIR_UNREAD and _is_unfair(self.peer)
 
     @property
     def _server(self) -> BoundedHttp2Server | None:
@@ -246,7 +267,7 @@ class LastingHttpLayer(HttpLayer):
 
     def _bound_unread(self) -> layer.CommandGenerator[None]:
         """Reset the streams that hold most, while all clients leave too much unread, and this one's address most."""
-        while self.unread and self.peer.held > FAIR_UNREAD and _is_unfair(self.peer):
+        while self.holds_too_much:
             assert self._server is not None
             stream = self._server.h2_conn.least_read
             assert stream is not None
