@@ -10,9 +10,18 @@ from collections.abc import Callable
 TRIM_INTERVAL = 2.0
 """Seconds between returns of free memory. One costs a thread 5 ms after a burst of lists, else half a millisecond."""
 
+MAPPED_FROM = 128 * 1024
+"""Bytes from which an allocation is a mapping of its own, which goes back to the system when it is freed.
+
+glibc begins with this number, and takes the size of each mapping that is freed for the next: after the first large
+list it takes lists from the heap, and leaves a hole there for each. To set the number keeps it.
+"""
+M_MMAP_THRESHOLD = -3
+"""As `malloc.h` of glibc has it."""
+
 
 class Memory:
-    """Freezes the objects of the start, and calls malloc_trim now and then.
+    """Freezes the objects of the start, keeps large allocations out of the heap, and calls malloc_trim now and then.
 
     Modules, classes and addons are a hundred thousand objects, which would cost every full collection 50 to 90 ms. The
     start itself collects nothing: two thousand of these objects are garbage, 0.3 MB, and to find them takes as long.
@@ -24,7 +33,8 @@ class Memory:
 
     def __init__(self, trim: Callable[[int], object] | None = None) -> None:
         """`trim` is malloc_trim of the C library; musl has none, and returns memory by itself."""
-        self._trim = trim or getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._library = ctypes.CDLL(None)
+        self._trim = trim or getattr(self._library, "malloc_trim", None)
         self._trimming: asyncio.Task[None] | None = None
 
     def load(self, _loader: object) -> None:
@@ -34,6 +44,8 @@ class Memory:
         """
         gc.freeze()
         gc.enable()
+        if hasattr(self._library, "mallopt"):
+            self._library.mallopt(M_MMAP_THRESHOLD, MAPPED_FROM)
 
     def running(self) -> None:
         if self._trim is not None:

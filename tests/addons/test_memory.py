@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,36 @@ def test_what_a_burst_took_goes_back() -> None:
     trim(0)
     assert resident() < before - 60_000
     assert len(kept) == 20
+
+
+HOLES = """
+import sys
+from pathlib import Path
+from addons.memory import Memory
+
+def resident():
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+if sys.argv[1] == "set":
+    Memory().load(None)
+del (first := [bytes(b"x" * 4_000_000)])[:]
+lists, kept = [], []
+for number in range(200):
+    lists.append(b"x" * 200_000)
+    kept.append(b"y" * 2_000)
+before = resident()
+lists.clear()
+print(before - resident())
+"""
+
+
+@pytest.mark.parametrize(("how", "goes_back"), [("set", True), ("unset", False)])
+def test_large_allocations_leave_no_holes(how: str, goes_back: bool) -> None:
+    if Memory()._trim is None:
+        pytest.skip("this C library is not glibc")
+    done = subprocess.run([sys.executable, "-c", HOLES, how], check=True, capture_output=True, text=True)
+    assert (int(done.stdout) > 30_000) is goes_back
 
 
 @pytest.mark.looptime
