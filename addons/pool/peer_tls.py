@@ -44,6 +44,7 @@ class PeerTls:
         certificate, key = self._credentials.certificate.read(), self._credentials.key.read()
         if certificate:
             show_certificate(context, certificate, key)
+        context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # as in `addons.upstream.tls`
         ssl_conn = SSL.Connection(context)
         ssl_conn.set_alpn_protos(alpn)
         ssl_conn.set_connect_state()

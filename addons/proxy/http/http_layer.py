@@ -50,6 +50,10 @@ MAX_ALL_UNREAD = 8 * 1024 * 1024
 FAIR_UNREAD = 1024 * 1024
 """Bytes that the connections from one address may hold whatever others do."""
 
+TLS_RECORD = 16 * 1024
+"""Bytes of a piece that OpenSSL gets at once: the most of one record. A connection keeps a buffer for the largest that
+it was given."""
+
 _layers: WeakValueDictionary[str, LastingHttpLayer] = WeakValueDictionary()
 
 
@@ -172,9 +176,10 @@ class LastingHttpLayer(HttpLayer):
                 if self._tls is None:
                     yield plain.data
                     continue
-                for sealed in self._tls.send_data(plain.data):
-                    assert isinstance(sealed, commands.SendData)
-                    yield sealed.data
+                for at in range(0, len(plain.data), TLS_RECORD):
+                    for sealed in self._tls.send_data(plain.data[at : at + TLS_RECORD]):
+                        assert isinstance(sealed, commands.SendData)
+                        yield sealed.data
 
     @cached_property
     def _tls(self) -> ClientTLSLayer | None:

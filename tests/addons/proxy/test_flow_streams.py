@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
-from mitmproxy import http
+from mitmproxy import connection, http
+from mitmproxy.proxy import commands
 
 from addons.connections import PATCHES
 from addons.proxy.flow_streams import FlowStream
 from addons.proxy.http.http_connections import STREAM_UNREAD
+from addons.proxy.http.http_layer import TLS_RECORD, layer_of
 from addons.proxy.patches import install
 from addons.requests.headers import TICKET_HEADER
 from addons.views.origin import Origin
@@ -195,6 +197,37 @@ async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends
             assert await writing.settled() < MUCH * len(PIECE)
             writer.transport.abort()
             await answering.over.wait()
+
+
+@dataclass
+class Sealing:
+    """In the place of mitmproxy's layer of TLS: notes how much it gets at once."""
+
+    conn: connection.Client
+    sizes: list[int] = field(default_factory=list)
+
+    def send_data(self, data: bytes) -> Iterator[commands.SendData]:
+        self.sizes.append(len(data))
+        yield commands.SendData(self.conn, data)
+
+
+async def test_a_large_piece_is_sealed_record_by_record() -> None:
+    sealing: list[Sealing] = []
+
+    async def large(body: AnswerBody) -> None:
+        client = answering.flows[0].client_conn
+        sealing.append(Sealing(client))
+        vars(layer_of(client.id))["_tls"] = sealing[0]
+        await body.write(bytes(2 * TLS_RECORD))
+        await body.write(b"small")
+
+    answering = Answering(large)
+    async with connected(Raw(b"")) as (proxy, streams), before(proxy, answering):
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.received[stream] == 2 * TLS_RECORD + len("small")
+    assert max(sealing[0].sizes) == TLS_RECORD
+    assert len(sealing[0].sizes) == 4, "the heads of frames are behind the first two"
 
 
 async def test_nobody_can_write_to_a_stream_that_is_over() -> None:

@@ -183,6 +183,14 @@ def test_http_versions_are_those_that_are_offered(
     assert found.get_alpn_proto_negotiated() == chosen
 
 
+def test_a_silent_connection_keeps_no_buffers(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyOpenSSL gives no way to read the mode of a context that is in use."""
+    modes: list[int] = []
+    monkeypatch.setattr(SSL.Context, "set_mode", lambda _context, mode: modes.append(mode))
+    UpstreamTls(credentials(authority.certificate)).connection("127.0.0.1", lend_certificate=False, alpn=BOTH)
+    assert SSL.MODE_RELEASE_BUFFERS in modes
+
+
 def test_old_protocols_are_refused(server: TlsServer, authority: Authority) -> None:
     with pytest.warns(DeprecationWarning, match="TLSv1"):
         server.context.maximum_version = ssl.TLSVersion.TLSv1_1
