@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import json
 import logging
 import sys
@@ -45,6 +46,15 @@ def log_to_stderr(level: str, log_format: str) -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name in LIBRARIES:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
+
+
+def print_line_by_line() -> None:
+    """Have what is printed leave the process at the end of each line, whatever standard output is.
+
+    mitmproxy prints its event log. Python keeps up to 8 KB of that back where nobody sits at a terminal.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 class Pace:

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import functools
+import os
+import secrets
 import socket
-from collections import deque
+import tempfile
+from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
 
 
-_given: deque[int] = deque(maxlen=1000)
-"""The ports that `free_port` gave last."""
+FIRST = 12_000
+"""The lowest port that `free_port` gives."""
+KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""Where Linux says which ports it gives to connections that ask for none."""
 
 
 def free_port() -> int:
-    """A port without a listener now, another one at each call. Other programs may take it: prefer ReservedPort.
+    """A port without a listener now, another one at each call, and in each process of tests.
 
-    The kernel itself gives the same port twice now and then, and a hub whose listeners share one does not start.
+    The port is below those that the kernel gives to connections: any program's next connection could take one of these
+    before the server that is to have it begins to listen.
     """
     while True:
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            port = int(probe.getsockname()[1])
-        if port not in _given:
-            _given.append(port)
-            return port
+        port = FIRST + secrets.randbelow(_below() - FIRST)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((LOOPBACK, port))
+            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            if port not in _given:
+                _given.add(port)
+                return port
+
+
+_given: set[int] = set()
+"""The ports that `free_port` gave in this process, which its own locks do not keep from it."""
+
+
+@functools.cache
+def _claims() -> int:
+    """The file whose bytes are ports: each process locks those that it was given, until its end."""
+    return os.open(Path(tempfile.gettempdir(), f"edgehub-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
+
+
+@functools.cache
+def _below() -> int:
+    """The lowest port of the kernel's own."""
+    return max(int(KERNELS.read_text().split()[0]), 2 * FIRST) if KERNELS.exists() else 3 * FIRST
 
 
 class ReservedPort:

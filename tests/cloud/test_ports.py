@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
-from tests.cloud.ports import LOOPBACK, ReservedPort, free_port
+from tests.cloud.ports import KERNELS, LOOPBACK, ReservedPort, _claims, free_port
 
 
 def connect(port: int) -> None:
@@ -18,6 +21,19 @@ def test_a_free_port_can_be_bound() -> None:
     with socket.socket() as server:
         server.bind((LOOPBACK, port))
         assert server.getsockname() == (LOOPBACK, port)
+
+
+def test_no_connection_takes_a_free_port() -> None:
+    if KERNELS.exists():
+        assert all(free_port() < int(KERNELS.read_text().split()[0]) for _ in range(50))
+
+
+def test_no_other_process_is_given_a_free_port() -> None:
+    port = free_port()
+    claim = "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, 6, 1, int(sys.argv[2]))"
+    claims = f"/proc/{os.getpid()}/fd/{_claims()}"
+    done = subprocess.run([sys.executable, "-c", claim, claims, str(port)], capture_output=True, check=False)
+    assert b"BlockingIOError" in done.stderr
 
 
 def test_a_reserved_port_refuses_until_a_server_shares_it() -> None:

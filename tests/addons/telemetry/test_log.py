@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from addons.telemetry.log import LIBRARIES, REMEMBERED, REPEAT, Pace, log_to_stderr
+from addons.telemetry.log import LIBRARIES, REMEMBERED, REPEAT, Pace, log_to_stderr, print_line_by_line
 
 
 @pytest.fixture
@@ -28,6 +30,16 @@ def test_text_for_people(root: logging.Logger, capsys: pytest.CaptureFixture[str
     logging.getLogger("addons.egress").debug("not told")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(" INFO addons.egress: cloud is up")
+
+
+def test_each_printed_line_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(file))
+    print("kept back")
+    assert file.getvalue() == b""
+    print_line_by_line()
+    print("told")
+    assert file.getvalue() == b"kept back\ntold\n"
 
 
 def test_json_for_collectors(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +43,18 @@ PARSERS: dict[str, Callable[[str], object]] = {
 }
 
 
+def seconds(parse: Callable[[str], object], text: str) -> float:
+    """What it takes this thread alone; the garbage of all other tests is not the parser's."""
+    gc.disable()
+    try:
+        began = time.thread_time()
+        with suppress(ValueError, StatusError):
+            parse(text)
+        return time.thread_time() - began
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("parser", PARSERS)
 @settings(max_examples=40, deadline=None)
 @given(st.text("a=(", max_size=2), UNITS, st.text("a)-!", max_size=2))
@@ -56,18 +69,15 @@ PARSERS: dict[str, Callable[[str], object]] = {
 @example("", "/", "")
 def test_cost_grows_with_the_length_and_no_faster(parser: str, head: str, unit: str, tail: str) -> None:
     text = head + unit * (SIZE // len(unit)) + tail
-    began = time.process_time()
-    with suppress(ValueError, StatusError):
-        PARSERS[parser](text)
-    assert time.process_time() - began < BOUND * len(text)
+    assert seconds(PARSERS[parser], text) < BOUND * len(text)
 
 
 @pytest.mark.parametrize("parse", [parse_label_selector, parse_field_selector])
 def test_a_selector_over_the_limit_is_refused_unread(parse: Callable[[str], object]) -> None:
-    began = time.process_time()
+    began = time.thread_time()
     with pytest.raises(ValueError, match="longer than"):
         parse("a," * 2_000_000)
-    assert time.process_time() - began < 0.5
+    assert time.thread_time() - began < 0.5
     with suppress(ValueError):
         parse("a" * MAX_SELECTOR)
 
@@ -75,7 +85,7 @@ def test_a_selector_over_the_limit_is_refused_unread(parse: Callable[[str], obje
 @pytest.mark.parametrize("operator", [Operator.IN, Operator.NOT_IN])
 def test_matching_costs_the_same_for_many_values(operator: Operator) -> None:
     requirement = LabelRequirement("app", operator, tuple(f"v{number:05}" for number in range(8000)))
-    began = time.process_time()
+    began = time.thread_time()
     for _ in range(10_000):
         requirement.matches({"app": "w"})
-    assert time.process_time() - began < 1
+    assert time.thread_time() - began < 1
