@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.differences.records import event_record
 from tests.fuzz.program import TARGETS, target
+from tests.support.cpu_time import own_seconds
 
 TIMES = 16
 SIZE = 8_000
@@ -102,9 +101,7 @@ def test_time_grows_with_the_bytes(name: str) -> None:
     _, run = target(name)
 
     def seconds(data: bytes) -> float:
-        began = time.process_time()
-        run(data)
-        return time.process_time() - began
+        return own_seconds(lambda: run(data))
 
     @settings(max_examples=12)
     @given(st.sampled_from(BEGINNINGS[name]), st.lists(st.sampled_from(PIECES[name]), min_size=1, max_size=3))

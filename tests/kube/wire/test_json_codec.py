@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -18,6 +17,7 @@ from kube.wire.codec_base import ListPage, WatchFrame
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
 from tests.kube.support.recorded import LISTS, STREAMS, body, single
+from tests.support.cpu_time import own_seconds
 
 CODEC = JsonCodec()
 
@@ -118,9 +118,7 @@ def test_what_is_no_event(stream: bytes, message: str) -> None:
 
 
 def seconds(*chunks: bytes) -> float:
-    began = time.process_time()
-    events(*chunks)
-    return time.process_time() - began
+    return own_seconds(lambda: events(*chunks))
 
 
 @pytest.mark.parametrize("between", [b"\n", b""], ids=["lines", "nothing between"])
