@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kube.json_type import Json
-from tests.cloud.fixtures import HUB_RBAC
+from kube.requests.node_pools import POOL_LABEL
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
@@ -92,9 +93,15 @@ class Member:
 class Site:
     """The pool: its NodePool, its nodes, its ConfigMap and its hubs. Synchronous."""
 
-    def __init__(self, cloud: RealCloud, folder: Path, pool: str, net: int) -> None:
-        """The nodes have the addresses 127.0.`net`.1 and so on."""
+    def __init__(
+        self, cloud: RealCloud, folder: Path, pool: str, net: int, *, has_node_pools: bool = True
+    ) -> None:
+        """The nodes have the addresses 127.0.`net`.1 and so on.
+
+        Without `has_node_pools` the cloud does not know the kind NodePool, and a label makes a node a member.
+        """
         self.cloud = cloud
+        self._has_node_pools = has_node_pools
         self.folder = folder
         self.pool = pool
         self.net = net
@@ -107,11 +114,10 @@ class Site:
         """Make what the manager and the kubelets would make, and the hubs, which are not started yet."""
         cloud = self.cloud
         cloud.apply(HUB_RBAC)
-        cloud.apply(POOL_CRD)
-        cloud.kubectl(
-            "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=60s"
-        )
-        cloud.kubectl("get", "--raw", POOLS)
+        if self._has_node_pools:
+            self._make_pool()
+        else:
+            cloud.apply(HUB_NODES)
         rule = {
             "apiGroups": [""],
             "resources": ["configmaps"],
@@ -121,21 +127,33 @@ class Site:
         role = {"metadata": {"name": "edgehub:leader-hubs"}, "rules": [rule]}
         cloud.admin.request("DELETE", f"{ROLES}/edgehub:leader-hubs")
         cloud.admin.post(ROLES, role)
-        pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
-        cloud.admin.post(POOLS, {**pool, "metadata": {"name": self.pool}, "spec": {"type": "Edge"}})
         self.members = [Member(self, number, given=given) for number in numbers]
         for each in self.members:
             self.register(each)
         self.enrol(*self.members)
         cloud.admin.post(CONFIG_MAPS, {"metadata": {"name": f"leader-hub-{self.pool}"}, "data": self._data()})
 
+    def _make_pool(self) -> None:
+        self.cloud.apply(POOL_CRD)
+        self.cloud.kubectl(
+            "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=60s"
+        )
+        self.cloud.kubectl("get", "--raw", POOLS)
+        pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
+        self.cloud.admin.post(POOLS, {**pool, "metadata": {"name": self.pool}, "spec": {"type": "Edge"}})
+
     def register(self, member: Member) -> None:
         """Make the member's Node, with the label of the pool."""
-        labels = {"apps.openyurt.io/nodepool": self.pool}
+        labels = {POOL_LABEL: self.pool}
         self.cloud.admin.post("/api/v1/nodes", {"metadata": {"name": member.name, "labels": labels}})
 
     def enrol(self, *members: Member) -> None:
         """Have the pool consist of these nodes."""
+        if not self._has_node_pools:
+            for each in self.members:
+                labels = {POOL_LABEL: self.pool if each in members else None}
+                self.cloud.admin.patch(f"/api/v1/nodes/{each.name}", {"metadata": {"labels": labels}})
+            return
         names = [each.name for each in members]
         self.cloud.admin.patch(f"{POOLS}/{self.pool}/status", {"status": {"nodes": names}})
 
