@@ -7,7 +7,6 @@ import contextlib
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import CLOUD_NAME, PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
-from addons.pool.spread import SPREAD, cloud_delay, leader_order
+from addons.pool.spread import cloud_delay, leader_order
 from addons.requests.headers import PEER_HEADER, SERVER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
@@ -32,14 +31,12 @@ PROBE_INTERVAL = 3.5
 """Seconds between probes of a leader: with TICK and the timeout the hub notices a black hole within 6 s."""
 PROBE_TIMEOUT = 1.9
 """Seconds in which a leader must answer a probe, or send anything else."""
-FIRST_RETURN = 0.5
-"""Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
-LASTING = 60.0
-"""Seconds without a failure after which a leader's failures are forgotten."""
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader."""
 TICK = 0.25
 """Seconds between looks whether a source should be read from elsewhere, and whether a probe is due."""
+NO_CLOUD = "the cloud cannot be reached: "
+"""What begins the reason that the hub itself gives where a request got no answer, also of a leader."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,8 +78,6 @@ class Following:
         self._can_serve = self._can_follow = False
         self._delay = 0.0
         self._order: list[LeaderState] = []
-        self._failures: Counter[LeaderHub] = Counter()
-        self._failed_at: dict[LeaderHub, float] = {}
         self._cloud_from: dict[ResourceType, float] = {}
         self._followed: set[ResourceType] = set()
         """What was last read from a leader: the hub goes to the cloud for it only after its delay."""
@@ -192,14 +187,12 @@ class Following:
 
     def failed(self, leader: LeaderState, why: str) -> None:
         """Leave a leader that did not serve."""
-        now = self._clock()
-        if now - self._failed_at.get(leader.leader, now) > LASTING:
-            self._failures[leader.leader] = 0
-        self._failures[leader.leader] += 1
-        self._failed_at[leader.leader] = now
-        if leader.failure:
+        former = leader.failure
+        leader.note_failure(why.removeprefix(NO_CLOUD) or "it gave no answer", self._clock())
+        if former:
+            if former != leader.failure:
+                logger.info("%s does not serve yet: %s", leader.name, leader.failure)
             return
-        leader.failure, leader.age = why or "it gave no answer", 0.0
         logger.warning("%s is left: %s", leader.name, leader.failure)
         self._cut(leader.server)
         self._changed.notify()
@@ -294,10 +287,13 @@ class Following:
         if any(each.is_usable(now) and not each.age for each in order):
             self._followed.add(type_)
             self._cloud_from.pop(type_, None)
-        elif follows or type_ in self._followed:
+        elif not (follows or type_ in self._followed):
+            return CLOUD
+        elif self._cloud_is_up():
             self._cloud_from.setdefault(type_, now + (0.0 if self._is_first_deputy() else self._delay))
         else:
-            return CLOUD
+            # The delay begins when the cloud is back, or all that wait for the cloud would begin at once.
+            self._cloud_from.pop(type_, None)
         choice = choose(
             order, now, cloud_is_up=self._cloud_is_up(), cloud_from=self._cloud_from.get(type_, 0.0)
         )
@@ -340,7 +336,7 @@ class Following:
         probed = float("-inf")
         while True:
             await asyncio.sleep(TICK)
-            interval = self._return_within(state) if state.failure else PROBE_INTERVAL
+            interval = state.return_within if state.failure else PROBE_INTERVAL
             is_used = any(reader.leader is state for _, reader in self._readers())
             if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
                 probed = self._clock()
@@ -365,7 +361,7 @@ class Following:
 
     def _lives(self, state: LeaderState, age: float) -> None:
         if state.failure:
-            state.usable_from = self._clock() + random.uniform(0, self._return_within(state))
+            state.usable_from = self._clock() + random.uniform(0, state.return_within)
             logger.info(
                 "%s answers again: used in %.1f s",
                 state.name,
@@ -387,10 +383,6 @@ class Following:
         leader.deputies = deputies
         self._arrange()
         self.renamed.notify()
-
-    def _return_within(self, state: LeaderState) -> float:
-        """Seconds within which the hub goes back to a leader that has failed, and after which it asks it again."""
-        return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures[state.leader] - 1, 0), 10))
 
 
 def _relay_state(relay: Server) -> LeaderState:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from addons.pool.deputies import parse_deputies
 from addons.pool.pool_config import LeaderHub
+from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
 from addons.upstream.health import ServerHealth
 from addons.upstream.servers import Server
@@ -33,6 +34,8 @@ class LeaderState:
     """Those that the leader names."""
     age: float = 0.0
     """Seconds since the leader lost the cloud, by its own word; 0 while it has the cloud."""
+    _failures: int = 0
+    _failed_at: float = float("-inf")
 
     @property
     def server(self) -> Server:
@@ -45,8 +48,27 @@ class LeaderState:
             return self.leader.node
         return f"{'deputy' if self.is_deputy else 'leader'} {self.leader.node}"
 
+    @property
+    def return_within(self) -> float:
+        """Seconds within which the hub goes back to a leader that has failed, and after which it asks it again."""
+        return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures - 1, 0), 10))
+
     def is_usable(self, now: float) -> bool:
         return not self.failure and self.usable_from <= now
+
+    def note_failure(self, why: str, now: float) -> None:
+        """The leader did not serve at `now`, in monotonic seconds."""
+        self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
+        self._failed_at = now
+        self.failure, self.age = why, 0.0
+
+
+FIRST_RETURN = 0.5
+"""Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
+LASTING = 60.0
+"""Seconds without a failure after which a leader's failures are forgotten."""
+UNTOLD_AGE = 1.0
+"""Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
 
 
 class Probed(NamedTuple):
@@ -95,12 +117,19 @@ def read_probe(answer: RawResponse) -> Probed:
 
 
 def _why_unfit(answer: RawResponse) -> str:
-    """Hubs answer 404, YurtHub 200."""
-    if ANSWERED_HEADER in answer.headers and answer.status in (200, 404):
+    """Hubs answer 404. A YurtHub hands the probe on to the cloud, which answers 200."""
+    if _is_of_lone_yurthub(answer) or (ANSWERED_HEADER in answer.headers and answer.status in (200, 404)):
         return ""
     return parse_status(answer.body, answer.status).message
 
 
 def _age_in(answer: RawResponse) -> float:
+    if _is_of_lone_yurthub(answer):
+        return UNTOLD_AGE
     said = answer.headers.get(AGE_HEADER, "")
     return float(said[:9]) if said.isdecimal() else 0.0
+
+
+def _is_of_lone_yurthub(answer: RawResponse) -> bool:
+    """Whether a YurtHub that has lost the cloud answers: 400, because the cloud alone knows the path."""
+    return ANSWERED_HEADER in answer.headers and AGE_HEADER not in answer.headers and answer.status == 400

@@ -32,6 +32,8 @@ A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
 POOL = PoolConfig((A, B), (SERVICES,), is_shared=True)
 HOSTS = {"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.12": "n2", "10.0.0.13": "n3"}
 MEMBERS = ["a", "b", "n1", "n2", "n3", "n4"]
+LAST = "n4"
+"""The last of the four followers to go to the cloud, 3 s after the first."""
 PATIENCE = 20.0
 """Seconds that a test waits for what takes one."""
 
@@ -132,7 +134,7 @@ class Scene:
         self.probes.ages[node] = None
         for each in self.following._order:
             if each.leader.node == node:
-                self.following.failed(each, "refused")
+                self.following.failed(each, "the cloud cannot be reached: refused")
 
 
 @pytest.fixture
@@ -209,16 +211,32 @@ async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Sc
 
 
 async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene: Scene) -> None:
-    scene.following._node = "n3"
+    scene.following._node = LAST
     scene.update()
     await scene.server()
     scene.fail("a")
     scene.fail("b")
-    delay = scene.following._delay
-    scene.following._choose(scene.reader, resumes=True)
-    scene.now += delay - 0.01
-    assert scene.following._choose(scene.reader, resumes=True).wait > 0 or not delay
-    scene.now += 0.02
+    assert scene.following._choose(scene.reader, resumes=True).wait == 3.0
+    scene.now += 2.9
+    assert scene.following._choose(scene.reader, resumes=True).wait > 0.0
+    scene.now += 0.2
+    assert await scene.server() == "cloud"
+
+
+async def test_followers_go_to_a_cloud_that_is_back_one_after_the_other(scene: Scene) -> None:
+    """However long ago the last leader failed: all of them have waited for the cloud."""
+    scene.following._node = LAST
+    scene.update()
+    await scene.server()
+    scene.fail("a")
+    scene.fail("b")
+    scene.cloud_is_up = False
+    assert await scene.server() == "cloud"
+    scene.now += 60.0
+    scene.following.balance()
+    scene.cloud_is_up = True
+    assert scene.following._choose(scene.reader, resumes=True).wait == 3.0
+    scene.now += 3.0
     assert await scene.server() == "cloud"
 
 
@@ -280,7 +298,7 @@ async def test_followers_go_back_to_a_leader_one_after_the_other(scene: Scene) -
     waits = []
     for _ in range(20):
         scene.fail(first)
-        within = scene.following._return_within(state)
+        within = state.return_within
         scene.following._lives(state, 0.0)
         waits.append(state.usable_from - scene.now)
         assert 0 <= waits[-1] <= within <= SPREAD
@@ -293,9 +311,9 @@ async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) 
     first = await scene.server()
     scene.fail(first)
     state = next(each for each in scene.following._order if each.leader.node == first)
-    soon = scene.following._return_within(state)
-    await scene.until(lambda: scene.following._return_within(state) >= 8 * soon)
-    assert scene.state(first)["failure"] == "refused"
+    soon = state.return_within
+    await scene.until(lambda: state.return_within >= 8 * soon)
+    assert scene.state(first)["failure"] == "no answer to a probe: no answer", "not why it was left"
 
 
 async def test_a_black_hole_shows_in_a_probe(scene: Scene) -> None:
@@ -318,6 +336,7 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     scene.cloud_is_up = False
     assert await scene.server() == other
     scene.cloud_is_up = True
+    assert await scene.server() == other, "until the turn of this follower"
     scene.now += 11.0
     assert await scene.server() == "cloud"
     scene.probes.ages[first] = 0.0

@@ -52,6 +52,7 @@ def test_choice(order: list[str], cloud_is_up: bool, cloud_from: float, expected
 
 
 REFUSED = b'{"kind":"Status","message":"not in this pool"}'
+LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /livez)"}'
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,12 @@ REFUSED = b'{"kind":"Status","message":"not in this pool"}'
             Probed("", 0.0, (LeaderHub("d", "10.0.0.4"),)),
         ),
         (RawResponse(403, {ANSWERED_HEADER: "1"}, REFUSED), Probed("not in this pool", 0.0, ())),
+        # A YurtHub without a cloud, and a hub that says so of itself.
+        (RawResponse(400, {ANSWERED_HEADER: "1"}, LONE), Probed("", 1.0, ())),
+        (
+            RawResponse(400, {ANSWERED_HEADER: "1", AGE_HEADER: "0"}, REFUSED),
+            Probed("not in this pool", 0.0, ()),
+        ),
         # The hub itself answers: nothing came from the leader.
         (RawResponse(404, {}, REFUSED), Probed("not in this pool", 0.0, ())),
     ],
