@@ -29,7 +29,7 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_hea
 
 from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, StreamsTaken, open_windows
-from addons.proxy.http.request_bodies import MAX_BODY
+from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_BODY, MAX_CHUNK_LINE, joined
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.http.request_turns import Frames, turns_of
 from addons.proxy.patches import Patch
@@ -57,8 +57,22 @@ class BoundedHttp1Server(Http1Server):
     _discarded = 0
     head_since: float | None = None
     """Since when the head of a request is not complete, by the monotonic clock."""
+    _turn: commands.RequestWakeup | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether chunks of a body wait for their turn: the client is not read from meanwhile."""
+        return self._turn is not None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, events.Wakeup):
+            self._turn = None
+            if self.state == self.read_body:
+                yield from self.read_body(events.DataReceived(self.conn, b""))
+            return
+        if isinstance(event, events.DataReceived) and self.waits:
+            self.buf += event.data
+            return
         if isinstance(event, events.DataReceived) and self.response_done and not self.request_done:
             self._discarded += len(event.data)
             if self._discarded > MAX_DISCARDED:
@@ -96,14 +110,26 @@ class BoundedHttp1Server(Http1Server):
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         try:
-            yield from super().read_body(event)
+            has_more = yield from joined(super().read_body(event))
         except NotImplementedError:  # mitmproxy's word for trailers
-            metrics.REQUESTS_REFUSED.labels("400").inc()
-            if self.response is None:
-                yield commands.SendData(self.conn, error_response(400, TRAILERS))
-            yield commands.CloseConnection(self.conn)
-            yield ReceiveHttp(RequestProtocolError(self.stream_id, TRAILERS, ErrorCode.GENERIC_CLIENT_ERROR))
-            self.state = self.done
+            yield from self._refuse_body(TRAILERS)
+            return
+        if has_more:
+            self._turn = commands.RequestWakeup(
+                turns_of(self.context.client.proxy_mode.full_spec).next(time.monotonic())
+            )
+            yield self._turn
+        elif self.state == self.read_body and len(self.buf) > MAX_CHUNK_LINE:  # all else is taken as it comes
+            yield from self._refuse_body(CHUNK_LINE_TOO_LONG)
+
+    def _refuse_body(self, why: str) -> layer.CommandGenerator[None]:
+        metrics.REQUESTS_REFUSED.labels("400").inc()
+        if self.response is None:
+            yield commands.SendData(self.conn, error_response(400, why))
+        yield commands.CloseConnection(self.conn)
+        yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.GENERIC_CLIENT_ERROR))
+        self.buf.maybe_extract_at_most(len(self.buf))
+        self.state = self.done
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if not isinstance(event, ResponseTrailers):  # HTTP/1.1 lets a proxy drop them (RFC 9110, 6.5.1)

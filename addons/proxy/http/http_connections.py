@@ -19,7 +19,7 @@ from h2.events import ConnectionTerminated, Event, StreamReset
 from h2.exceptions import ProtocolError
 from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, layer
-from mitmproxy.proxy.commands import SendData
+from mitmproxy.proxy.commands import CloseConnection, SendData
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import _http2
@@ -35,6 +35,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
+from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
 from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
@@ -321,6 +322,23 @@ class KeptHttp1Client(Http1Client):
             assert self.stream_id is not None
             yield ReceiveHttp(ResponseEndOfMessage(self.stream_id))
             yield from self.mark_done(response=True)
+            return
+        if self.state == self.read_body and len(self.buf) > MAX_CHUNK_LINE:
+            yield from self._end(CHUNK_LINE_TOO_LONG)
+
+    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
+        yield from super().read_headers(event)
+        if self.state == self.read_headers and self.stream_id is not None and len(self.buf) > MAX_HEAD:
+            yield from self._end("the head of the answer is too long")
+
+    def _end(self, why: str) -> layer.CommandGenerator[None]:
+        """End a connection whose server sends a line without end."""
+        assert self.stream_id is not None
+        metrics.CONNECTIONS_REFUSED.labels("frame").inc()
+        self.buf.maybe_extract_at_most(len(self.buf))
+        yield CloseConnection(self.conn)
+        yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
+        self.state = self.done
 
 
 TESTS = "tests/addons/proxy/http/test_http_connections.py"

@@ -229,9 +229,12 @@ class LastingHttpLayer(HttpLayer):
         return found if isinstance(found, BoundedHttp2Server) else None
 
     def _client_is_ahead(self) -> bool:
-        """Whether a client of HTTP/1.1 sends more than its server of HTTP/2 reads; one of HTTP/2 waits for its turn."""
+        """Whether a client waits for its turn, or one of HTTP/1.1 sends more than its server of HTTP/2 reads."""
+        own = self.connections.get(self.context.client)
+        if isinstance(own, (BoundedHttp1Server, BoundedHttp2Server)) and own.waits:
+            return True
         if self._server is not None:
-            return self._server.waits
+            return False
         upstream = (self._protocol_of(each) for each in self.connections if each is not self.context.client)
         return any(
             each.h2_conn.unread > STREAM_UNREAD for each in upstream if isinstance(each, LastingHttp2Client)

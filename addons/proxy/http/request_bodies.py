@@ -1,11 +1,19 @@
-"""Counts the bytes of requests' bodies that the hub holds, over all connections."""
+"""Bounds requests' bodies: the bytes that the hub holds over all connections, and what the chunks of HTTP/1.1 cost.
+
+h11 collects the line before a chunk without end, and mitmproxy passes on each chunk by itself: a line of a gigabyte
+took two gigabytes of memory, and chunks of one byte held the event loop for seconds.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from typing import NamedTuple
 
 from mitmproxy.connection import Client
+from mitmproxy.proxy.commands import Command
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
+from mitmproxy.proxy.layers.http._events import RequestData
 
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
@@ -15,6 +23,11 @@ MAX_COLLECTED = 24 * 1024 * 1024
 """Bytes of bodies that the hub holds at one time for one listener: pods cannot take what the node's components need."""
 MAX_OF_ADDRESS = 12 * 1024 * 1024
 """Bytes of these for the clients at one address."""
+MAX_CHUNK_LINE = 4 * 1024
+"""Bytes of the line before a chunk, and of all trailers: as many as Go's own server reads of a line."""
+CHUNKS_AT_ONCE = 500
+"""Chunks of one body that are handled in one go; others go between, where there are more."""
+CHUNK_LINE_TOO_LONG = "the line before a chunk of the body is too long"
 RETRY_AFTER = 1
 """Seconds; a body is held until its request is answered, mostly for milliseconds."""
 
@@ -63,3 +76,28 @@ class HeldBodies:
 
 held_bodies = HeldBodies()
 """Those of this process."""
+
+
+def joined(commands: Generator[Command]) -> Generator[Command, None, bool]:
+    """The commands, with pieces of a request's body that follow each other made one; whether more are to come.
+
+    After CHUNKS_AT_ONCE pieces it takes no more. h11 reads each when it is asked for it, and leaves the rest.
+    """
+    pieces: list[bytes] = []
+    stream = 0
+    for command in commands:
+        event = command.event if isinstance(command, ReceiveHttp) else None
+        if isinstance(event, RequestData):
+            pieces.append(event.data)
+            stream = event.stream_id
+            if len(pieces) == CHUNKS_AT_ONCE:
+                commands.close()
+                break
+            continue
+        if pieces:
+            yield ReceiveHttp(RequestData(stream, b"".join(pieces)))
+            pieces.clear()
+        yield command
+    if pieces:
+        yield ReceiveHttp(RequestData(stream, b"".join(pieces)))
+    return len(pieces) == CHUNKS_AT_ONCE
