@@ -124,7 +124,6 @@ class Assembly:
         except Exception as error:
             logger.critical("the hub cannot start", exc_info=error)
             raise SystemExit(1) from error
-        service_manager.notify(service_manager.READY)
         await self._say_ready()
 
     async def _start(self, settings: Settings) -> None:
@@ -154,13 +153,7 @@ class Assembly:
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud), modules)
-            if self._node_certificate is not None:
-                # Nobody is served by a hub that the cloud does not know yet.
-                await self._node_certificate.known.wait()
             await open_listeners(list(modes))
-            if self._pool is not None:
-                # The peer port opens beside the others, so they come first.
-                self._run("pool", self._pool.run())
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
@@ -189,6 +182,7 @@ class Assembly:
         """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows."""
         changed = self._egress.changed
         if self._node_certificate is not None:
+            self._router.refuse_while(self._waits_for)
             self._run("certificate of this node", self._node_certificate.run(clients, changed))
         if self._local is None:
             return
@@ -208,6 +202,9 @@ class Assembly:
         shown = TlsPortCertificate(self._local, asked)
         self._identity.serve_with(credentials, shown)
         metrics.watch_expiry("serving", shown.expiry)
+
+    def _waits_for(self) -> str:
+        return self._node_certificate.why_unknown if self._node_certificate is not None else ""
 
     async def _make_pod_addresses(self, addresses: Sequence[str]) -> None:
         name = await asyncio.to_thread(pod_interface.ensure, addresses)
@@ -236,7 +233,18 @@ class Assembly:
         return log.state
 
     async def _say_ready(self) -> None:
+        """Tell systemd, behind whose unit kubelet starts, and the log. kubelet asks a hub without an identity again."""
         assert self._parts is not None
+        asked = self._node_certificate
+        if asked is None or asked.known.is_set():
+            service_manager.notify(service_manager.READY)
+        else:
+            service_manager.notify(f"{service_manager.READY}\n{service_manager.STATUS}{asked.why_unknown}")
+            await asked.known.wait()
+            service_manager.notify(service_manager.STATUS)
+        if self._pool is not None:
+            # The peer port opens beside the others, so they come first.
+            self._run("pool", self._pool.run())
         await self._parts.rules.known()
         logger.info("ready")
 
@@ -304,6 +312,7 @@ class Assembly:
             log=self._log,
             pool=self._pool,
             closed=lambda: closed(specs),
+            waits_for=self._waits_for,
             web_address=self._console.web_address,
         )
         self._console.show(self._hub)

@@ -62,6 +62,11 @@ class Router:
         self._cached_relay: CachedRelay | None = None
         self._peer_headers: Callable[[], Mapping[str, str]] = dict
         self._can_resume: Callable[[int], bool] = lambda _version: False
+        self._waits_for: Callable[[], str] = str
+
+    def refuse_while(self, missing: Callable[[], str]) -> None:
+        """Refuse every client while `missing` names something. A hub without an identity has none to lend."""
+        self._waits_for = missing
 
     def serve_peers(self, answerer: Answerer, headers: Callable[[], Mapping[str, str]]) -> None:
         """Take who answers the peer port; `headers` are what each of its answers carries besides."""
@@ -100,6 +105,8 @@ class Router:
             raise internal("the request was not resolved")
         if self._rules is None or self._origin is None:
             raise unavailable("the hub is starting", retry_after=1)
+        if context.listener is not Listener.INTERNAL and (missing := self._waits_for()):
+            raise unavailable(missing, retry_after=1)
         is_filterable = may_be_filtered(context.info, context.listener, self._rules.rules)
         if is_filterable:
             await self._rules.wait_known(self._options.settings.wait)

@@ -47,8 +47,17 @@ class NodeCertificate:
         self.credentials = replace(found, certificate=self._piece, key=self._piece, token=Piece())
         """Of the hub: anonymous until there is a certificate."""
         self.known = asyncio.Event()
+        self._why = ""
         self._clients: Clients | None = None
         self._asked: AskedCertificate | None = None
+
+    @property
+    def why_unknown(self) -> str:
+        """What the hub waits for, in words; "" when it has its identity."""
+        if self.known.is_set():
+            return ""
+        last = f": {self._why}" if self._why else ""
+        return f"the cluster has not signed the certificate {WHAT} yet{last}"
 
     async def run(self, clients: Clients, cloud_changed: Pulse) -> None:
         """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `AskedCertificate`."""
@@ -56,7 +65,8 @@ class NodeCertificate:
         send = teller(clients.hub, self._node, WHAT)
 
         async def tell(why: str) -> None:
-            if self.known.is_set():  # an Event needs an identity; the log says why there is none
+            self._why = why
+            if self.known.is_set():  # an Event needs an identity
                 await send(why)
 
         asked = self._asked = AskedCertificate(

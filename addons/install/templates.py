@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 STATE_DIR = "/var/lib/edgehub"
 """As the unit's StateDirectory says."""
 
+KUBELET_PKI = "/var/lib/kubelet/pki"
+"""The folder in which kubelet keeps the node's certificate."""
+
 TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a pod's own
 TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 """A folder in memory for keys, which TLS reads as files. On a read-only root Python finds no other one."""
@@ -23,8 +26,8 @@ StartLimitIntervalSec=0
 {sockets}
 [Service]
 Type=notify
-# A hub that asks for its node's identity opens its ports once somebody has approved the request.
-TimeoutStartSec=infinity
+# kubelet starts behind the hub, and no later than this. A hub that waits for its node's identity is up meanwhile.
+TimeoutStartSec=90
 ExecStart={command}
 Restart=always
 RestartSec=1
@@ -121,14 +124,14 @@ def static_pod(
     """The static pod that runs the hub from an image. JSON, which kubelet reads as the YAML that it is.
 
     `admin` is the address of the hub's admin port. A hub that gives itself an address for pods has the right to.
-    `folders` of the node have files of filters. Mounted whole, they show the hub a file that an editor replaces.
+    `folders` of the node have further files that the hub reads. Mounted whole, they show it a file that is replaced.
     """
     host, port = admin
     mounts = [
         (kubeconfig, "File", True, "kubeconfig"),
-        ("/var/lib/kubelet/pki", "DirectoryOrCreate", True, "pki"),
+        (KUBELET_PKI, "DirectoryOrCreate", True, "pki"),
         (STATE_DIR, "DirectoryOrCreate", False, "state"),
-        *((folder, "Directory", True, f"filters-{number}") for number, folder in enumerate(folders)),
+        *((folder, "Directory", True, f"files-{number}") for number, folder in enumerate(folders)),
     ]
     container = {
         "name": "edgehub",

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Mapping
 
 READY = "READY=1"
+STATUS = "STATUS="
+"""What `systemctl status` shows of the hub follows; nothing takes it away."""
 STOPPING = "STOPPING=1"
 
 logger = logging.getLogger(__name__)

@@ -60,6 +60,8 @@ class Admin:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
+        if missing := self._hub.waits_for():
+            return web.Response(status=503, text=f"{missing}\n")
         rules = self._hub.rules
         if not rules.is_known:
             return web.Response(status=503, text=f"the filter rules are not known yet: {rules.why_unknown}\n")

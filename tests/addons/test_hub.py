@@ -47,7 +47,7 @@ WIRING = {
     Console: {"show", "start", "web_address"},
     Resolve: {"listen"},
     Identity: {"serve_peers", "serve_with"},
-    Router: {"start", "rules_changed", "serve_peers"},
+    Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
     Egress: {"start", "start_peers", "confirm", "cut"},
     Traffic: set(),
     Memory: set(),
@@ -57,7 +57,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"web_address", "as_typed", "confirm", "cut", "listen", "serve_peers", "serve_with"},
-    *{"pace", "show", "start", "start_peers", "rules_changed"},
+    *{"pace", "show", "start", "start_peers", "rules_changed", "refuse_while"},
 }
 
 

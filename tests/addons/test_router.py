@@ -143,6 +143,14 @@ async def test_before_the_start_the_answer_is_a_503() -> None:
     assert code_of(flow) == 503
 
 
+async def test_nobody_is_served_by_a_hub_that_has_no_identity_to_lend(routed: Routed) -> None:
+    routed.router.refuse_while(lambda: "nobody has signed it")
+    assert code_of(await routed.request("/version")) == 503
+    assert code_of(await routed.request("/version", listener=Listener.INTERNAL)) == 0
+    routed.router.refuse_while(str)
+    assert code_of(await routed.request("/version")) == 0
+
+
 async def test_what_was_not_resolved_is_a_500(routed: Routed) -> None:
     flow = tflow.tflow()
     await routed.router.requestheaders(flow)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from addons.install.kubeconfigs import bootstrap_kubeconfig
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
 from tests.cloud.real import RealCloud
-from tests.deploy.support.booted import PROGRAM, PYTHON, BootedNode, why_not
+from tests.deploy.support.booted import PROGRAM, PYTHON, SERVER, BootedNode, why_not
 
 NODE = "booted"
 HUB = "edgehub.service"
@@ -45,6 +46,21 @@ done.set()
 print(__import__("json").dumps(ends))
 """
 """Clients that open a connection for each request, until their input ends; then, how the requests ended."""
+
+DROP_IN = "/run/systemd/system/edgehub.service.d/waiting.conf"
+WAITING = f"""\
+[Service]
+ExecStart=
+ExecStart={PROGRAM} --bootstrap-kubeconfig /etc/kubernetes/ended.conf --node {NODE}
+"""
+"""A hub whose token is no token of the cloud."""
+ASK = """\
+import http.client
+conn = http.client.HTTPConnection("127.0.0.1", 10261, timeout=60)
+conn.request("GET", "/version", headers={"User-Agent": "kubelet/v1"})
+answer = conn.getresponse()
+print(answer.status, answer.headers["Retry-After"])
+"""
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
@@ -142,6 +158,29 @@ def test_the_doctor_is_content_and_an_upgrade_starts_the_hub_anew(installed: Boo
     former = pid_of_hub(installed)
     assert "the hub runs with this program" in installed.run(PROGRAM, "upgrade", "--timeout", str(LIMIT))
     assert pid_of_hub(installed) != former
+
+
+def test_kubelet_starts_while_the_hub_waits_for_its_identity(
+    installed: BootedNode, empty_cloud: RealCloud
+) -> None:
+    ended = bootstrap_kubeconfig(SERVER, empty_cloud.authority.certificate, "abcdef.0123456789abcdef")
+    installed.write("/etc/kubernetes/ended.conf", ended.encode())
+    installed.write(DROP_IN, WAITING.encode())
+    installed.systemctl("daemon-reload")
+    installed.systemctl("stop", "kubelet.service", HUB)
+    # One transaction, as at boot: kubelet's start comes behind the hub's.
+    installed.systemctl("start", "--no-block", HUB, "kubelet.service")
+    installed.until(lambda: installed.shown("kubelet.service", "ActiveState") == {"ActiveState": "active"})
+    shown = installed.shown(HUB, "ActiveState", "StatusText")
+    assert shown["ActiveState"] == "active"
+    assert "the cluster has not signed the certificate of this node yet" in shown["StatusText"]
+    assert installed.run(PYTHON, "-c", ASK).split() == ["503", "1"]
+
+    installed.run("rm", DROP_IN)
+    installed.systemctl("daemon-reload")
+    installed.systemctl("restart", HUB)
+    installed.until(lambda: installed.run(PYTHON, "-c", ASK).split()[0] == "200")
+    assert installed.shown(HUB, "StatusText") == {"StatusText": ""}
 
 
 def test_the_node_goes_back(installed: BootedNode, empty_cloud: RealCloud, kubelet_conf: str) -> None:

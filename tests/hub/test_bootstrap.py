@@ -95,6 +95,18 @@ def status_of_node(hub: Hub) -> int:
     return urllib3.request("GET", url, headers={"User-Agent": "kubelet/v1"}, retries=False).status
 
 
+def is_put_off(hub: Hub) -> bool:
+    """Whether the hub has a client ask again."""
+    try:
+        answer = urllib3.request(
+            "GET", f"{hub.url}/version", headers={"User-Agent": "kubelet/v1"}, retries=False
+        )
+    except urllib3.exceptions.HTTPError:
+        return False  # the port is not open yet
+    put_off = (answer.status, answer.headers.get("Retry-After")) == (503, "1")
+    return put_off and "of this node yet" in answer.json()["message"]
+
+
 @pytest.mark.timeout(300)
 def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_path: Path, node: str) -> None:
     hub = hub_with(cloud, tmp_path, node, make_token(cloud))
@@ -106,6 +118,9 @@ def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_pat
         cloud.kubectl("certificate", "deny", first["metadata"]["name"])
         hub.process.wait_for_line("is denied: ", SLACK)
         assert not serial(hub)
+        # The log is a moment before the page and the answers.
+        until(lambda: " is denied: " in hub.admin("/readyz"))
+        until(lambda: is_put_off(hub))
 
         cloud.apply([APPROVED])
         hub.wait_until_ready()

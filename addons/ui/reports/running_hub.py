@@ -41,5 +41,7 @@ class RunningHub:
     """Rehearsed outages; None for a hub without a link of its own."""
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""
+    waits_for: Callable[[], str] = str
+    """What keeps the hub from answering anybody, in words; "" for nothing."""
     web_address: Callable[[], str] = str
     """The URL of mitmproxy's web interface, with its token, for no report and no file; "" where there is none."""

@@ -124,9 +124,11 @@ async def test_a_refusal_is_told_in_words_until_it_ends(
     async with running(made, cloud):
         await until(lambda: words in caplog.text)
         assert not made.known.is_set()
+        assert words in made.why_unknown
         assert not cloud.events, "a hub without an identity can send none"
         cloud.refusal = {}
         await until(made.known.is_set)
+        assert not made.why_unknown
 
 
 async def test_an_identity_that_ended_goes_back_to_a_token_which_may_be_new(

@@ -46,8 +46,11 @@ class Pages:
         self.rules = RulesInForce(FILTERS, frozenset(), lambda *_: None)
         self.rules.follow(source.store, source.why_empty)
         self.closed: list[str] = []
+        self.missing = ""
         self.hub = RunningHub(
-            *(given, self.servers, parts.sources, parts.inputs, self.rules), closed=lambda: list(self.closed)
+            *(given, self.servers, parts.sources, parts.inputs, self.rules),
+            closed=lambda: list(self.closed),
+            waits_for=lambda: self.missing,
         )
         self.admin = Admin(self.hub)
         self._session = session
@@ -96,6 +99,8 @@ async def test_ready_when_the_rules_are_known(pages: Pages, cloud: ScriptableClo
     assert (await pages.get("/readyz"))[::2] == (200, "ok\n")
     pages.closed = ["127.0.0.1:10261"]
     assert (await pages.get("/readyz"))[::2] == (503, "not open: 127.0.0.1:10261\n")
+    pages.missing = "nobody has signed it"
+    assert (await pages.get("/readyz"))[::2] == (503, "nobody has signed it\n")
 
 
 async def test_metrics_for_prometheus(pages: Pages) -> None:
