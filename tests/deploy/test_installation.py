@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scripts.building.render import MANIFESTS
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import interpreter
 from tests.deploy.support.charts import CHART, Release
@@ -34,6 +36,13 @@ def start_pod(empty_cloud: RealCloud, tmp_path: Path) -> StartPod:
 
 def deployment(cloud: RealCloud, namespace: str) -> Mapping[str, Any]:
     return cloud.admin.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/edgehub-manager")
+
+
+def states(cloud: RealCloud) -> dict[str, str]:
+    """By object of the plain manifests, what changes with the object and not with its status."""
+    found = json.loads(cloud.kubectl("get", "--output=json", "-f", str(MANIFESTS)).stdout)["items"]
+    metadata = (each["metadata"] for each in found)
+    return {each["uid"]: str(each.get("generation") or each["resourceVersion"]) for each in metadata}
 
 
 def there(cloud: RealCloud, path: str) -> bool:
@@ -77,9 +86,13 @@ def test_helm_installs_changes_and_uninstalls(
     ):
         assert not there(empty_cloud, path), path
 
+    manifest = edgehub.manifest()
+    present = edgehub.left(manifest)
+    assert {"deployment.apps/edgehub-manager", "clusterrole.rbac.authorization.k8s.io/edgehub:manager"} < set(
+        present
+    )
     edgehub.uninstall()
-    assert not there(empty_cloud, f"{CLUSTER_ROLES}/edgehub:manager")
-    assert not there(empty_cloud, f"/apis/apps/v1/namespaces/{EDGE}/deployments/edgehub-manager")
+    assert edgehub.left(manifest) == []
     assert there(empty_cloud, f"{CRDS}/nodepools.apps.openyurt.io"), "a kind goes with all its objects"
 
 
@@ -96,6 +109,9 @@ def test_a_manager_without_duties_is_ready(
 
 @pytest.mark.usefixtures("plain_manifests")
 def test_the_plain_manifests_install_the_same(empty_cloud: RealCloud, start_pod: StartPod) -> None:
+    before = states(empty_cloud)
+    empty_cloud.apply(MANIFESTS)
+    assert states(empty_cloud) == before, "the second time nothing changes"
     with start_pod("kube-system") as pod:
         pod.wait_until_ready()
         pod.wait_for_line(" leads$")

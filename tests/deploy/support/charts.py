@@ -57,7 +57,16 @@ class Release:
     def uninstall(self) -> None:
         self._run("uninstall", "edgehub")
 
-    def _run(self, *arguments: str | Path) -> None:
+    def left(self, manifest: str) -> list[str]:
+        """Those of a manifest's objects that are in the cluster."""
+        asked = ("get", "--ignore-not-found", "--output=name", "-f", "-")
+        return self._cloud.kubectl(*asked, stdin=manifest).stdout.splitlines()
+
+    def manifest(self) -> str:
+        """What the release consists of now."""
+        return self._run("get", "manifest", "edgehub")
+
+    def _run(self, *arguments: str | Path) -> str:
         kubeconfig = self._cloud.folder / "admin.kubeconfig"
         done = subprocess.run(
             [self._helm, *arguments, "--namespace", self._namespace, "--kubeconfig", kubeconfig],
@@ -68,3 +77,4 @@ class Release:
             check=False,
         )
         assert done.returncode == 0, done.stderr
+        return done.stdout
