@@ -40,15 +40,27 @@ class Ledger:
         self._root = root
         self._folder = below(root, folder)
         self.settings: Json = {}
+        self.is_settled = True
+        """Whether the run that wrote last came to its end; one that somebody killed did not."""
         self._files: Json = {}
         """By path: how the original was, the name of its copy ("" where there was none), what was written last."""
         with contextlib.suppress(FileNotFoundError):
             kept = json.loads((self._folder / "ledger.json").read_text())
             self.settings, self._files = kept["settings"], kept["files"]
+            self.is_settled = kept.get("settled", False)
 
     @property
     def is_empty(self) -> bool:
         return not self._files
+
+    def begin(self, settings: Json) -> None:
+        """From the next change on, say what the changes are for, and that they have no end yet."""
+        self.settings, self.is_settled = settings, False
+
+    def settle(self, settings: Json) -> None:
+        """Say that all that these settings ask for was done."""
+        self.settings, self.is_settled = settings, True
+        self.save()
 
     def original(self, path: Path) -> bytes | None:
         """What the file held before the first change; None where it was not there."""
@@ -56,6 +68,10 @@ class Ledger:
         if entry is None:
             return read(below(self._root, path))
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
+
+    def has_changed(self, path: Path) -> bool:
+        """Whether a file is another than it was."""
+        return str(path) in self._files
 
     def pending(self, changes: Iterable[FileChange]) -> list[FileChange]:
         """The changes whose files hold something else now."""
@@ -114,7 +130,8 @@ class Ledger:
             shutil.rmtree(self._folder, ignore_errors=True)
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        text = json.dumps({"settings": self.settings, "files": self._files}, indent=1)
+        kept = {"settings": self.settings, "settled": self.is_settled, "files": self._files}
+        text = json.dumps(kept, indent=1)
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
     def _keep(self, path: Path, here: Path) -> Json:
@@ -123,7 +140,8 @@ class Ledger:
         if data is None:
             return {"copy": "", "mode": 0, "uid": 0, "gid": 0}
         status = here.stat()
-        copy = f"{len(self._files)}-{path.name}"
+        # By the path, since files of two folders may have one name.
+        copy = f"{_digest(str(path).encode())[:16]}-{path.name}"
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(self._folder / copy, data, 0o600, None)
         return {"copy": copy, "mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
@@ -150,14 +168,25 @@ def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.edgehub-new")
     draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        if owner is not None and owner != (os.getuid(), os.getgid()):
-            os.fchown(file.fileno(), *owner)
-        os.fchmod(file.fileno(), mode)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            if owner is not None and owner != (os.getuid(), os.getgid()):
+                os.fchown(file.fileno(), *owner)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        error.filename = error.filename or str(path)  # a write to a full disk names no file
+        raise
+    # A power cut must not keep a later file and lose this one: the ledger comes before what it tells of.
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def diff(root: Path, change: FileChange) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -29,12 +31,14 @@ from addons.install.wish import (
     Wish,
     parse_hub_flags,
 )
-from addons.settings import parse_pod_address
-from addons.startup import pod_interface
 from kube.http.kubeconfig import load_kubeconfig
 from kube.peers import NODE_PREFIX
 
 OWN_KUBECONFIGS = (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG)
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""A person's, a service manager's, and that of a terminal whose connection is lost."""
+HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
+"""What to do about a command that was interrupted, where that is not undone."""
 COMMANDS = ("doctor", "install", "uninstall", "upgrade")
 HINTS = {
     "doctor": "what could keep this node from living behind its hub, each with what to do",
@@ -55,16 +59,47 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         asked.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
     asked.hub_flags = tuple(hub_flags)
-    # systemd and kubelet end a program by SIGTERM: the installation then undoes what it has begun.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     work = {"doctor": _doctor, "install": _install, "uninstall": _uninstall, "upgrade": _upgrade}
-    try:
-        return work[asked.command](asked)
-    except (JoinError, ValueError) as error:
-        print(f"edgehub {asked.command}: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"edgehub {asked.command}: {error.filename}: {error.strerror}", file=sys.stderr)
+    with _endings():
+        try:
+            return work[asked.command](asked)
+        except (JoinError, ValueError) as error:
+            why = str(error)
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}"
+        except KeyboardInterrupt:
+            why = HALFWAY.get(asked.command, "interrupted")
+    _say(f"edgehub {asked.command}: {why}", sys.stderr)
     return 1
+
+
+@contextlib.contextmanager
+def _endings() -> Iterator[None]:
+    """Whatever is to end this program interrupts it once; what it does then, undoing above all, goes on to its end.
+
+    What `nohup` or a shell has this program ignore, it goes on to ignore.
+    """
+    former = {each: signal.getsignal(each) for each in ENDINGS}
+    taken = [each for each, handler in former.items() if handler is not signal.SIG_IGN]
+
+    def interrupt(_number: int, _frame: object) -> None:
+        for each in taken:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for each in taken:
+        signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each in taken:
+            signal.signal(each, former[each])
+
+
+def _say(text: object, stream: TextIO | None = None) -> None:
+    """Print a line. A terminal that is gone, or a pipe that nobody reads, keeps nothing from being undone."""
+    with contextlib.suppress(OSError):
+        print(text, file=stream, flush=True)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -73,7 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name in COMMANDS:
         made = commands.add_parser(name, help=HINTS[name], description=f"{HINTS[name].capitalize()}.")
-        made.set_defaults(own=made)
+        made.set_defaults(own=made, static_pod="")
         _add_flags(name, made)
     return parser
 
@@ -121,6 +156,7 @@ def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
         )
+    if name != "uninstall":
         parser.add_argument("--program", default=_own_program(), help="The command that the unit starts.")
     if name != "doctor":
         parser.add_argument(
@@ -153,11 +189,12 @@ def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(asked: argparse.Namespace) -> int:
-    installed = Joining(asked.root, Services(""), print).installed
+    installed = Joining(asked.root, Services(""), _say).installed
     if installed is not None:
         # The settings of the installed hub, except those that the operator gives.
         asked.hub_flags = (*installed.arguments, *asked.hub_flags)
         asked.node = asked.node or installed.node
+        asked.program, asked.static_pod = installed.program, installed.image
     return 1 if has_failed(_examine(asked, Severity.OK)) else 0
 
 
@@ -188,10 +225,10 @@ def _install(asked: argparse.Namespace) -> int:
         return 0
     asked.node, asked.hub_flags = wish.node, wish.arguments
     if has_failed(_examine(asked, Severity.WARNING, bootstrap)):
-        print("nothing was changed; `edgehub doctor` tells more", file=sys.stderr)
+        _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1
     joining.install(wish, asked.timeout)
-    print(
+    _say(
         f"{wish.node} is behind its hub at {wish.hub.plain_url}"
         if joining.acts
         else "the files are laid down"
@@ -201,19 +238,16 @@ def _install(asked: argparse.Namespace) -> int:
 
 def _uninstall(asked: argparse.Namespace) -> int:
     joining = _joining(asked)
-    former = joining.installed
+    was_installed = joining.installed is not None
     joining.uninstall()
-    if former is not None:
-        addresses, were_made = parse_pod_address(former.hub.pod_address or former.hub.listen)
-        if were_made and joining.acts:
-            pod_interface.remove(addresses)
-        print("every file is as it was; the state folder is kept, and may be deleted")
+    if was_installed:
+        _say("every file is as it was; the state folder is kept, and may be deleted")
     return 0
 
 
 def _upgrade(asked: argparse.Namespace) -> int:
     _joining(asked).upgrade(asked.program, asked.timeout)
-    print("the hub runs with this program")
+    _say("the hub runs with this program")
     return 0
 
 
@@ -221,7 +255,7 @@ def _joining(asked: argparse.Namespace) -> Joining:
     systemctl = asked.systemctl
     if systemctl is None:
         systemctl = "systemctl" if asked.root == Path("/") else ""
-    return Joining(asked.root, Services(systemctl), lambda text: print(text, flush=True))
+    return Joining(asked.root, Services(systemctl), _say)
 
 
 def _bootstrap_text(asked: argparse.Namespace) -> str:
@@ -252,9 +286,11 @@ def _examine(asked: argparse.Namespace, least: Severity, bootstrap: str = "") ->
     order = list(Severity)
 
     found = []
-    for finding in examine(asked.root, kubeconfig, node, parse_hub_flags(asked.hub_flags), bootstrap):
+    hub = parse_hub_flags(asked.hub_flags)
+    program = None if asked.static_pod else Path(asked.program)
+    for finding in examine(asked.root, kubeconfig, node, hub, bootstrap, program):
         if order.index(finding.severity) >= order.index(least):
-            print(finding, flush=True)
+            _say(finding)
         found.append(finding)
     return found
 

@@ -21,6 +21,7 @@ from addons.install.checks.node_checks import (
     check_disk,
     check_kept,
     check_ports,
+    check_program,
 )
 from addons.install.cloud import get, local
 from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, HubFlags
@@ -31,13 +32,21 @@ from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
 from kube.http.tls import tls_context
 
 
-def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: str = "") -> Iterator[Finding]:
+def examine(
+    root: Path,
+    kubeconfig: Path,
+    node: str,
+    hub: HubFlags,
+    bootstrap: str = "",
+    program: Path | None = None,
+) -> Iterator[Finding]:
     """The findings, each as soon as its check ends. `kubeconfig` is the hub's own, or the one that it is to be made
     of.
 
-    `bootstrap` is the text of a kubeconfig with a bootstrap token, which is to be written there.
+    `bootstrap` is the text of a kubeconfig with a bootstrap token, which is to be written there. `program` is what the
+    unit starts, or is to start; None for a static pod.
     """
-    yield ok("program", f"edgehub {version()}")
+    yield check_program(program) if program is not None else ok("program", f"edgehub {version()}")
     held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
     is_running = asyncio.run(_is_running(hub))
     yield from check_ports(hub.listen, hub.ports, is_running, held)
@@ -73,7 +82,6 @@ def examine(root: Path, kubeconfig: Path, node: str, hub: HubFlags, bootstrap: s
     certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC), renewer))
     yield from certificate
     asks_for_serving = is_running and hub.tls_signer == "cluster" and not hub.tls_cert
-    # A hub without an identity opens no port. Only its kubeconfig shows that it is installed.
     yield from check_asked(state, asks_for_identity=asks and not bootstrap, asks_for_serving=asks_for_serving)
     if asks and not credentials.certificate.read():
         yield from asyncio.run(_all(check_cloud_for_token(credentials, tls_context(credentials))))

@@ -9,26 +9,34 @@ from pathlib import Path
 
 from addons.install.changes import FileChange, Ledger, below, diff, read
 from addons.install.system_services import ServiceError, Services
-from addons.install.waiting import NotReadyError, count_writes, wait_for_hub, wait_for_node
+from addons.install.waiting import (
+    NotReadyError,
+    count_writes,
+    wait_for_hub,
+    wait_for_node,
+    wait_until_gone,
+)
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
     SOCKET_FILE,
-    STATIC_POD,
-    UNIT_FILE,
     Wish,
     read_wish,
 )
+from addons.settings import parse_pod_address
+from addons.startup import pod_interface
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
 """The errors that end an installation halfway."""
+LIMIT_OF_STATIC_POD = 90.0
+"""Seconds until a hub is gone whose manifest is: kubelet looks each 20, and gives the pod 30 to end."""
 
 
 class JoinError(Exception):
-    """The node is as it was before; the message says why it could not be changed."""
+    """The node could not be changed; the message says why, and whether all is as it was."""
 
 
 class Joining:
@@ -68,28 +76,38 @@ class Joining:
 
     def install(self, wish: Wish, timeout: float) -> None:
         """Put the node behind the hub, and wait until the node is Ready. Where it does not become Ready, undo all
-        steps and raise JoinError."""
+        steps and raise JoinError.
+
+        A run that follows one that was killed takes every step again: nobody knows which ones the former took.
+        """
         deadline = time.monotonic() + timeout
         pending = self.plan(wish)
         hub_files = wish.hub_files
         before, former = self._snapshot(pending), self.installed
-        self._ledger.settings = wish.to_json()
+        was_cut_short = not self._ledger.is_settled
+        self._ledger.begin(wish.to_json())
         try:
             self._ledger.apply(each for each in pending if each.path in hub_files)
-            if any(each.path in hub_files for each in pending) or not self._is_up(wish):
-                self._start_hub(wish, deadline, pending)
+            is_new = any(each.path in hub_files for each in pending)
+            if is_new or was_cut_short or not self._is_up(wish):
+                self._start_hub(wish, deadline, wish.hub_changes(self._ledger) if was_cut_short else pending)
             self._ledger.apply(each for each in pending if each.path not in hub_files)
-            if any(each.path not in hub_files for each in pending):
+            if was_cut_short or any(each.path not in hub_files for each in pending):
                 self._move_clients(wish, deadline)
+            self._ledger.settle(wish.to_json())
         except FAILURES as error:
-            self._undo(wish, former, before)
-            raise JoinError(f"{_said(error)}; everything is as it was") from error
+            outcome = self._undo(wish, None if was_cut_short else former, before)
+            raise JoinError(f"{_said(error)}; {outcome}") from error
 
     def upgrade(self, program: str, timeout: float) -> None:
         """Start the hub anew with the present program; copies, and the versions that clients resume from, stay."""
         former = self.installed
         if former is None:
             raise JoinError("no hub is installed here")
+        if not self._ledger.is_settled:
+            raise JoinError(
+                "`edgehub install` was killed before its end: run it again, or `edgehub uninstall`"
+            )
         wish = read_wish({**former.to_json(), "program": program})
         deadline = time.monotonic() + timeout
         changes = wish.hub_changes(self._ledger)
@@ -100,33 +118,62 @@ class Joining:
             self._ledger.apply(pending)
             self._start_hub(wish, deadline, pending)
         except FAILURES as error:
-            self._ledger.settings = former.to_json()
-            self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
+            stuck = self._put_back(former, before)
             self._try(lambda: self._run_hub(former, changes))
-            raise JoinError(f"{_said(error)}; the former program runs again") from error
+            outcome = f"not all could be undone ({stuck})" if stuck else "the former program runs again"
+            raise JoinError(f"{_said(error)}; {outcome}") from error
 
     def uninstall(self) -> None:
-        """Restore every file, and stop the hub. A step that fails does not keep the later ones from being tried."""
+        """Restore every file, and stop the hub; JoinError where a file cannot be restored."""
         wish = self.installed
         if wish is None:
             self._say("no hub is installed here")
-            return
-        self._remove(wish)
+        elif stuck := self._remove(wish):
+            raise JoinError(stuck)
 
-    def _remove(self, wish: Wish) -> None:
-        for path in wish.clients:
-            self._restore(path)
-        self._try(lambda: self._services.restart_clients(wish.service))
+    def _remove(self, wish: Wish, *, restarts_clients: bool = True) -> str:
+        """Take back all that was done for a wish; "" or, where that cannot be, why and what to do.
+
+        Each step can be taken again, and the ledger goes last: who is killed here finishes by another uninstallation.
+        """
+        stuck = self._restore(wish.clients)
+        if restarts_clients:
+            self._try(lambda: self._services.restart_clients(wish.service))
+        if stuck:
+            return f"{stuck}: mend that, and `edgehub uninstall` does the rest; the hub goes on until then"
         if wish.method == "systemd":
             self._try(lambda: self._services.stop_hub(has_sockets=bool(wish.hub.handed_over)))
-        for path in (UNIT_FILE, SOCKET_FILE, STATIC_POD, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG):
-            self._restore(path)
+        stuck = self._restore([wish.hub_file])
+        self._free_addresses(wish)
+        stuck = stuck or self._restore([SOCKET_FILE, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG])
         self._try(self._services.reload)
+        return f"{stuck}: mend that, and `edgehub uninstall` does the rest" if stuck else ""
 
-    def _restore(self, path: Path) -> None:
-        kept = self._ledger.restore(path)
-        if kept is not None:
-            self._say(f"{path} had been changed since the installation; that version is now {kept}")
+    def _restore(self, paths: Iterable[Path]) -> str:
+        """Give files back as they were; "" or why one of them cannot be."""
+        stuck = ""
+        for path in paths:
+            try:
+                kept = self._ledger.restore(path)
+            except OSError as error:
+                stuck = stuck or f"{path} is not as it was: {error.strerror}"
+                continue
+            if kept is not None:
+                self._say(f"{path} had been changed since the installation; that version is now {kept}")
+        return stuck
+
+    def _free_addresses(self, wish: Wish) -> None:
+        """Remove the addresses that the hub gave the node for pods. A hub that still ran would make them anew."""
+        addresses, were_made = parse_pod_address(wish.hub.pod_address or wish.hub.listen)
+        if not were_made or not self._services.can_be_called:
+            return
+        try:
+            asyncio.run(wait_until_gone(wish.hub, time.monotonic() + LIMIT_OF_STATIC_POD))
+            pod_interface.remove(addresses)
+        except (NotReadyError, ValueError) as error:
+            self._say(
+                f"the address for pods stays: {error}; `ip link del {pod_interface.INTERFACE}` removes it"
+            )
 
     def _accept_new_originals(self, wish: Wish) -> None:
         """Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that
@@ -165,16 +212,31 @@ class Joining:
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {each.path: read(below(self._root, each.path)) for each in changes}
 
-    def _undo(self, wish: Wish, former: Wish | None, before: dict[Path, bytes | None]) -> None:
-        """Restore the files as they were when this run began: those of an earlier installation, or the node's own."""
+    def _undo(self, wish: Wish, former: Wish | None, before: dict[Path, bytes | None]) -> str:
+        """Restore the files as they were when this run began: those of an earlier installation, or the node's own.
+
+        What became of that, in words.
+        """
         self._say("this does not work: undoing everything")
         if former is None:
-            self._remove(wish)
-            return
-        self._ledger.settings = former.to_json()
-        self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
+            moved = any(self._ledger.has_changed(path) for path in wish.clients)
+            return self._remove(wish, restarts_clients=moved) or "everything is as it was"
+        stuck = self._put_back(former, before)
         self._try(lambda: self._run_hub(former, wish.hub_changes(self._ledger)))
         self._try(lambda: self._services.restart_clients(former.service))
+        return f"not all could be undone ({stuck})" if stuck else "everything is as it was"
+
+    def _put_back(self, former: Wish, before: dict[Path, bytes | None]) -> str:
+        """Write what these files held, for an installation that stays; "" or why that cannot be."""
+        try:
+            self._ledger.begin(former.to_json())
+            self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
+            for path in (path for path, data in before.items() if data is None):
+                self._ledger.restore(path)
+            self._ledger.settle(former.to_json())
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}; mend that, and run `edgehub install` again"
+        return ""
 
     def _try(self, step: Callable[[], None]) -> None:
         try:

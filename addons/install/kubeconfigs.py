@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ SECRETS = ("client-key-data", "token", "password")
 SECRET_TEXT = re.compile(rf"(?P<key>\b(?:{'|'.join(SECRETS)})[\"']?:[ \t]*)[^\s|>].*$", re.MULTILINE)
 LEAST_SECRET = 6
 """Characters of the shortest word that is masked everywhere. A shorter word would mask text that is no secret."""
+PROXY = "proxy-url"
+"""The field of a cluster that has a client call its server through a proxy."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """The fields of a cluster or a user that name a file."""
 
@@ -30,7 +33,7 @@ def server_of(text: str) -> str:
 
 
 def pointed_at(text: str, hub: str) -> str:
-    """The kubeconfig with the hub's URL in place of the present server. All else stays, comments too.
+    """The kubeconfig with the hub's URL in place of the present server. All but a proxy stays, comments too.
 
     The credentials stay as well: kubelet goes on renewing its certificate, which the hub shows to the cloud.
     """
@@ -39,13 +42,14 @@ def pointed_at(text: str, hub: str) -> str:
     def replaced(found: re.Match[str]) -> str:
         return f"{found['key']}{hub}{found['end']}" if found["url"] == server else found[0]
 
+    document = _document(text)
+    clusters = [each["cluster"] for each in document["clusters"] if each["cluster"].get("server") == server]
     changed = SERVER_LINE.sub(replaced, text)
-    if server_of(changed) == hub:
+    if server_of(changed) == hub and not any(PROXY in each for each in clusters):
         return changed
-    document = _document(text)  # JSON, or YAML in an unusual form
-    for entry in document["clusters"]:
-        if entry["cluster"].get("server") == server:
-            entry["cluster"]["server"] = hub
+    for cluster in clusters:  # JSON, YAML in an unusual form, or a proxy, which does not reach this node
+        cluster["server"] = hub
+        cluster.pop(PROXY, None)
     return yaml.safe_dump(document, sort_keys=False)
 
 
@@ -65,15 +69,19 @@ def moved(text: str, folder: Path, to: Path) -> str:
     if folder == to:
         return text
     document = _document(text)
-    sections = [each.get("cluster") for each in document.get("clusters") or ()]
-    sections += [each.get("user") for each in document.get("users") or ()]
     changes = False
-    for section in filter(None, sections):
+    for section in _sections(document):
         for key in FILE_KEYS:
             if section.get(key) and not Path(section[key]).is_absolute():
                 section[key] = str(folder / section[key])
                 changes = True
     return yaml.safe_dump(document, sort_keys=False) if changes else text
+
+
+def folders_of(text: str, folder: Path) -> set[str]:
+    """The folders of the files that a kubeconfig in `folder` names."""
+    named = (section[key] for section in _sections(_document(text)) for key in FILE_KEYS if section.get(key))
+    return {os.path.normpath((folder / each).parent) for each in named}
 
 
 def redacted(diff: str, texts: Iterable[str]) -> str:
@@ -82,6 +90,13 @@ def redacted(diff: str, texts: Iterable[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         diff = diff.replace(secret, HIDDEN)
     return SECRET_TEXT.sub(lambda found: f"{found['key']}{HIDDEN}", diff)
+
+
+def _sections(document: Any) -> list[dict[str, Any]]:
+    """The clusters and users of a kubeconfig."""
+    sections = [each.get("cluster") for each in document.get("clusters") or ()]
+    sections += [each.get("user") for each in document.get("users") or ()]
+    return [each for each in sections if each]
 
 
 def _secrets_in(text: str) -> Iterator[str]:

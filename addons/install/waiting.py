@@ -45,6 +45,19 @@ async def count_writes(hub: HubFlags) -> float:
         return await _count(admin)
 
 
+async def wait_until_gone(hub: HubFlags, deadline: float) -> None:
+    """Return when nobody answers at the hub's admin port, NotReadyError when the time is over before."""
+    async with local(hub.admin_url) as admin:
+        while hub.admin_port:
+            try:
+                await admin.request("GET", "/healthz", accept="*/*", timeout=5.0)
+            except Unreachable:
+                return
+            except StatusError:
+                pass
+            await _pause("the hub still runs", deadline)
+
+
 async def wait_for_node(hub: HubFlags, node: str, writes: float, deadline: float) -> None:
     """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise."""
     async with local(hub.admin_url) as admin, local(hub.plain_url) as plain:

@@ -4,16 +4,16 @@ kubeconfigs."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
-from addons.install.kubeconfigs import moved, pointed_at, server_of, without_credentials
+from addons.install.kubeconfigs import folders_of, moved, pointed_at, server_of, without_credentials
 from addons.install.system_services import KUBELET_UNIT
-from addons.install.templates import STATE_DIR, socket_unit, static_pod, unit
+from addons.install.templates import KUBELET_PKI, STATE_DIR, socket_unit, static_pod, unit
 from addons.settings import parse_pod_address, words
 from kube.json_type import Json
 
@@ -53,6 +53,7 @@ class HubFlags:
     disabled_filters: str = ""
     tls_signer: str = "local"
     tls_cert: str = ""
+    tls_key: str = ""
 
     @property
     def plain_url(self) -> str:
@@ -152,7 +153,7 @@ class Wish:
             str(self.kubeconfig),
             admin,
             makes_address=makes,
-            folders=sorted({str(each.parent) for each in hub.filter_modules}),
+            folders=sorted(self._folders(hub, own)),
         )
         return [*own, FileChange(self.hub_file, started.encode())]
 
@@ -171,6 +172,13 @@ class Wish:
 
     def to_json(self) -> Json:
         return {name: value for name, value in asdict(self).items() if name != "bootstrap"}
+
+    def _folders(self, hub: HubFlags, own: Iterable[FileChange]) -> set[str]:
+        """Those of the files that the hub reads besides its kubeconfig, but for kubelet's certificates."""
+        named = [*hub.filter_modules, *(Path(each) for each in (hub.tls_cert, hub.tls_key) if each)]
+        folders = {str(each.parent) for each in named}
+        of_own = (folders_of(each.data.decode(), each.path.parent) for each in own)
+        return folders.union(*of_own) - {KUBELET_PKI}
 
     def _own_kubeconfig(self, ledger: Ledger) -> list[FileChange]:
         if not self.identity:

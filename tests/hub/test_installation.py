@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -57,6 +58,10 @@ def test_a_node_comes_behind_its_hub_and_back(
         assert wanted in rehearsed.stdout
     assert machine.files() == before
 
+    # The kubeconfigs lead to the hub already, and nobody has told kubelet.
+    machine.ends = {"restart kubelet.service": signal.SIGKILL}
+    killed = edgehub(machine, "install", *services, "--timeout", str(LIMIT), hub=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
     done = edgehub(machine, "install", *services, "--timeout", str(LIMIT), hub=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{machine.node} is behind its hub" in done.stdout
@@ -88,6 +93,8 @@ def test_a_node_comes_behind_its_hub_and_back(
     assert str(elsewhere) in (machine.root / "etc/systemd/system/edgehub.service").read_text()
     assert asked(machine, node) == 200
 
+    machine.ends = {"restart kubelet.service": signal.SIGKILL}
+    assert edgehub(machine, "uninstall", *services).returncode == -signal.SIGKILL
     undone = edgehub(machine, "uninstall", *services)
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert machine.files() == before
@@ -107,6 +114,21 @@ def test_what_does_not_come_up_is_undone(machine: Machine) -> None:
     assert no_kubelet.returncode == 1
     assert "kubelet.service does not start; everything is as it was" in no_kubelet.stderr
     assert machine.files() == before
+
+
+def test_who_is_interrupted_undoes_all(machine: Machine) -> None:
+    before = machine.files()
+    services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
+    # A service manager, before the hub runs; a lost connection, when the kubeconfigs lead to the hub.
+    for step, ending in (
+        ("start --no-block edgehub.service", signal.SIGTERM),
+        ("restart kubelet.service", signal.SIGHUP),
+    ):
+        machine.ends = {step: ending}
+        interrupted = edgehub(machine, "install", *services, hub=True)
+        assert interrupted.returncode == 1
+        assert "edgehub install: interrupted; everything is as it was" in interrupted.stderr
+        assert machine.files() == before, step
 
 
 def test_the_doctor_finds_a_node_well_and_says_which_manifest_a_stranger_lacks(

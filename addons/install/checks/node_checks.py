@@ -15,6 +15,7 @@ from cryptography import x509
 from addons.certificates.node_certificate import FILE as NODE_FILE
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.install.checks.findings import Finding, failed, ok, warning
+from addons.settings import version
 from kube.http.kubeconfig import Credentials
 from kube.http.tls import tls_context
 
@@ -33,6 +34,24 @@ CURES = {
 """What to do about a certificate that has expired, by who renews it."""
 LAST_TENTH = 0.1
 """The share of a certificate's life that is left. Below it, kubelet should have renewed the certificate long ago."""
+
+
+def check_program(program: Path) -> Finding:
+    """That the unit's root, which has no right to pass the folders of others, reaches a program and its interpreter."""
+    for file in (program, program.with_name("python3")):
+        if not file.exists():
+            continue
+        real = file.resolve()
+        for each in (real, *real.parents):
+            status = each.stat()
+            may = 0o100 if status.st_uid == 0 else 0o010 if status.st_gid == 0 else 0o001
+            if not status.st_mode & may:
+                return warning(
+                    "program",
+                    f"{each} is not open to root without capabilities, as which the unit runs {program}: install it "
+                    "in a folder of root's, such as /opt/edgehub",
+                )
+    return ok("program", f"edgehub {version()}")
 
 
 def check_certificate(
@@ -64,6 +83,13 @@ def check_certificate(
         yield failed("certificate", f"{name} begins only at {begins}: is the clock of this node right?")
     elif left <= 0:
         yield failed("certificate", f"{name} ended at {ends}: {CURES[renewer]}")
+    elif renewer == "kubelet" and credentials.certificate.path is None:
+        yield warning(
+            "certificate",
+            f"{name} until {ends:%Y-%m-%d %H:%M} UTC, in the kubeconfig itself, where nobody renews it: name "
+            "kubelet's file there (client-certificate and client-key: "
+            "/var/lib/kubelet/pki/kubelet-client-current.pem)",
+        )
     elif left < life * LAST_TENTH:
         yield warning("certificate", f"{name} ends at {ends}: {renewer} should have renewed it; see its log")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,38 @@ def test_the_original_is_that_before_the_first_change(root: Path) -> None:
     ledger.apply([FileChange(FILE, b"one")])
     ledger.apply([FileChange(FILE, b"two")])
     ledger.restore(FILE)
+    assert read(root / "etc/a.conf") == b"original\r\n\xff"
+
+
+def test_files_of_one_name_have_a_backup_each(root: Path) -> None:
+    kubelet, proxy = Path("/var/lib/kubelet/kubeconfig"), Path("/var/lib/kube-proxy/kubeconfig")
+    for path in (kubelet, proxy):
+        (root / path.relative_to("/")).parent.mkdir(parents=True)
+        (root / path.relative_to("/")).write_text(
+            KUBECONFIG.replace("SERVER", f"https://of{path.parent.name}")
+        )
+    ledger = Ledger(root, FOLDER)
+    ledger.apply([FileChange(kubelet, b"to the hub"), FileChange(proxy, b"to the hub")])
+    renewed = KUBECONFIG.replace("SERVER", "https://renewed")
+    (root / "var/lib/kubelet/kubeconfig").write_text(renewed)
+    ledger.accept(kubelet, "http://hub")
+    ledger.apply([FileChange(kubelet, b"to the hub")])
+    ledger.restore(kubelet)
+    ledger.restore(proxy)
+    assert (root / "var/lib/kubelet/kubeconfig").read_text() == renewed
+    assert "https://ofkube-proxy" in (root / "var/lib/kube-proxy/kubeconfig").read_text()
+
+
+def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(root: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as found:
+            write(root / "etc/a.conf", b"x" * 100, 0o644, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert found.value.filename == str(root / "etc/a.conf")
+    assert [path.name for path in (root / "etc").iterdir()] == ["a.conf"]
     assert read(root / "etc/a.conf") == b"original\r\n\xff"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +15,6 @@ from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
 
 KUBELET = "etc/kubernetes/kubelet.conf"
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """The subcommands take over SIGTERM."""
-    former = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, former)
 
 
 @pytest.fixture

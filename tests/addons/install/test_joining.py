@@ -89,6 +89,107 @@ def test_what_fails_is_undone_as_it_was_before_this_run(root: Path, wish: Wish) 
     assert files(root) == installed
 
 
+class KilledError(BaseException):
+    """The end of a process that nobody asks first, as SIGKILL's."""
+
+
+class KilledServices(Services):
+    """The first service that is to be started is the last thing that the process did."""
+
+    def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
+        raise KilledError
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
+    root: Path, wish: Wish, finishes: bool
+) -> None:
+    before = files(root)
+    with pytest.raises(KilledError):
+        Joining(root, KilledServices("systemctl"), print).install(wish, 1)
+    assert files(root) != before
+    with pytest.raises(JoinError, match="was killed before its end"):
+        joining(root).upgrade("/other", 1)
+    if finishes:
+        joining(root).install(wish, 1)
+        assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+        joining(root).upgrade("/other", 1)
+    joining(root).uninstall()
+    assert files(root) == before
+
+
+def test_a_run_that_was_killed_and_then_fails_leaves_nothing(root: Path, wish: Wish) -> None:
+    before = files(root)
+    with pytest.raises(KilledError):
+        Joining(root, KilledServices("systemctl"), print).install(wish, 1)
+    with pytest.raises(JoinError, match="everything is as it was"):
+        joining(root, systemctl="/no/such/systemctl").install(wish, 1)
+    assert files(root) == before
+
+
+def test_a_file_that_cannot_be_written_undoes_what_came_before(root: Path, wish: Wish) -> None:
+    (root / "etc/systemd/system/.edgehub.service.edgehub-new").mkdir(parents=True)
+    before = files(root)
+    with pytest.raises(JoinError, match="everything is as it was"):
+        joining(root).install(wish, 1)
+    assert files(root) == before
+
+
+def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, wish: Wish) -> None:
+    kubelet = root / KUBELET[1:]
+    kubelet.rename(elsewhere := root / "etc/kubelet.conf")
+    kubelet.symlink_to("../kubelet.conf")
+    before = files(root)
+    joining(root).install(wish, 1)
+    assert load_kubeconfig(elsewhere).server == wish.hub.plain_url
+    joining(root).uninstall()
+    assert kubelet.is_symlink()
+    assert files(root) == before
+
+
+def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path, wish: Wish) -> None:
+    before = files(root)
+    joining(root).install(wish, 1)
+    (in_the_way := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
+    with pytest.raises(JoinError, match=r"kubelet\.conf is not as it was: .*the hub goes on until then"):
+        joining(root).uninstall()
+    assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+    assert (root / "etc/systemd/system/edgehub.service").exists()
+    in_the_way.rmdir()
+    joining(root).uninstall()
+    assert files(root) == before
+
+
+def test_the_diff_that_is_shown_is_what_is_written(root: Path, wish: Wish) -> None:
+    joining(root, said := list[str]()).show(wish)
+    shown = {text.splitlines()[1].split()[1]: text.splitlines()[2:] for text in said}
+    before = files(root)
+    joining(root).install(wish, 1)
+    after = {
+        name: data for name, data in files(root).items() if not name.startswith("var/lib/edgehub-install")
+    }
+    assert {f"/{name}" for name, data in after.items() if before.get(name) != data} == set(shown)
+    for path, hunks in shown.items():
+        whole = patched(before.get(path[1:], b"").decode().splitlines(), hunks)
+        hidden = [line.replace("secret", "(not shown)") for line in whole]
+        assert hidden == after[path[1:]].decode().replace("secret", "(not shown)").splitlines(), path
+
+
+def patched(before: list[str], hunks: list[str]) -> list[str]:
+    """A file's lines after the hunks of a unified diff, whose context hides what the file holds."""
+    after, taken = list[str](), 0
+    for line in hunks:
+        if line.startswith("@@"):
+            start = max(0, int(line.split()[1].split(",")[0][1:]) - 1)
+            after += before[taken:start]
+            taken = start
+            continue
+        if line[0] in " +":
+            after.append(line[1:])
+        taken += line[0] in " -"
+    return after + before[taken:]
+
+
 def test_an_upgrade_replaces_the_program(root: Path, wish: Wish) -> None:
     with pytest.raises(JoinError, match="no hub is installed here"):
         joining(root).upgrade("/other", 1)

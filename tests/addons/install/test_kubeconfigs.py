@@ -63,6 +63,15 @@ def test_other_forms_of_yaml_are_changed_too(text: str) -> None:
     assert yaml.safe_load(changed)["users"] == yaml.safe_load(KUBEADM)["users"]
 
 
+def test_no_client_calls_the_hub_through_a_proxy() -> None:
+    proxied = KUBEADM.replace("    server:", "    proxy-url: http://proxy.example:3128\n    server:")
+    document = yaml.safe_load(pointed_at(proxied, HUB))
+    assert [each["cluster"] for each in document["clusters"]] == [
+        {"server": HUB},
+        {"certificate-authority": "../pki/ca.crt", "server": HUB},
+    ]
+
+
 def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files() -> None:
     here, there = Path("/etc/kubernetes"), Path("/etc/edgehub")
     assert moved(KUBEADM, here, here) == KUBEADM

@@ -8,7 +8,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from addons.install.waiting import NotReadyError, count_writes, wait_for_hub, wait_for_node, why_not_ready
+from addons.install.waiting import (
+    NotReadyError,
+    count_writes,
+    wait_for_hub,
+    wait_for_node,
+    wait_until_gone,
+    why_not_ready,
+)
 from addons.install.wish import HubFlags
 from tests.addons.support.small_api import small_api
 
@@ -64,3 +71,10 @@ async def test_a_hub_that_is_not_there_or_not_ready_is_told() -> None:
     async with small_api({}) as url:
         with pytest.raises(NotReadyError, match="is not ready"):
             await wait_for_hub(hub_at(url), 0.0)
+
+
+async def test_a_hub_is_gone_when_nobody_answers() -> None:
+    async with small_api({"/healthz": "ok"}) as url:
+        with pytest.raises(NotReadyError, match="the hub still runs"):
+            await wait_until_gone(hub_at(url), 0.0)
+    await wait_until_gone(hub_at(url), time.monotonic() + 30)

@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from addons.install.changes import Ledger
 from addons.install.kubeconfigs import server_of
+from addons.install.templates import KUBELET_PKI, STATE_DIR
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
@@ -97,6 +99,21 @@ def test_a_static_pod_is_laid_where_kubelet_looks(ledger: Ledger) -> None:
         "/etc/edgehub",
         "/opt/acme",
     ]
+
+
+def test_a_static_pod_sees_the_files_that_its_kubeconfig_names(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / KUBELET[1:]
+    document = yaml.safe_load(path.read_text())
+    current = f"{KUBELET_PKI}/kubelet-client-current.pem"
+    document["clusters"][0]["cluster"]["certificate-authority"] = "../ssl/ca.crt"
+    document["users"] = [{"name": "n1", "user": {"client-certificate": current, "client-key": current}}]
+    path.write_text(yaml.safe_dump(document))
+    wish = dataclasses.replace(
+        WISH, method="static-pod", flags=("--tls-cert", "/tls/a", "--tls-key", "/key/a")
+    )
+    _, pod = wish.hub_changes(ledger)
+    volumes = {each.get("hostPath", {}).get("path") for each in json.loads(pod.data)["spec"]["volumes"]}
+    assert volumes == {None, str(OWN_KUBECONFIG), KUBELET_PKI, STATE_DIR, "/etc/ssl", "/tls", "/key"}
 
 
 def test_a_wish_is_read_as_it_was_kept() -> None:

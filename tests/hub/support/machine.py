@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import socketserver
 import subprocess
 import sys
@@ -22,14 +24,14 @@ from tests.support.server_thread import ServerThread
 
 SYSTEMCTL = """\
 #!{python} -I
-import socket, sys
+import os, socket, sys
 with socket.socket(socket.AF_UNIX) as machine:
     machine.connect({address!r})
-    machine.sendall(" ".join(sys.argv[1:]).encode() + b"\\n")
+    machine.sendall(" ".join([str(os.getppid()), *sys.argv[1:]]).encode() + b"\\n")
     said = machine.makefile().read()
 sys.exit(said or 0)
 """
-"""A program that hands its arguments to the test; what the test says is an error."""
+"""A program that hands its arguments, and who calls it, to the test; what the test says is an error."""
 
 
 class Machine:
@@ -53,6 +55,8 @@ class Machine:
         """Services that are said to run, and do not."""
         self.refused: set[str] = set()
         """Services that systemctl cannot start."""
+        self.ends: dict[str, signal.Signals] = {}
+        """What systemctl is called with, and does not do: the signal ends its caller there, once."""
         self.kubelet_service, self.kubelet_kubeconfig = "kubelet.service", "etc/kubernetes/kubelet.conf"
         """Where kubelet runs, and what it is given; another cluster's node has it elsewhere."""
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
@@ -71,7 +75,11 @@ class Machine:
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                self.wfile.write(machine._call(self.rfile.readline().decode().split()).encode())
+                caller, *arguments = self.rfile.readline().decode().split()
+                if (ending := machine.ends.pop(" ".join(arguments), None)) is not None:
+                    os.kill(int(caller), ending)
+                    return
+                self.wfile.write(machine._call(arguments).encode())
 
         self._served = ServerThread(socketserver.UnixStreamServer(address, Handler))
 

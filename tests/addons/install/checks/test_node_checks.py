@@ -17,11 +17,26 @@ from addons.install.checks.node_checks import (
     check_disk,
     check_kept,
     check_ports,
+    check_program,
 )
 from kube.http.kubeconfig import Credentials, Piece
 from tests.cloud.pki import Authority
 
 DAY = timedelta(days=1)
+
+
+def test_a_program_below_the_folder_of_a_person_is_not_the_units(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    (program := home / "bin" / "edgehub").touch()
+    (link := tmp_path / "edgehub").symlink_to(program)
+    for each, mode in ((program, 0o755), (program.parent, 0o755), (home, 0o604)):
+        each.chmod(mode)
+    found = check_program(link)
+    assert found.severity is Severity.WARNING
+    assert found.text.startswith(f"{home} is not open to root")
+    assert check_program(tmp_path / "none").severity is Severity.OK
+    assert check_program(Path("/bin/sh")).severity is Severity.OK
 
 
 @pytest.mark.parametrize(
@@ -33,14 +48,25 @@ DAY = timedelta(days=1)
         (-1 * DAY, Severity.FAILED, "is the clock of this node right"),
     ],
 )
-def test_certificates_of_every_age(later: timedelta, severity: Severity, words: str) -> None:
+def test_certificates_of_every_age(tmp_path: Path, later: timedelta, severity: Severity, words: str) -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
     now = datetime.now(UTC) + later
-    pieces = Piece(issued.certificate), Piece(issued.key)
+    (file := tmp_path / "kubelet-client-current.pem").write_bytes(issued.certificate + issued.key)
+    pieces = Piece(path=file), Piece(path=file)
     (found,) = check_certificate(Credentials("", "", False, Piece(), *pieces, Piece()), now)
     assert found.severity is severity
     assert words in found.text
     assert "system:node:n1" in found.text
+
+
+def test_a_certificate_that_stands_in_the_kubeconfig_is_renewed_by_nobody() -> None:
+    issued = Authority().issue_node("n1", 10 * DAY)
+    within = Credentials("", "", False, Piece(), Piece(issued.certificate), Piece(issued.key), Piece())
+    (found,) = check_certificate(within, datetime.now(UTC))
+    assert found.severity is Severity.WARNING
+    assert "/var/lib/kubelet/pki/kubelet-client-current.pem" in found.text
+    (of_hub,) = check_certificate(within, datetime.now(UTC), "the hub")
+    assert of_hub.severity is Severity.OK
 
 
 def test_who_renews_a_certificate_is_who_should_have() -> None:
