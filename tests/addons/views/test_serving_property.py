@@ -13,11 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from addons.rules.edits import RulesEdit
+from addons.views import quotas
 from kube.errors import StatusError
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import WatchFrame
@@ -35,6 +37,7 @@ BASE = {"cache_agents": "cached,reader"}
 DISCARD = {"filter_discardcloudservice": "cached/services"}
 TOPOLOGY = {"filter_servicetopology": "reader/endpointslices"}
 TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
+ENOUGH = quotas.MAX_HUB_VIEWS
 PATIENCE = 20.0
 """Seconds until a difference is one for good."""
 
@@ -118,11 +121,12 @@ class Client:
 class World:
     """A cloud, a hub on it, and its clients."""
 
-    def __init__(self, cloud: ScriptableCloud) -> None:
+    def __init__(self, cloud: ScriptableCloud, patched: pytest.MonkeyPatch) -> None:
         self.cloud = cloud
         self.rules: dict[str, str] = {**DISCARD, **TOPOLOGY}
         self.parts: HubParts
         self.last_edit: RulesEdit | None = None
+        self.patched = patched
         selected = f"{SERVICES}?labelSelector=app%3Dx"
         self.clients = [
             Client(self, target, component, encoding)
@@ -140,6 +144,7 @@ class World:
             "rules": self.edit,
             "leave": lambda n: self.clients[n % 6].leave(),
             "read slowly": lambda n: self.clients[n % 6].reads.clear(),
+            "quota": lambda n: self.allow_views(0 if n % 2 else ENOUGH),
             "bookmarks": lambda _: self.parts.sources._remind(),
         }
         actions[name](number)
@@ -156,6 +161,10 @@ class World:
     def annotate(self, number: int) -> None:
         made = service("web", annotations={SCOPE_ANNOTATION: "kubernetes.io/hostname"} if number % 2 else {})
         self.cloud.store.put(made)
+
+    def allow_views(self, number: int) -> None:
+        """Beyond this number of views the cloud itself answers, unless the rules filter."""
+        self.patched.setattr(quotas, "MAX_HUB_VIEWS", number)
 
     def edit(self, number: int) -> None:
         self.rules = {**(DISCARD if number & 1 else {}), **(TOPOLOGY if number & 2 else {})}
@@ -182,6 +191,7 @@ class World:
 
     async def settle(self) -> None:
         """Return when each client holds what it should; an assertion tells the difference."""
+        self.allow_views(ENOUGH)
         for client in self.clients:
             client.reads.set()
         try:
@@ -222,15 +232,16 @@ def nodes_of(made: State, *, local: bool) -> list[str]:
 
 @asynccontextmanager
 async def running() -> AsyncIterator[World]:
-    async with ScriptableCloud() as cloud:
-        cloud.access.tokens[HUB_TOKEN] = User("hub")
-        cloud.store.create(service("web"))
-        world = World(cloud)
-        await world.start()
-        try:
-            yield world
-        finally:
-            await world.stop()
+    with pytest.MonkeyPatch.context() as patched:
+        async with ScriptableCloud() as cloud:
+            cloud.access.tokens[HUB_TOKEN] = User("hub")
+            cloud.store.create(service("web"))
+            world = World(cloud, patched)
+            await world.start()
+            try:
+                yield world
+            finally:
+                await world.stop()
 
 
 async def play(steps: list[Step]) -> None:
@@ -252,7 +263,7 @@ async def play(steps: list[Step]) -> None:
 
 
 WRITES = ("write service", "delete service", "write slice", "delete slice", "annotate", "rules")
-OTHERS = ("leave", "read slowly", "bookmarks", "settle", "restart", "cut", "turn")
+OTHERS = ("leave", "read slowly", "quota", "bookmarks", "settle", "restart", "cut", "turn")
 STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(0, 5)), max_size=40)
 
 
@@ -268,6 +279,17 @@ STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(
         ("settle", 0),
         ("restart", 0),
         ("rules", 0),
+    ]
+)
+@example(
+    [
+        ("rules", 0),
+        ("quota", 1),
+        ("restart", 0),
+        ("write service", 1),
+        ("turn", 0),
+        ("quota", 0),
+        ("rules", 1),
     ]
 )
 @example(
