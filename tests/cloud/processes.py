@@ -20,6 +20,11 @@ class ProcessFailedError(Exception):
     """The program ended, or did not say what was waited for; the message carries its last lines."""
 
 
+def _environment() -> dict[str, str]:
+    """This process' own; a program keeps its output back in a pipe as it does for an operator."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
 class Process:
     """One run of a program. Standard output and error go to `<folder>/<name>.log` and to `lines`."""
 
@@ -37,7 +42,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={**os.environ, **(env or {})},
+            env={**_environment(), **(env or {})},
         )
         self._reader = threading.Thread(target=self._read, name=f"output of {name}", daemon=True)
         self._reader.start()

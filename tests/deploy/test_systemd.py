@@ -19,7 +19,7 @@ from tests.deploy.support.booted import PROGRAM, PYTHON, SERVER, BootedNode, why
 
 NODE = "booted"
 HUB = "edgehub.service"
-LIMIT = 180.0
+LIMIT = 400.0
 """Seconds until a node is Ready; it takes some, and many on a busy machine."""
 NET_ADMIN = 1 << 12
 """The one capability of the hub."""
@@ -62,7 +62,7 @@ answer = conn.getresponse()
 print(answer.status, answer.headers["Retry-After"])
 """
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

@@ -327,7 +327,8 @@ async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> N
     told = [each["message"] for each in await web.ask("/events")]
     for words in (" starts: node node-1", " are in force"):
         assert sum(words in line for line in told) == 1
-        assert sum(words in line for line in web.lines) == 1
+        await asyncio.to_thread(web.hub.process.wait_for_line, words, WAIT)
+        assert sum(words in line for line in web.hub.process.lines) == 1
 
 
 async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
