@@ -113,6 +113,9 @@ class Egress:
         flow.request.scheme = server.scheme
         flow.request.host = ServerHost(server, lending, self._lane(context.caller))
         flow.request.port = server.port
+        if ":" in server.host:
+            # mitmproxy writes an address of IPv6 without the brackets, and a hub refuses such a head as malformed.
+            flow.request.host_header = str(server).removeprefix(f"{server.scheme}://")
         if context.failover is None:
             flow.request.stream = _counted("sent" if server.node else "up", server)
         else:

@@ -180,8 +180,8 @@ def peer_spec(settings: Settings) -> str:
     """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
     if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
         return ""
-    host = f"[{settings.peer_address}]" if ":" in settings.peer_address else settings.peer_address
-    return f"reverse:http://{DEAD_ADDRESS}@{host + ':' if host else ''}{settings.peer_port}"
+    host = f"{settings.peer_address}:" if settings.peer_address else ""
+    return f"reverse:http://{DEAD_ADDRESS}@{host}{settings.peer_port}"
 
 
 def _path(text: str) -> Path | None:

@@ -67,6 +67,8 @@ FIRST_RETURN = 0.5
 """Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
 LASTING = 60.0
 """Seconds without a failure after which a leader's failures are forgotten."""
+LONE_YURTHUB = b"local proxy does not support request"
+"""What a YurtHub without a cloud answers to a probe."""
 UNTOLD_AGE = 1.0
 """Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
 
@@ -131,5 +133,6 @@ def _age_in(answer: RawResponse) -> float:
 
 
 def _is_of_lone_yurthub(answer: RawResponse) -> bool:
-    """Whether a YurtHub that has lost the cloud answers: 400, because the cloud alone knows the path."""
-    return ANSWERED_HEADER in answer.headers and AGE_HEADER not in answer.headers and answer.status == 400
+    """Whether a YurtHub that has lost the cloud answers: the cloud alone knows the path."""
+    is_of_server = ANSWERED_HEADER in answer.headers and AGE_HEADER not in answer.headers
+    return is_of_server and answer.status == 400 and LONE_YURTHUB in answer.body

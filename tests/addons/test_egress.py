@@ -54,6 +54,16 @@ def test_a_probe_goes_to_the_server_it_is_for_up_or_down(egress: Egress) -> None
     assert str(flow.request.host) == "b"
 
 
+@pytest.mark.parametrize(("url", "named"), [("https://[fd00::5]:6443", "[fd00::5]:6443"), (str(A), "a:6443")])
+def test_the_head_names_the_server_with_the_brackets_of_its_address(
+    egress: Egress, url: str, named: str
+) -> None:
+    egress.cloud.servers[:] = [ServerHealth(parse_server(url))]
+    flow = flow_of(headers={"Host": "hub"})
+    egress.requestheaders(flow)
+    assert flow.request.host_header == named
+
+
 @pytest.mark.parametrize(("route", "server", "code"), [(None, "", 500), (RELAY, "https://elsewhere:1", 500)])
 def test_what_was_not_routed_goes_nowhere(
     egress: Egress, route: Route | None, server: str, code: int

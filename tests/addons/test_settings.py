@@ -7,7 +7,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.filters.inputs import HubAddress
 from addons.options import OPTIONS
-from addons.settings import DEAD_ADDRESS, listener_modes, parse_settings
+from addons.settings import DEAD_ADDRESS, listener_modes, parse_settings, peer_spec
 
 
 def values(**given: Any) -> dict[str, Any]:
@@ -62,6 +62,12 @@ def test_every_listener_leads_nowhere_by_itself() -> None:
     assert all(spec.startswith(f"reverse:http://{DEAD_ADDRESS}@") for spec in modes)
     (plain,) = (ProxyMode.parse(spec) for spec, name in modes.items() if name == "plain")
     assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
+
+
+@pytest.mark.parametrize(("address", "host"), [("", None), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
+def test_the_peer_port_is_at_its_address(address: str, host: str | None) -> None:
+    peers = ProxyMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
+    assert (peers.custom_listen_host, peers.custom_listen_port) == (host, 10269)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
             RawResponse(400, {ANSWERED_HEADER: "1", AGE_HEADER: "0"}, REFUSED),
             Probed("not in this pool", 0.0, ()),
         ),
+        (RawResponse(400, {ANSWERED_HEADER: "1"}, REFUSED), Probed("not in this pool", 0.0, ())),
         # The hub itself answers: nothing came from the leader.
         (RawResponse(404, {}, REFUSED), Probed("not in this pool", 0.0, ())),
     ],
