@@ -105,6 +105,16 @@ async def refused_body(aim: Aim) -> None:
     await poured(aim.tls, _context(), begin, b"10000\r\n" + CHUNK + b"\r\n")
 
 
+async def endless_chunk_line(aim: Aim) -> None:
+    begin = head("POST", "/api/v1/namespaces/default/pods", aim.reader, "Transfer-Encoding: chunked")
+    await poured(aim.tls, _context(), begin + b"1;", CHUNK)
+
+
+async def tiny_chunks(aim: Aim) -> None:
+    begin = head("POST", "/api/v1/namespaces/default/pods", aim.reader, "Transfer-Encoding: chunked")
+    await poured(aim.tls, _context(), begin, b"1\r\nx\r\n" * 4_096)
+
+
 async def kept_body(aim: Aim) -> None:
     begin = head("POST", "/api/v1/namespaces/default/events", "", f"Content-Length: {MUCH * len(CHUNK)}")
     await poured(aim.plain, None, begin, CHUNK)
@@ -179,6 +189,8 @@ async def labels(aim: Aim) -> None:
 
 ATTACKS: tuple[tuple[Attack, float], ...] = (
     (refused_body, 0.5),
+    (endless_chunk_line, 0.5),
+    (tiny_chunks, 0.5),
     (kept_body, 0.5),
     (endless_headers, 0.5),
     (endless_line, 0.5),
