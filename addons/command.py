@@ -16,6 +16,7 @@ from addons.options import OPTIONS, Options, UnknownOptionError, as_flags, refus
 from addons.proxy.lean_imports import leave_out_unused
 from addons.settings import parse_settings, version
 from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
+from kube.flag_parser import FlagParser
 
 HUB = Path(__file__).parent / "hub.py"
 NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade"})
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The flags of the hub."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="edgehub",
         description="The edge hub of a Kubernetes node. Each flag is also an option hub_… of mitmproxy.",
         epilog="With an interface, what follows -- goes to mitmproxy as it is; without one, --set NAME=VALUE does. "

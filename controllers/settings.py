@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from kube.flag_parser import FlagParser
+
 WEBHOOK_CONTROLLER = "configbindingwebhook"
 """The controller that `--webhook-port 0` takes away."""
 DESCRIPTION = (
@@ -73,7 +75,7 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
 def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
     """The flags of the manager. `controllers` are the known names."""
     defaults = Settings()
-    parser = argparse.ArgumentParser(prog="edgehub-manager", description=DESCRIPTION)
+    parser = FlagParser(prog="edgehub-manager", description=DESCRIPTION)
     parser.add_argument(
         "--kubeconfig",
         type=Path,

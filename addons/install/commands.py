@@ -31,6 +31,7 @@ from addons.install.wish import (
     Wish,
     parse_hub_flags,
 )
+from kube.flag_parser import FlagParser
 from kube.http.kubeconfig import load_kubeconfig
 from kube.peers import NODE_PREFIX
 
@@ -104,7 +105,7 @@ def _say(text: object, stream: TextIO | None = None) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The flags of all four."""
-    parser = argparse.ArgumentParser(prog="edgehub", description="A node and its hub.")
+    parser = FlagParser(prog="edgehub", description="A node and its hub.")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name in COMMANDS:
         made = commands.add_parser(name, help=HINTS[name], description=f"{HINTS[name].capitalize()}.")

@@ -31,6 +31,7 @@ from controllers.runtime.connection import connect, find_account, open_session
 from controllers.runtime.discovery import served_type
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.errors import StatusError
+from kube.flag_parser import FlagParser
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
@@ -67,7 +68,7 @@ class World:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="manager render", description="Show what bindings would change in workloads; changes nothing."
     )
     parser.add_argument(

@@ -32,12 +32,11 @@ MITMDUMP = Path(sys.executable).with_name("mitmdump")
 
 
 def refused(folder: Path, *flags: str) -> str:
-    """The last line of a hub that does not start."""
+    """The one line of a hub that does not start."""
     given = ("--state-dir", str(folder / "state"), *flags)
     done = subprocess.run([*PROGRAM, *given], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode in (1, 2), done.stderr
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("usage:", " "))]
-    told = [line for line in lines if " INFO " not in line]
+    told = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert len(told) == 1, done.stderr
     return told[0]
 

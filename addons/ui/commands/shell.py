@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
+from kube.flag_parser import FlagParser
 
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
@@ -166,7 +167,7 @@ def _message(error: HTTPError) -> str:
 
 def make_parser() -> argparse.ArgumentParser:
     """The subcommands and their flags."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="edgehub", description="Ask a running hub. Without a command, the hub itself runs: see --help."
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
