@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
-import os
 import secrets
 import socket
-import tempfile
+import sys
+from collections import deque
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
@@ -20,6 +18,12 @@ KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """Where Linux says which ports it gives to connections that ask for none."""
 
 
+_claims: deque[socket.socket] = deque()
+"""What keeps the ports that `free_port` gave last from other processes of tests."""
+CLAIMS = 200
+"""Ports that a process claims at once: a server begins to listen on its port soon after it was given."""
+
+
 def free_port() -> int:
     """A port without a listener now, another one at each call, and in each process of tests.
 
@@ -28,22 +32,19 @@ def free_port() -> int:
     """
     while True:
         port = FIRST + secrets.randbelow(_below() - FIRST)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((LOOPBACK, port))
-            fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-            if port not in _given:
-                _given.add(port)
-                return port
-
-
-_given: set[int] = set()
-"""The ports that `free_port` gave in this process, which its own locks do not keep from it."""
-
-
-@functools.cache
-def _claims() -> int:
-    """The file whose bytes are ports: each process locks those that it was given, until its end."""
-    return os.open(Path(tempfile.gettempdir(), f"edgehub-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT, 0o600)
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            if sys.platform == "linux":  # which has names for sockets that are no files
+                claim.bind(f"\0edgehub-port-{port}")
+            with socket.socket() as probe:
+                probe.bind((LOOPBACK, port))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        if len(_claims) > CLAIMS:
+            _claims.popleft().close()
+        return port
 
 
 @functools.cache

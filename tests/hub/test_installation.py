@@ -116,6 +116,15 @@ def test_what_does_not_come_up_is_undone(machine: Machine) -> None:
     assert machine.files() == before
 
 
+@pytest.fixture
+def hung_up() -> Iterator[None]:
+    """The programs of this test end when their terminal does, also where `nohup` began the tests."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, former)
+
+
+@pytest.mark.usefixtures("hung_up")
 def test_who_is_interrupted_undoes_all(machine: Machine) -> None:
     before = machine.files()
     services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
