@@ -15,6 +15,15 @@ from addons.upstream.servers import Server
 from kube.errors import parse_status
 from kube.http.client import RawResponse
 
+FIRST_RETURN = 0.5
+"""Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
+LASTING = 60.0
+"""Seconds without a failure after which a leader's failures are forgotten."""
+LONE_YURTHUB = b"local proxy does not support request"
+"""What a YurtHub without a cloud answers to a probe."""
+UNTOLD_AGE = 1.0
+"""Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
+
 
 @dataclass(slots=True, eq=False)
 class LeaderState:
@@ -61,16 +70,6 @@ class LeaderState:
         self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
         self._failed_at = now
         self.failure, self.age = why, 0.0
-
-
-FIRST_RETURN = 0.5
-"""Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
-LASTING = 60.0
-"""Seconds without a failure after which a leader's failures are forgotten."""
-LONE_YURTHUB = b"local proxy does not support request"
-"""What a YurtHub without a cloud answers to a probe."""
-UNTOLD_AGE = 1.0
-"""Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
 
 
 class Probed(NamedTuple):

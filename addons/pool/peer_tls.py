@@ -10,7 +10,7 @@ from OpenSSL import SSL, crypto
 
 from addons.certificates.client_certificates import node_of
 from addons.upstream.servers import Server
-from addons.upstream.tls import show_certificate
+from addons.upstream.tls import client_context, show_certificate
 from kube.http.kubeconfig import Credentials
 
 
@@ -29,22 +29,15 @@ class PeerTls:
 
         ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
         """
-        context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-        context.set_min_proto_version(SSL.TLS1_2_VERSION)
 
         def check(_conn: SSL.Connection, shown: crypto.X509, _errno: int, depth: int, ok: int) -> bool:
             return bool(ok) and (depth > 0 or is_hub_of(shown.to_cryptography(), server))
 
+        context = client_context({*self._credentials.authorities, *self._authorities()})
         context.set_verify(SSL.VERIFY_PEER, check)
-        store = context.get_cert_store()
-        if store is None:
-            raise ValueError("OpenSSL gave no certificate store")
-        for authority in {*self._credentials.authorities, *self._authorities()}:
-            store.add_cert(crypto.X509.from_cryptography(authority))
         certificate, key = self._credentials.certificate.read(), self._credentials.key.read()
         if certificate:
             show_certificate(context, certificate, key)
-        context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # as in `addons.upstream.tls`
         ssl_conn = SSL.Connection(context)
         ssl_conn.set_alpn_protos(alpn)
         ssl_conn.set_connect_state()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -106,23 +107,28 @@ class UpstreamTls:
         return made
 
     def _new(self, pieces: tuple[bytes, ...]) -> _Made:
-        context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-        context.set_min_proto_version(SSL.TLS1_2_VERSION)
-        context.set_verify(SSL.VERIFY_NONE if self._credentials.insecure else SSL.VERIFY_PEER)
         authorities = self._credentials.authorities
-        if authorities:
-            store = context.get_cert_store()
-            if store is None:
-                raise ValueError("OpenSSL gave no certificate store")
-            for authority in authorities:
-                store.add_cert(crypto.X509.from_cryptography(authority))
-        else:
+        context = client_context(authorities)
+        context.set_verify(SSL.VERIFY_NONE if self._credentials.insecure else SSL.VERIFY_PEER)
+        if not authorities:
             context.set_default_verify_paths()
         leaf = show_certificate(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
         lane = leaf.fingerprint(hashes.SHA256()).hex()[:16] if leaf is not None else ""
-        # A relayed watch is silent most of the time: without this OpenSSL keeps 34 KB of buffers for each connection.
-        context.set_mode(SSL.MODE_RELEASE_BUFFERS)
         return _Made(pieces, context, leaf, lane)
+
+
+def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
+    """A context for connections to servers whose certificates these CAs have signed."""
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    # A relayed watch is silent most of the time: without this OpenSSL keeps 34 KB of buffers for each connection.
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)
+    store = context.get_cert_store()
+    if store is None:
+        raise ValueError("OpenSSL gave no certificate store")
+    for authority in authorities:
+        store.add_cert(crypto.X509.from_cryptography(authority))
+    return context
 
 
 def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:

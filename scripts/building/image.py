@@ -1,7 +1,7 @@
 """`scripts/image`: the images of hub and manager by buildah, on a base of Debian's packages by mmdebstrap.
 
 Base and layers with the locked packages are made once for each user, so a build after a change of the sources takes
-seconds. Two builds of the same sources on the same packages are equal, byte for byte. pip within the build uses the
+seconds. Two builds of the same sources on the same packages are equal, byte for byte: all dates are one. pip within the build uses the
 proxy, the mirror and the CA that pip of this machine uses.
 """
 
@@ -26,8 +26,9 @@ SUITE = "trixie"
 """Debian's release with Python 3.13."""
 PACKAGES = ("python3", "python3-venv")
 BASE = f"localhost/edgehub-base:{SUITE}-1980"
-BASE_DATE = 315532800
-"""Of all files of the base, which outlives the commit that it was made for: the first second of 1980."""
+DATE = 315532800
+"""Of all files, in seconds since 1970: the first second of 1980. Base and kept layers outlive the commit they are made for,
+so the date of a commit would be in some layers of its images only."""
 MOST_LAYERS = 30
 """Kept layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
@@ -62,8 +63,8 @@ class Builder:
         self._folder = folder
         self._driver = "overlay" if can_overlay(folder) else "vfs"
 
-    def build(self, target: str, date: int) -> str:
-        """Build a target; the name of its image. All files have the date, in seconds since 1970.
+    def build(self, target: str) -> str:
+        """Build a target; the name of its image.
 
         CannotBuildError where no base can be made, or the package index does not answer; BuildError where the
         Containerfile fails.
@@ -73,7 +74,7 @@ class Builder:
         name = f"localhost/{TARGETS[target]}:{version()}"
         former = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
         try:
-            self._build(target, name, date)
+            self._build(target, name)
         except BuildError as error:
             if any(word in str(error) for word in NO_INDEX):
                 raise CannotBuildError("the package index does not answer") from error
@@ -82,10 +83,10 @@ class Builder:
             self.run("rmi", "--force", former)
         return name
 
-    def _build(self, target: str, name: str, date: int) -> None:
+    def _build(self, target: str, name: str) -> None:
         mounts = [f"--volume={path}:{path}:ro" for path in OF_THE_MACHINE if Path(path).exists()]
         self.run(
-            *("build", "--layers", "--isolation=chroot", "--network=host", f"--timestamp={date}"),
+            *("build", "--layers", "--isolation=chroot", "--network=host", f"--timestamp={DATE}"),
             *(f"--build-arg=BASE={BASE}", *mounts, f"--target={target}", f"--tag={name}", str(ROOT)),
         )
 
@@ -94,7 +95,7 @@ class Builder:
         if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
             self.run("rmi", "--prune", "--force")
 
-    def write(self, image: str, file: Path, date: int) -> None:
+    def write(self, image: str, file: Path) -> None:
         """Write an image as an OCI archive, which `ctr image import` and `podman load` take.
 
         buildah's own archives have the files in the folder's order, and with the present time.
@@ -105,7 +106,7 @@ class Builder:
             with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
                 for path in sorted(each for each in layout.rglob("*") if each.is_file()):
                     member = tarfile.TarInfo(path.relative_to(layout).as_posix())
-                    member.size, member.mtime, member.mode = path.stat().st_size, date, 0o644
+                    member.size, member.mtime, member.mode = path.stat().st_size, DATE, 0o644
                     with path.open("rb") as data:
                         archive.addfile(member, data)
 
@@ -133,7 +134,7 @@ class Builder:
             command += ["--dpkgopt=path-exclude=/usr/share/{doc,locale,man}/*"]
             done = subprocess.run(
                 [*command, SUITE, str(archive)],
-                env={**os.environ, "SOURCE_DATE_EPOCH": str(BASE_DATE)},
+                env={**os.environ, "SOURCE_DATE_EPOCH": str(DATE)},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -142,7 +143,7 @@ class Builder:
                 raise CannotBuildError(f"mmdebstrap failed:\n{done.stderr[-4000:]}")
             container = self.run("from", "scratch")
             self.run("add", "--quiet", container, str(archive), "/")
-            self.run("commit", "--quiet", "--rm", f"--timestamp={BASE_DATE}", container, BASE)
+            self.run("commit", "--quiet", "--rm", f"--timestamp={DATE}", container, BASE)
 
 
 def can_overlay(folder: Path) -> bool:
@@ -166,11 +167,10 @@ def storage_folder() -> Path:
 def write_images(folder: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[Path]:
     """Build targets and write each as an archive into a folder; CannotBuildError or BuildError."""
     builder = Builder(storage_folder())
-    date = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     files = []
     for target in targets:
         file = folder / f"{TARGETS[target]}-{version()}.oci.tar"
-        builder.write(builder.build(target, date), file, date)
+        builder.write(builder.build(target), file)
         files.append(file)
     return files
 

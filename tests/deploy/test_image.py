@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.templates import static_pod
-from scripts.building.image import Builder, CannotBuildError, storage_folder
+from scripts.building.image import DATE, Builder, CannotBuildError, storage_folder
 from tests.cloud.real import RealCloud
 from tests.deploy.support.pod import API, Pod, pod_of
 
@@ -20,7 +20,6 @@ COMPILERS = ("gcc", "cc", "g++", "clang", "ld", "as", "rustc", "go")
 LARGEST = 500_000_000
 """Bytes of an image, unpacked: what a node with a small disk may lose to it."""
 KUBECONFIG = "/etc/kubernetes/edgehub.conf"
-DATE = 1700000000
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -30,7 +29,7 @@ class Image:
 
     def __init__(self, builder: Builder, target: str) -> None:
         self._builder = builder
-        name = builder.build(target, DATE)
+        name = builder.build(target)
         self.configuration = json.loads(builder.run("inspect", "--type=image", name))["OCIv1"]["config"]
         self._container = builder.run("from", name)
         self.root = Path(builder.run("mount", self._container))
@@ -92,6 +91,13 @@ def test_bytecode_goes_by_the_sources_digests(image: Image) -> None:
     assert {path.read_bytes()[4] for path in image.root.glob("opt/edgehub/lib/**/*.pyc")} == {1}
 
 
+def test_all_files_of_an_image_have_one_date(image: Image) -> None:
+    """Layers that a build keeps have the date that the next build gives."""
+    folder = image.root / "opt/edgehub"
+    dates = {path.lstat().st_mtime for path in (folder, *folder.rglob("*"))}
+    assert dates == {DATE}
+
+
 def test_nothing_in_an_archive_tells_when_it_was_written(builder: Builder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("of now")
     name = "localhost/edgehub-archive:test"
@@ -100,7 +106,7 @@ def test_nothing_in_an_archive_tells_when_it_was_written(builder: Builder, tmp_p
     builder.run("commit", "--quiet", "--rm", f"--timestamp={DATE}", container, name)
     first, second = tmp_path / "first.oci.tar", tmp_path / "second.oci.tar"
     for file in (first, second):
-        builder.write(name, file, DATE)
+        builder.write(name, file)
     builder.run("rmi", "--force", name)
     assert filecmp.cmp(first, second, shallow=False)
     with tarfile.open(first) as archive:

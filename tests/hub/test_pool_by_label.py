@@ -22,10 +22,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pat
         made.prepare(1, 2)
         made.lead(made.members[0])
         try:
-            for each in made.members:
-                each.hub.launch()
-            for each in made.members:
-                each.hub.wait_until_ready()
+            made.start()
             yield made
         finally:
             made.close()

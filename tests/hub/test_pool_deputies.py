@@ -27,10 +27,7 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
     leader.lay_path(made.port)
     made.lead(leader)
     try:
-        for each in made.members:
-            each.hub.launch()
-        for each in made.members:
-            each.hub.wait_until_ready()
+        made.start()
         yield made
     finally:
         made.close()

@@ -143,15 +143,8 @@ class Pausing(Gathering):
         self.flush()
         if layer.holds_too_much:
             await self.server_event(UnreadGrew())
-        await self._wait_for_room(stream.stream_id)
-
-    async def _wait_for_room(self, stream: int) -> None:
-        """Return when the client has room for more of a stream; ConnectionError when the client has left."""
-        transport, layer = self.transports.get(self.client), layer_of(self.client.id)
-        if transport is None or transport.writer is None or layer is None:
-            raise ConnectionResetError("the client has left")
         await transport.writer.drain()
-        while layer.unread_on(stream) > STREAM_UNREAD:
+        while layer.unread_on(stream.stream_id) > STREAM_UNREAD:
             assert self._client_moved is not None
             self._client_moved.clear()
             await self._client_moved.wait()

@@ -143,6 +143,15 @@ async def scene() -> AsyncIterator[Scene]:
         yield made
 
 
+async def _lose_the_leaders(scene: Scene) -> None:
+    """Have the last of the followers read from a leader, and then both leaders fail."""
+    scene.following._node = LAST
+    scene.update()
+    await scene.server()
+    scene.fail("a")
+    scene.fail("b")
+
+
 @asynccontextmanager
 async def _running(made: Scene) -> AsyncIterator[Scene]:
     running = asyncio.create_task(made.following.run())
@@ -211,11 +220,7 @@ async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Sc
 
 
 async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene: Scene) -> None:
-    scene.following._node = LAST
-    scene.update()
-    await scene.server()
-    scene.fail("a")
-    scene.fail("b")
+    await _lose_the_leaders(scene)
     assert scene.following._choose(scene.reader, resumes=True).wait == 3.0
     scene.now += 2.9
     assert scene.following._choose(scene.reader, resumes=True).wait > 0.0
@@ -225,11 +230,7 @@ async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene:
 
 async def test_followers_go_to_a_cloud_that_is_back_one_after_the_other(scene: Scene) -> None:
     """However long ago the last leader failed: all of them have waited for the cloud."""
-    scene.following._node = LAST
-    scene.update()
-    await scene.server()
-    scene.fail("a")
-    scene.fail("b")
+    await _lose_the_leaders(scene)
     scene.cloud_is_up = False
     assert await scene.server() == "cloud"
     scene.now += 60.0

@@ -183,6 +183,13 @@ class Site:
             "enable-leader-election": "true",
         }
 
+    def start(self) -> None:
+        """Start the hubs side by side, and return when all are ready."""
+        for each in self.members:
+            each.hub.launch()
+        for each in self.members:
+            each.hub.wait_until_ready()
+
     def close(self) -> None:
         for each in self.members:
             each.close()
