@@ -1,8 +1,8 @@
 """`scripts/image`: the images of hub and manager by buildah, on a base of Debian's packages by mmdebstrap.
 
 Base and layers with the locked packages are made once for each user, so a build after a change of the sources takes
-seconds. Two builds of the same sources on the same packages are equal, byte for byte: all dates are one. pip within the build uses the
-proxy, the mirror and the CA that pip of this machine uses.
+seconds. Two builds of the same sources on the same packages are equal, byte for byte: all dates are one. pip
+within the build uses the proxy, the mirror and the CA that pip of this machine uses.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SUITE = "trixie"
 PACKAGES = ("python3", "python3-venv")
 BASE = f"localhost/edgehub-base:{SUITE}-1980"
 DATE = 315532800
-"""Of all files, in seconds since 1970: the first second of 1980. Base and kept layers outlive the commit they are made for,
-so the date of a commit would be in some layers of its images only."""
+"""Of all files, in seconds since 1970: the first second of 1980. Base and kept layers outlive the commit that they are
+made for, so the date of a commit would be in some layers of its images only."""
 MOST_LAYERS = 30
 """Kept layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
