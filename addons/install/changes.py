@@ -69,6 +69,10 @@ class Ledger:
             return read(below(self._root, path))
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
 
+    def present(self, path: Path) -> bytes | None:
+        """What the file holds now; None where it is not there."""
+        return read(below(self._root, path))
+
     def has_changed(self, path: Path) -> bool:
         """Whether a file is another than it was."""
         return str(path) in self._files

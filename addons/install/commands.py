@@ -21,7 +21,7 @@ from addons.install.checks.findings import Finding, Severity, has_failed
 from addons.install.cluster_info import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.joining import JoinError, Joining
-from addons.install.kubeconfigs import bootstrap_kubeconfig
+from addons.install.kubeconfigs import bootstrap_kubeconfig, moved
 from addons.install.system_services import KUBELET_UNIT, Services
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
@@ -267,7 +267,8 @@ def _bootstrap_text(asked: argparse.Namespace) -> str:
     if asked.bootstrap_kubeconfig:
         if any(parts):
             raise ValueError("--bootstrap-kubeconfig takes the place of --server, --token and --ca-hash")
-        return str(asked.bootstrap_kubeconfig.read_text())
+        given: Path = asked.bootstrap_kubeconfig.absolute()
+        return moved(given.read_text(), given.parent, BOOTSTRAP_KUBECONFIG.parent)
     if not any(parts):
         return ""
     if not all(parts) or not asked.server.startswith("https://"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from addons.install.changes import FileChange, Ledger, below, diff, read
-from addons.install.system_services import ServiceError, Services
+from addons.install.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
 from addons.install.waiting import (
     NotReadyError,
     count_writes,
@@ -67,12 +67,18 @@ class Joining:
         return self._ledger.pending([*wish.hub_changes(self._ledger), *wish.client_changes(self._ledger)])
 
     def show(self, wish: Wish) -> None:
-        """Print each file that would change as a diff."""
+        """Print each file that would change as a diff, and the services that would be started anew."""
         pending = self.plan(wish)
         for change in pending:
             self._say(diff(self._root, change).rstrip("\n"))
         if not pending:
             self._say("every file is as it shall be")
+        if not self.acts:
+            return
+        if wish.method == "systemd" and any(each.path in wish.hub_files for each in pending):
+            self._say(f"{HUB_UNIT} would be started anew")
+        if any(each.path in wish.clients for each in pending):
+            self._say(f"{wish.service} would be restarted, and {PROXY_UNIT} where it runs")
 
     def install(self, wish: Wish, timeout: float) -> None:
         """Put the node behind the hub, and wait until the node is Ready. Where it does not become Ready, undo all

@@ -4,7 +4,7 @@ kubeconfigs."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -141,6 +141,7 @@ class Wish:
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         _, makes = parse_pod_address(hub.pod_address or hub.listen)
         own = self._own_kubeconfig(ledger)
+        text = own[0].data if own else ledger.present(self.kubeconfig) or b""
         if self.method == "systemd":
             handed = hub.handed_over
             started = unit([self.program, *arguments], makes_address=makes, has_sockets=bool(handed))
@@ -153,7 +154,7 @@ class Wish:
             str(self.kubeconfig),
             admin,
             makes_address=makes,
-            folders=sorted(self._folders(hub, own)),
+            folders=sorted(self._folders(hub, text.decode())),
         )
         return [*own, FileChange(self.hub_file, started.encode())]
 
@@ -173,12 +174,14 @@ class Wish:
     def to_json(self) -> Json:
         return {name: value for name, value in asdict(self).items() if name != "bootstrap"}
 
-    def _folders(self, hub: HubFlags, own: Iterable[FileChange]) -> set[str]:
-        """Those of the files that the hub reads besides its kubeconfig, but for kubelet's certificates."""
+    def _folders(self, hub: HubFlags, kubeconfig: str) -> set[str]:
+        """Those of the files that the hub reads besides its kubeconfig, but for kubelet's certificates.
+
+        `kubeconfig` is the text of the hub's own.
+        """
         named = [*hub.filter_modules, *(Path(each) for each in (hub.tls_cert, hub.tls_key) if each)]
         folders = {str(each.parent) for each in named}
-        of_own = (folders_of(each.data.decode(), each.path.parent) for each in own)
-        return folders.union(*of_own) - {KUBELET_PKI}
+        return folders.union(folders_of(kubeconfig, self.kubeconfig.parent)) - {KUBELET_PKI}
 
     def _own_kubeconfig(self, ledger: Ledger) -> list[FileChange]:
         if not self.identity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from addons.install.commands import run
 from addons.install.joining import Joining
@@ -98,6 +99,18 @@ def test_a_node_that_never_joined_is_shown_what_it_gets(
     assert "0123456789abcdef" not in said
     assert "+++ /etc/kubernetes/kubelet.conf" in said
     assert "+    server: http://127.0.0.1:10261\n" in said
+
+
+def test_a_bootstrap_kubeconfig_may_name_files_beside_it(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = tmp_path / "token.conf"
+    cluster = {"server": "https://cloud:6443", "certificate-authority": "ca.crt"}
+    document = {"clusters": [{"name": "c", "cluster": cluster}]}
+    token.write_text(yaml.safe_dump(document))
+    given = ["--bootstrap-kubeconfig", str(token), "--node", "n9"]
+    assert run(["install", "--root", str(root), "--dry-run", *given]) == 0
+    assert f"certificate-authority: {tmp_path}/ca.crt" in capsys.readouterr().out
 
 
 def test_the_doctor_looks_at_the_hub_that_is_installed(

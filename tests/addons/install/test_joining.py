@@ -56,6 +56,19 @@ def test_files_are_laid_down_and_taken_back(root: Path, wish: Wish) -> None:
     assert said == ["no hub is installed here"]
 
 
+def test_a_dry_run_names_the_services_that_would_be_started_anew(root: Path, wish: Wish) -> None:
+    joining(root, said := list[str](), "/no/such/systemctl").show(wish)
+    assert said[-2:] == [
+        "edgehub.service would be started anew",
+        "kubelet.service would be restarted, and kube-proxy.service where it runs",
+    ]
+    joining(root).install(wish, 1)
+    joining(root, said := list[str](), "/no/such/systemctl").show(dataclasses.replace(wish, program="/other"))
+    assert said[-1] == "edgehub.service would be started anew"
+    joining(root, said := list[str](), "/no/such/systemctl").show(wish)
+    assert said == ["every file is as it shall be"]
+
+
 def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path, wish: Wish) -> None:
     joining(root).install(wish, 1)
     write_kubeconfig(root / KUBELET[1:], "https://cloud:6443", token="renewed")

@@ -116,6 +116,18 @@ def test_a_static_pod_sees_the_files_that_its_kubeconfig_names(ledger: Ledger, t
     assert volumes == {None, str(OWN_KUBECONFIG), KUBELET_PKI, STATE_DIR, "/etc/ssl", "/tls", "/key"}
 
 
+def test_a_static_pod_that_has_its_token_keeps_its_files(ledger: Ledger, tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
+    document = yaml.safe_load(path.read_text())
+    document["clusters"][0]["cluster"]["certificate-authority"] = "/etc/ssl/cloud/ca.crt"
+    wish = dataclasses.replace(WISH, method="static-pod", identity="", bootstrap=yaml.safe_dump(document))
+    first = wish.hub_changes(ledger)
+    ledger.apply(first)
+    (second,) = dataclasses.replace(wish, bootstrap="").hub_changes(ledger)
+    assert second == first[-1]
+    assert "/etc/ssl/cloud" in second.data.decode()
+
+
 def test_a_wish_is_read_as_it_was_kept() -> None:
     assert read_wish(json.loads(json.dumps(WISH.to_json()))) == WISH
 
