@@ -168,15 +168,17 @@ def _configuration(folder: str | None) -> Mapping[str, Any]:
 
 def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
     gc.disable()  # until the addon `memory` has frozen what is imported here: hardly any of it is garbage
-    # These import mitmproxy's proxy, of which an interface wants all and `explain` nothing.
-    from addons import hub  # noqa: PLC0415 - as said above
-    from addons.proxy import master  # noqa: PLC0415 - as said above
-
     try:
+        # These import mitmproxy's proxy, of which an interface wants all and `explain` nothing.
+        from addons import hub  # noqa: PLC0415 - as said above
+        from addons.proxy import master  # noqa: PLC0415 - as said above
+
         master.run(hub.addons, given, specifications)
     except OptionsError as error:
         print(f"edgehub: {as_flags(str(error))}", file=sys.stderr)
         sys.exit(2)
+    finally:
+        gc.enable()
 
 
 def _run_interface(ui: str, asked: Mapping[str, Any], level: str, rest: Sequence[str]) -> None:

@@ -32,8 +32,8 @@ PROXY = "/lib/systemd/systemd-socket-proxyd"
 """Passes connections on: the node's loopback has the cloud at its port 6443."""
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
 TOOLS = ("setpriv", "unshare", "nsenter", "pivot_root", "systemctl", "ip")
-HERE, PACKAGES = "/srv/test", "/srv/packages"
-"""On the node: the test's folder, and the packages that the hub depends on."""
+HERE, PACKAGES, PROGRAMS = "/srv/test", "/srv/packages", "/srv/programs"
+"""On the node: the test's folder, the packages that the hub depends on, and the programs of Kubernetes."""
 PROGRAM, PYTHON = "/opt/edgehub/bin/edgehub", "/opt/edgehub/bin/python"
 """On the node: the installed command, and the interpreter of its environment."""
 SERVER = f"https://{LOOPBACK}:6443"
@@ -51,7 +51,7 @@ UNITS = {
     "cloud.socket": f"[Socket]\nListenStream={LOOPBACK}:6443\n",
     "cloud.service": f"[Service]\nExecStart={PROXY} {HERE}/cloud.socket\n",
     # kubemark writes below /tmp, and has no container runtime of the host to ask for images.
-    "kubelet.service": "[Service]\nPrivateTmp=yes\nExecStart={kubemark} --morph=kubelet --name={node}"
+    "kubelet.service": "[Service]\nPrivateTmp=yes\nExecStart={programs}/kubemark --morph=kubelet --name={node}"
     " --kubeconfig=/etc/kubernetes/kubelet.conf --use-host-image-service=false"
     " --kubelet-port=0 --kubelet-read-only-port=0\n",
 }
@@ -86,7 +86,7 @@ class BootedNode:
 
     def __init__(self, folder: Path, cloud: RealCloud, node: str, programs: Mapping[str, Path]) -> None:
         self.folder, self.node = folder, node
-        self._cloud, self._programs = cloud, programs
+        self._cloud, self._programs = cloud, programs["kubemark"].parent
         place = unified_cgroups()
         assert place is not None
         self._cgroup = place / f"edgehub-test-{os.getpid()}"
@@ -98,7 +98,8 @@ class BootedNode:
         self._listener = file_listener(self.folder / "cloud.socket")
         relay(self._listener, lambda: socket.create_connection((self._cloud.host, self._cloud.port)))
         self._cgroup.mkdir()
-        shared = [f"{self.folder}={HERE}", f"{sysconfig.get_path('purelib')}={PACKAGES}"]
+        places = {self.folder: HERE, sysconfig.get_path("purelib"): PACKAGES, self._programs: PROGRAMS}
+        shared = [f"{outside}={inside}" for outside, inside in places.items()]
         boot = [sys.executable, "-m", "tests.deploy.support.boot", str(self.folder), *shared]
         into_cgroup = ["sh", "-c", f'echo $$ > {self._cgroup}/cgroup.procs; exec "$@"', "sh"]
         # The node ends with whoever started it, also where that one is killed.
@@ -198,7 +199,7 @@ class BootedNode:
         document["users"][0]["user"] = {"client-certificate": current, "client-key": current}
         self.write("/etc/kubernetes/kubelet.conf", yaml.safe_dump(document).encode())
         for name, text in UNITS.items():
-            filled = text.format(kubemark=self._programs["kubemark"], node=self.node)
+            filled = text.format(programs=PROGRAMS, node=self.node)
             self.write(f"/etc/systemd/system/{name}", filled.encode())
         self.systemctl("daemon-reload")
         self.systemctl("start", "cloud.socket", "kubelet.service")
