@@ -119,6 +119,8 @@ def install() -> None:
             spent = time.thread_time() - begin - (_state.collected - collected)
             if spent > LIMIT and spent * _others_share(looks, held_by) > LIMIT:
                 _found.append(f"{spent:.2f} s of CPU in one callback: {held_by!r}")
+            # As asyncio's own: a traceback would keep this frame, and with it the task that the traceback is of.
+            del handle, held_by
 
     gc.callbacks.append(_note_collection)
     asyncio.Handle._run = run  # type: ignore[assignment]  # the one place that every callback passes

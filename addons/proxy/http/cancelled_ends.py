@@ -4,38 +4,60 @@ mitmproxy closes a connection by cancelling its task, and delivers each event un
 while the task waits for that lock ends the task at once: the socket stays open, and neither a layer nor an addon learns
 of the end.
 
-mitmproxy's ended connections are cycles of references: their buffers would stay until a full garbage collection, which
-is rare in a process that has much to look at.
+mitmproxy's layers refer to each other and to methods of their own. Such cycles would stay until a full garbage
+collection, which counts objects and not what OpenSSL holds for them: a burst of connections kept tens of megabytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from traceback import clear_frames
+from types import MethodType
 
 import mitmproxy_rs
 from mitmproxy.connection import Connection, ConnectionState
 from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import OpenConnection
+from mitmproxy.proxy.layer import Layer
+from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.server import LiveConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData, ServerDisconnectedHook
 
 from addons.proxy.http.http_layer import layer_of
+from addons.proxy.http.request_stream import RequestStream
 
 type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
 
 
 class WholeEnds(LiveConnectionHandler):
-    """A connection handler that closes what mitmproxy left open, and empties what it left full."""
+    """A connection handler that closes what mitmproxy left open, and takes apart what it left whole."""
+
+    _is_over = False
+    """The client's connection has ended. Addons may still work on its last hooks."""
 
     async def handle_client(self) -> None:
         try:
             await super().handle_client()
         finally:
-            layer = layer_of(self.client.id)
-            if layer is not None:
-                layer.let_go()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._is_over = True
+        self.timeout_watchdog.callback = _nothing
+        layers = layers_below(self.layer)
+        http_layer = layer_of(self.client.id)
+        if http_layer is not None:
+            http_layer.let_go()
+        for each in layers:
+            if isinstance(each, RequestStream):
+                each.let_go()
+        take_apart(layers)
+
+    async def server_event(self, event: events.Event) -> None:
+        if not self._is_over:
+            await super().server_event(event)
 
     async def open_connection(self, command: OpenConnection) -> None:
         try:
@@ -58,6 +80,7 @@ class WholeEnds(LiveConnectionHandler):
         await self.server_event(events.OpenConnectionCompleted(command, "the connection was cancelled"))
 
     async def handle_connection(self, connection: Connection) -> None:
+        ended = self.transports[connection]
         try:
             await super().handle_connection(connection)
         except asyncio.CancelledError as error:
@@ -74,3 +97,34 @@ class WholeEnds(LiveConnectionHandler):
                 await asyncio.shield(
                     asyncio.ensure_future(self.server_event(events.ConnectionClosed(connection)))
                 )
+            ended.handler = None  # The task keeps the exception, whose frames keep this.
+
+
+def layers_below(top: Layer) -> list[Layer]:
+    """The layer and all that it leads to."""
+    found: dict[int, Layer] = {}
+    waiting = [top]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in found:
+            continue
+        found[id(each)] = each
+        waiting += each.context.layers
+        waiting += (value for value in vars(each).values() if isinstance(value, Layer))
+        if isinstance(each, HttpLayer):
+            waiting += [*each.streams.values(), *each.connections.values()]
+    return list(found.values())
+
+
+def take_apart(layers: Iterable[Layer]) -> None:
+    """Drop what makes cycles of these layers. No event may reach them from here on."""
+    for each in layers:
+        each._paused = None
+        each._paused_event_queue.clear()
+        each.context.layers.clear()
+        for name in [name for name, value in vars(each).items() if isinstance(value, MethodType)]:
+            delattr(each, name)
+
+
+async def _nothing() -> None:
+    """What a watchdog calls whose connection has ended."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from h2.config import H2Configuration
 from h2.events import Event as H2Event
@@ -28,7 +29,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_headers
 
 from addons.proxy.http.error_responses import error_body, error_response
-from addons.proxy.http.http_connections import LastingH2Connection, StreamsTaken, open_windows
+from addons.proxy.http.http_connections import LastingH2Connection, OwnMethod, StreamsTaken, open_windows
 from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_BODY, MAX_CHUNK_LINE, joined
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.http.request_turns import Frames, turns_of
@@ -52,6 +53,7 @@ TRAILERS = "the request has trailers, which no Kubernetes client sends"
 class BoundedHttp1Server(Http1Server):
     """A client connection of HTTP/1.1 whose heads, trailers and left-over bodies are bounded."""
 
+    state: Any = OwnMethod(Http1Server.start)
     _has_line = False
     """Whether the request line of the head that is being read is there in whole."""
     _discarded = 0

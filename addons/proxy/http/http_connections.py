@@ -8,8 +8,9 @@ the last moment: its flow, which people may see, has none.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from h2.config import H2Configuration
@@ -182,9 +183,10 @@ class LastingH2Connection(BufferedH2Connection):
         return self.data_to_send()
 
     def let_go(self) -> None:
-        """Drop what waits for the other side."""
+        """Drop what waits for the other side, and h2's methods, which refer to the connection: it has ended."""
         self._backlogs.clear()
         self.clear_outbound_data_buffer()
+        self._frame_dispatch_table.clear()
 
     def receive_data(self, data: bytes) -> list[Event]:
         events: list[Event] = super().receive_data(data)
@@ -303,8 +305,27 @@ class StreamNotProcessed(ResponseProtocolError):
         )
 
 
+class OwnMethod:
+    """An attribute whose value is a method of its own object. It keeps the function alone: a method is a cycle."""
+
+    def __init__(self, first: Callable[..., Any] | None = None) -> None:
+        """`first` is the function until another one is set."""
+        self._first = first
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> MethodType:
+        return MethodType(vars(instance).get(self._name, self._first), instance)
+
+    def __set__(self, instance: Any, method: MethodType) -> None:
+        vars(instance)[self._name] = method.__func__
+
+
 class KeptHttp1Client(Http1Client):
     """An upstream connection that is kept after a request of HTTP/2, as it is after one of HTTP/1.1."""
+
+    state: Any = OwnMethod(Http1Client.start)
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders):

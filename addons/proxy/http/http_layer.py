@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from weakref import WeakSet, WeakValueDictionary
 
 from mitmproxy import connection
@@ -115,26 +114,24 @@ class LastingHttpLayer(HttpLayer):
         self._limit = MAX_STREAMS
         """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
         self._has_served = False
-        self._is_over = False
-        """The client's connection has ended, and nothing of it is left."""
         self._stalled: set[connection.Connection] = set()
         """Connections of HTTP/2 with streams whose data the other side has not taken."""
+        self._tls = next((each for each in context.layers if isinstance(each, ClientTLSLayer)), None)
+        """The layer that has the client's TLS."""
         _layers[context.client.id] = self
         self.peer = _peer_of(context.client)
         self.peer.layers.add(self)
 
     def let_go(self) -> None:
-        """Drop what waits for anybody: the client's connection has ended. Addons may still work on its last hooks."""
-        self._is_over = True
+        """Drop what waits for anybody: the client's connection has ended."""
         for each in self.connections:
             protocol = self._protocol_of(each)
             if isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
                 protocol.h2_conn.let_go()
-        for stream in self.streams.values():
-            stream._paused_event_queue.clear()
         self.streams.clear()
         self.connections.clear()
         self.command_sources.clear()
+        self._tls = None
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
@@ -149,8 +146,6 @@ class LastingHttpLayer(HttpLayer):
         return server.head_since if isinstance(server, BoundedHttp1Server) else None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if self._is_over:
-            return
         if isinstance(event, UnreadGrew):
             yield from self._bound_unread()
             return
@@ -180,11 +175,6 @@ class LastingHttpLayer(HttpLayer):
                     for sealed in self._tls.send_data(plain.data[at : at + TLS_RECORD]):
                         assert isinstance(sealed, commands.SendData)
                         yield sealed.data
-
-    @cached_property
-    def _tls(self) -> ClientTLSLayer | None:
-        """The layer that has the client's TLS."""
-        return next((each for each in self.context.layers if isinstance(each, ClientTLSLayer)), None)
 
     def unread_on(self, stream: int) -> int:
         """Bytes of a stream that the client has no room for. A client of HTTP/1.1 makes its socket wait."""
@@ -311,7 +301,14 @@ class LastingHttpLayer(HttpLayer):
             used = {id(stream.context.server) for stream in self.streams.values()}
             for each in ended:
                 if id(each) not in used and each not in self.waiting_for_establishment:
-                    del self.connections[each]
+                    self._forget(each)
+
+    def _forget(self, ended: connection.Connection) -> None:
+        protocol = self._protocol_of(ended)
+        if isinstance(protocol, LastingHttp2Client):
+            protocol.h2_conn.let_go()
+        # The layers of the connection are in the list, and refer to it.
+        self.connections.pop(ended).context.layers.clear()
 
     def _is_idle(self, conn: connection.Connection) -> bool:
         """Whether a connection of HTTP/1.1 waits for its next request."""

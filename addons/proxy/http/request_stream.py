@@ -6,13 +6,14 @@ mitmproxy collects a refused request's body to its end before it sends the answe
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from mitmproxy import http
 from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import SendHttp
+from mitmproxy.proxy.layers.http import HTTPMode, SendHttp
 from mitmproxy.proxy.layers.http._events import (
     HttpEvent,
     RequestData,
@@ -25,7 +26,7 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.proxy.fail_closed import refuse
-from addons.proxy.http.http_connections import StreamNotProcessed
+from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import MAX_BODY, held_bodies, holder_of
 from addons.proxy.http.request_head import fault_of
@@ -39,10 +40,15 @@ MAX_RESENDS = 5
 
 
 class RequestStream(FailoverStream):
-    """The way of one request through mitmproxy."""
+    """The way of one request through mitmproxy. It is no part of a cycle, so it is freed when the request has ended."""
+
+    client_state: Any = OwnMethod()
+    server_state: Any = OwnMethod()
 
     def __init__(self, context: Context, stream_id: int) -> None:
         super().__init__(context, stream_id)
+        self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
+        context.layers.remove(self)
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
         self._held = 0
         """Bytes of the body that count as held."""
@@ -68,6 +74,10 @@ class RequestStream(FailoverStream):
         yield from super()._handle_event(event)
         if self._held and (isinstance(event, RequestProtocolError) or self._is_over):
             self._hold(0)
+
+    def let_go(self) -> None:
+        """Count what is held of the body no longer: the client's connection has ended, whatever the addons still do."""
+        self._hold(0)
 
     @property
     def _is_over(self) -> bool:

@@ -56,8 +56,8 @@ class FailoverStream(HttpStream):
             yield from self._hold_no_longer()
 
     def _hold_no_longer(self) -> layer.CommandGenerator[None]:
-        reached("held answer")
         """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
+        reached("held answer")
         context = context_of(self.flow)
         if context is None or context.stream_too_large is None:
             message = f"the response has more than {MAX_BODY} bytes"

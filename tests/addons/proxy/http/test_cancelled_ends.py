@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import traceback
+import weakref
 from collections.abc import Iterator
 
 import pytest
+from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.connection import Server
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.events import HookCompleted
@@ -15,17 +18,19 @@ from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
 from addons.proxy.http import cancelled_ends
-from addons.proxy.http.cancelled_ends import WholeEnds
+from addons.proxy.http.cancelled_ends import WholeEnds, layers_below
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.flow_control import PausingHandler
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.request_bodies import held_bodies
 from addons.proxy.patches import install
-from tests.addons.support.lasting_parts import connected, watch
-from tests.addons.support.proxied import Handler, Http2Server, Proxy, Raw, watching_proxy
+from tests.addons.support.lasting_parts import ask, connected, watch
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Handler, Http2Server, Proxy, Raw, watching_proxy
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +148,101 @@ async def test_a_hook_that_ends_after_its_connection_is_no_crash(caplog: pytest.
         layer.command_sources[hook] = stream
     await handler.server_event(HookCompleted(hook))
     assert not caplog.records
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What is part of a cycle stays, as it would in a process that seldom looks for garbage."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def parts_of(handler: Handler) -> list[weakref.ref[object]]:
+    """All layers of a client's connection, what they speak with, and the tasks."""
+    layers = layers_below(handler.layer)
+    protocols = [each.h2_conn for each in layers if hasattr(each, "h2_conn")]
+    tasks = [io.handler for io in handler.transports.values()]
+    return [weakref.ref(each) for each in (handler, *layers, *protocols, *tasks)]
+
+
+async def turns() -> None:
+    """Let the loop forget the tasks that have ended."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def alive(parts: list[weakref.ref[object]]) -> list[object]:
+    return [found for each in parts if (found := each()) is not None]
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("server", [Raw(ANSWER, kept=True), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"])
+async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) -> None:
+    """Of a client of HTTP/2 with requests that have ended, and one that goes on."""
+    async with server.serve(), connected(server) as (proxy, streams):
+        assert await ask(streams) == 200
+        if isinstance(server, Http2Server):
+            await watch(streams, 1)
+        parts = parts_of(proxy.handlers.pop())
+        assert len(alive(parts)) == len(parts) >= 6
+    await turns()
+    assert alive(parts) == []
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_without_this_all_of_it_would_wait_for_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancelled_ends, "take_apart", lambda _: None)
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        await watch(streams, 1)
+        parts = parts_of(proxy.handlers.pop())
+    await turns()
+    assert alive(parts)
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_a_request_is_gone_when_it_has_ended() -> None:
+    """Its connection, which goes on for months, keeps nothing of it."""
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        (stream,) = await watch(streams, 1)
+        layer = proxy.handlers[0].layer
+        assert isinstance(layer, LastingHttpLayer)
+        watched = weakref.ref(layer.streams[stream])
+        streams.cancel(stream)
+        while layer.streams:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
+            await asyncio.sleep(0.01)
+        assert await ask(streams) == 200
+        assert watched() is None
+
+
+async def test_a_body_counts_no_longer_when_its_client_leaves_before_the_addons_have_decided(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A few such clients took all room for bodies, for as long as the hub ran."""
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def think(handler: Handler, hook: StartHook) -> None:
+        if hook.name == "request":
+            asked.set()
+            await left.wait()
+        handler._proxy.hook(hook)
+
+    monkeypatch.setattr(Handler, "handle_hook", think)
+    with taddons.context(Proxyserver()) as context:
+        proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), LastingHttpLayer)
+        async with proxy.serve(), asyncio.timeout(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 4\r\n\r\nbody")
+            await asked.wait()
+            assert held_bodies.size == 4
+            writer.transport.abort()
+        left.set()
+        await turns()
+    assert held_bodies.size == 0
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def test_the_hubs_handlers_end_this_way() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -10,7 +13,7 @@ from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpLayer, _http1, _http2, _http_h2
 
 from addons.proxy.http import http_connections
-from addons.proxy.http.http_connections import STREAMS_PER_CLIENT, LastingHttp2Client
+from addons.proxy.http.http_connections import STREAMS_PER_CLIENT, LastingHttp2Client, OwnMethod
 from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, known, watch
 from tests.addons.support.patched import patched
@@ -121,3 +124,28 @@ async def test_mitmproxys_own_connection_of_http1_is_for_one_request(monkeypatch
     async with connected(server) as (_, streams):
         assert [await ask(streams) for _ in range(2)] == [200] * 2
         assert server.accepted == 2
+
+
+class Machine:
+    """A state of its own, as mitmproxy's layers have one."""
+
+    state: Any = OwnMethod()
+
+    def __init__(self) -> None:
+        self.state = self.begun
+
+    def begun(self) -> str:
+        self.state = self.done
+        return "begun"
+
+    def done(self) -> str:
+        return "done"
+
+
+def test_a_method_as_an_attribute_is_no_cycle() -> None:
+    machine = Machine()
+    assert (machine.state(), machine.state()) == ("begun", "done")
+    assert machine.state == machine.done
+    seen = weakref.ref(machine)
+    del machine
+    assert seen() is None
