@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from traceback import clear_frames
-from types import MethodType
 
 import mitmproxy_rs
 from mitmproxy.connection import Connection, ConnectionState
@@ -25,7 +23,7 @@ from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.server import LiveConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData, ServerDisconnectedHook
 
-from addons.proxy.http.http_layer import layer_of
+from addons.proxy.http.http_layer import layer_of, take_apart
 from addons.proxy.http.request_stream import RequestStream
 
 type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
@@ -114,16 +112,6 @@ def layers_below(top: Layer) -> list[Layer]:
         if isinstance(each, HttpLayer):
             waiting += [*each.streams.values(), *each.connections.values()]
     return list(found.values())
-
-
-def take_apart(layers: Iterable[Layer]) -> None:
-    """Drop what makes cycles of these layers. No event may reach them from here on."""
-    for each in layers:
-        each._paused = None
-        each._paused_event_queue.clear()
-        each.context.layers.clear()
-        for name in [name for name, value in vars(each).items() if isinstance(value, MethodType)]:
-            delattr(each, name)
 
 
 async def _nothing() -> None:

@@ -6,8 +6,9 @@ ended ones pile up, and a request beyond a server's limit of streams waits for a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import MethodType
 from weakref import WeakSet, WeakValueDictionary
 
 from mitmproxy import connection
@@ -146,6 +147,8 @@ class LastingHttpLayer(HttpLayer):
         return server.head_since if isinstance(server, BoundedHttp1Server) else None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, events.Wakeup) and event.command not in self.command_sources:
+            return
         if isinstance(event, UnreadGrew):
             yield from self._bound_unread()
             return
@@ -307,8 +310,12 @@ class LastingHttpLayer(HttpLayer):
         protocol = self._protocol_of(ended)
         if isinstance(protocol, LastingHttp2Client):
             protocol.h2_conn.let_go()
-        # The layers of the connection are in the list, and refer to it.
-        self.connections.pop(ended).context.layers.clear()
+        top = self.connections.pop(ended)
+        layers = top.context.layers
+        take_apart(layers[layers.index(self) + 1 :])
+        # mitmproxy wakes a connection of HTTP/2 each minute for a ping.
+        for command in [each for each, source in self.command_sources.items() if source is top]:
+            del self.command_sources[command]
 
     def _is_idle(self, conn: connection.Connection) -> bool:
         """Whether a connection of HTTP/1.1 waits for its next request."""
@@ -328,6 +335,16 @@ class LastingHttpLayer(HttpLayer):
         if client.limit is not None:
             self._limit = client.limit
         return client.is_leaving or client.open_streams >= self._limit
+
+
+def take_apart(layers: Iterable[layer.Layer]) -> None:
+    """Drop what makes cycles of these layers. No event may reach them from here on."""
+    for each in layers:
+        each._paused = None
+        each._paused_event_queue.clear()
+        each.context.layers.clear()
+        for name in [name for name, value in vars(each).items() if isinstance(value, MethodType)]:
+            delattr(each, name)
 
 
 def _is_http2(conn: connection.Connection) -> bool:

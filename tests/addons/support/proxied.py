@@ -171,6 +171,10 @@ class Http2Server(Listening):
         frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=error)
         self._open[which][1].write(frame.serialize())
 
+    def close(self, which: int) -> None:
+        """End one of the connections."""
+        self._open[which][1].close()
+
     def tell_much(self, which: int, stream: int, size: int) -> None:
         """So many bytes of a watch, as far as mitmproxy has room for them; the others follow."""
         self._much[which, stream] = size

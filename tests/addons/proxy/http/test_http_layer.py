@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
+from mitmproxy.proxy.commands import RequestWakeup
+from mitmproxy.proxy.events import Wakeup
 from mitmproxy.proxy.layers.http import HttpLayer
 
-from addons.proxy.http import http_connections, http_layer
+from addons.connections import PATCHES
+from addons.proxy.http import http_layer
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, known, watch
@@ -19,8 +24,8 @@ LIMIT = 10
 
 @pytest.fixture(autouse=True)
 def installed(restored: None) -> None:
-    """For this test alone."""
-    install((*http_connections.PATCHES, *http_layer.PATCHES))
+    """For this test alone, with all others: mitmproxy's checks of types leave cycles of their own."""
+    install(PATCHES)
 
 
 @pytest.mark.parametrize("layer_type", [LastingHttpLayer, HttpLayer])
@@ -49,6 +54,36 @@ async def test_connections_that_ended_are_forgotten(server: Raw) -> None:
             await ask(streams)
         assert len(server.got) == 20
         assert len(known(proxy)) <= 2
+
+
+async def test_of_an_ended_connection_of_http2_nothing_waits_for_its_next_ping(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """mitmproxy pings after a minute. Each caller with a token has a connection, and may bring many tokens a second."""
+    server = Http2Server(100)
+    gc.disable()
+    try:
+        async with server.serve(), connected(server) as (proxy, streams):
+            assert await ask(streams) == 200
+            handler, layer = proxy.handlers[0], proxy.handlers[0].layer
+            assert isinstance(layer, HttpLayer)
+            (ended,) = known(proxy)
+            protocol = weakref.ref(layer.connections[ended].context.layers[-1])
+            (ping,) = [
+                each
+                for each, source in layer.command_sources.items()
+                if isinstance(each, RequestWakeup) and source is layer.connections[ended]
+            ]
+            server.close(0)
+            while ended.timestamp_end is None:  # noqa: ASYNC110 - mitmproxy tells nobody
+                await asyncio.sleep(0.01)
+            assert await ask(streams) == 200
+            await handler.server_event(Wakeup(ping))
+            assert protocol() is None
+            assert known(proxy) != [ended]
+    finally:
+        gc.enable()
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 async def test_connections_that_could_not_be_opened_are_forgotten() -> None:
