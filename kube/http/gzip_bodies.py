@@ -12,8 +12,8 @@ MAX_UNPACKED = 256 * 1024 * 1024
 """Bytes of a whole body, unpacked: a list of 50,000 objects of 5 KB, which comes unpaged only where pages expired."""
 IN_LOOP = 256 * 1024
 """Bytes up to which the event loop unpacks a body itself, in about a millisecond. A thread does the rest."""
-PIECE = 1024 * 1024
-"""Bytes of a stream that are unpacked before other tasks run again: some milliseconds."""
+PIECE = 64 * 1024
+"""Bytes of a stream that are unpacked before other tasks run again. As events they cost some milliseconds."""
 STEP = 16 * 1024
 """Packed bytes handed to zlib at once. At each member's end zlib copies the rest of them."""
 

@@ -1,7 +1,7 @@
 """One HTTP/2 connection without TLS, by h2, and the responses that are under way on it.
 
-The peer is the hub's own listener, on this machine. So the client opens its flow-control windows to the largest size:
-bytes that it does not take would only wait in the listener.
+The peer is the hub's own listener, on this machine. So the connection's window has the largest size, and only a stream's
+window bounds what waits here: a packed watch comes faster than anybody can read what it unpacks to.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -33,6 +33,10 @@ from kube.http.session import read_body
 
 WINDOW = 2**31 - 1
 """Bytes that the peer may send before they are acknowledged: HTTP/2's largest number, which is no limit here."""
+MAX_UNTAKEN = 1024 * 1024
+"""Bytes of one response that wait for its reader. The peer stops there, and so does the server behind it."""
+CHUNK = 64 * 1024
+"""Bytes of a response that its reader is given at once, where more wait."""
 MAX_FRAME = 2**17
 """Bytes of the largest frame that the peer may send."""
 MAX_CLOSED_STREAMS = 1000
@@ -48,14 +52,17 @@ class NotProcessed(ConnectionResetError):
 class Http2Response:
     """A `kube.http.session.Response`: one stream of a connection."""
 
-    def __init__(self, stream: int, deadline: float) -> None:
+    def __init__(self, stream: int, deadline: float, taken: Callable[[int, int], None]) -> None:
+        """`taken` is called with the stream and how many bytes of its window the reader has made room for."""
         self.stream = stream
         self.status = 0
         self.headers: CIMultiDict[str] = CIMultiDict()
         self.has_ended = False
         self.error: ConnectionResetError | None = None
         self._deadline = deadline
-        self._pieces: deque[bytes] = deque()
+        self._pieces: deque[tuple[bytes, int]] = deque()
+        """With the bytes of the stream's window that each has."""
+        self._taken = taken
         self._changed = Pulse()
 
     async def begun(self) -> None:
@@ -69,9 +76,7 @@ class Http2Response:
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
             if self._pieces:
-                chunk = b"".join(self._pieces)
-                self._pieces.clear()
-                yield chunk
+                yield self._next_chunk()
             elif self.has_ended:
                 return
             else:
@@ -86,9 +91,15 @@ class Http2Response:
                 self.headers.add(name.decode(), value.decode(errors="surrogateescape"))
         self._changed.notify()
 
-    def add(self, piece: bytes) -> None:
-        self._pieces.append(piece)
+    def add(self, piece: bytes, size: int) -> None:
+        """Take a piece that has `size` bytes of the stream's window, with its padding."""
+        self._pieces.append((piece, size))
         self._changed.notify()
+
+    def let_go(self) -> None:
+        """Drop what waits for the reader, and make room for as much."""
+        while self._pieces:
+            self._next_chunk()
 
     def end(self) -> None:
         self.has_ended = True
@@ -99,6 +110,16 @@ class Http2Response:
         if not self.has_ended and self.error is None:
             self.error = error
             self._changed.notify()
+
+    def _next_chunk(self) -> bytes:
+        """Take pieces of CHUNK bytes, or somewhat more."""
+        chunk, taken = bytearray(), 0
+        while self._pieces and len(chunk) < CHUNK:
+            piece, size = self._pieces.popleft()
+            chunk += piece
+            taken += size
+        self._taken(self.stream, taken)
+        return bytes(chunk)
 
     async def _next_event(self) -> None:
         if self.error is not None:
@@ -130,7 +151,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._h2 = PatientH2Connection(H2Configuration(client_side=True, header_encoding=None))
         # h2 would send its former settings unless these count as acknowledged.
-        self._h2.local_settings.initial_window_size = WINDOW
+        self._h2.local_settings.initial_window_size = MAX_UNTAKEN
         self._h2.local_settings.max_frame_size = MAX_FRAME
         self._h2.local_settings.enable_push = 0
         self._h2.local_settings.acknowledge()
@@ -167,7 +188,7 @@ class Connection(asyncio.Protocol):
     def send(self, fields: HeaderFields, body: bytes, deadline: float) -> Http2Response:
         """Send a request. Its response must end by the deadline, a time of the loop's clock."""
         number = self._h2.get_next_available_stream_id()
-        response = self._under_way[number] = Http2Response(number, deadline)
+        response = self._under_way[number] = Http2Response(number, deadline, self._make_room)
         self._h2.send_headers(number, fields, end_stream=not body)
         if body:
             self._unsent[number] = memoryview(body)
@@ -177,6 +198,7 @@ class Connection(asyncio.Protocol):
     def release(self, response: Http2Response) -> None:
         """Drop a response that the caller reads no further."""
         self._under_way.pop(response.stream, None)
+        response.let_go()
         unsent = self._unsent.pop(response.stream, None)
         if self.is_open and response.error is None and (unsent is not None or not response.has_ended):
             with contextlib.suppress(ProtocolError):
@@ -212,16 +234,16 @@ class Connection(asyncio.Protocol):
                 self._retire_after(event.last_stream_id or 0)
                 if event.error_code != ErrorCodes.NO_ERROR:
                     self._end(f"the peer closed the connection (error {event.error_code})")
-            case DataReceived():
-                self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         response = self._under_way.get(getattr(event, "stream_id", 0))
         if response is None:
+            if isinstance(event, DataReceived):
+                self._make_room(event.stream_id, event.flow_controlled_length)
             return
         match event:
             case ResponseReceived():
                 response.begin(event.headers)
             case DataReceived():
-                response.add(event.data)
+                response.add(event.data, event.flow_controlled_length)
             case StreamEnded():
                 response.end()
             case StreamReset():
@@ -230,6 +252,13 @@ class Connection(asyncio.Protocol):
                     response.fail(NotProcessed("the peer refused the stream"))
                 else:
                     response.fail(ConnectionResetError(f"the response broke off (error {event.error_code})"))
+
+    def _make_room(self, stream: int, size: int) -> None:
+        """Let the peer send so much more, on this stream and in all."""
+        if self.is_open:
+            with contextlib.suppress(ProtocolError):  # the connection has ended for h2
+                self._h2.acknowledge_received_data(size, stream)
+            self._flush()
 
     def _retire_after(self, last_stream: int) -> None:
         """The peer closes the connection. It answers streams up to `last_stream`, and has not processed later ones."""

@@ -39,6 +39,8 @@ SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
 EARLY = 30.0
 """Seconds before that time. A watch that ends within them is no sign of trouble."""
+EVENTS_AT_ONCE = 100
+"""Events of a watch that are applied before other tasks run again: some milliseconds."""
 THREAD_THRESHOLD = 256 * 1024
 """Bytes of a list from which on a thread splits it, so that the event loop keeps serving."""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
@@ -335,8 +337,7 @@ class Reflector:
             timeout=seconds + WATCH_MARGIN,
             codings=codings,
         ) as stream:
-            self._refusal = None
-            self._must_be_plain = False
+            self._refusal, self._must_be_plain = None, False
             self._set_state(State.WATCHING, None)
             reader = self._reader(stream, codings)
             try:
@@ -345,6 +346,8 @@ class Reflector:
                     for frame in reader.feed(chunk):
                         events += 1
                         self._apply(frame)
+                        if not events % EVENTS_AT_ONCE:
+                            await asyncio.sleep(0)
                 reader.close()
             except Misfit:
                 raise

@@ -30,7 +30,14 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_hea
 
 from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, OwnMethod, StreamsTaken, open_windows
-from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_BODY, MAX_CHUNK_LINE, joined
+from addons.proxy.http.request_bodies import (
+    CHUNK_LINE_TOO_LONG,
+    MAX_BODY,
+    MAX_CHUNK_LINE,
+    MalformedBody,
+    StrictReader,
+    joined,
+)
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.http.request_turns import Frames, turns_of
 from addons.proxy.patches import Patch
@@ -54,6 +61,8 @@ class BoundedHttp1Server(Http1Server):
     """A client connection of HTTP/1.1 whose heads, trailers and left-over bodies are bounded."""
 
     state: Any = OwnMethod(Http1Server.start)
+    body_reader: Any
+    """One of h11's, and in a StrictReader as soon as a body is read."""
     _has_line = False
     """Whether the request line of the head that is being read is there in whole."""
     _discarded = 0
@@ -111,10 +120,15 @@ class BoundedHttp1Server(Http1Server):
             self.state = self.done
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if not isinstance(self.body_reader, StrictReader):
+            self.body_reader = StrictReader(self.body_reader)
         try:
             has_more = yield from joined(super().read_body(event))
         except NotImplementedError:  # mitmproxy's word for trailers
             yield from self._refuse_body(TRAILERS)
+            return
+        except MalformedBody as error:
+            yield from self._refuse_body(str(error))
             return
         if has_more:
             self._turn = commands.RequestWakeup(

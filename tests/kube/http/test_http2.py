@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.http.http2 import Http2Session, request_fields
-from kube.http.http2_connection import HeaderFields
+from kube.http.http2_connection import CHUNK, MAX_UNTAKEN, HeaderFields
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 
 type Serve = Callable[..., Peer]
@@ -98,6 +98,30 @@ async def test_an_answer_comes_in_pieces(session: Http2Session) -> None:
             assert [chunk async for chunk in chunks] == [b"last"]
         session.close()
     assert not peer.asked[0].reset.is_set()
+
+
+async def test_what_nobody_reads_waits_at_the_peer(session: Http2Session) -> None:
+    """A packed watch comes faster than its reader applies what it unpacks to."""
+    peer = Peer(lambda asked: asked.head(), 100)
+    async with peer.serve(), asyncio.timeout(LATER):
+        asked = session.open("GET", peer.url + "/", headers=(), body=None, timeout=LATER)
+        async with asked as response:
+            sent = got = 0
+            for _ in range(2):
+                while size := min(peer.asked[0].room, 16 * 1024):
+                    peer.asked[0].data(bytes(size))
+                    sent += size
+                assert sent - got <= MAX_UNTAKEN
+                chunks = response.chunks()
+                while got < sent:
+                    chunk = await anext(chunks)
+                    assert len(chunk) < CHUNK + 16 * 1024
+                    got += len(chunk)
+                while not peer.asked[0].room:
+                    await asyncio.sleep(0)
+        assert sent > MAX_UNTAKEN
+        await peer.asked[0].reset.wait()
+        session.close()
 
 
 async def test_all_requests_share_a_connection(session: Http2Session) -> None:

@@ -60,6 +60,11 @@ class Asked:
     def stream(self) -> int:
         return self._stream
 
+    @property
+    def room(self) -> int:
+        """Bytes of the answer that the client takes now."""
+        return int(self._conn.local_flow_control_window(self._stream))
+
     def say(self, raw: bytes) -> None:
         self._writer.write(raw)
 

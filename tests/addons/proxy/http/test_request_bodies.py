@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Generator, Iterator
 
 import pytest
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.commands import Command, SendData
+from mitmproxy.proxy.layers import http as http_layers
+from mitmproxy.proxy.layers.http import _http1
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage
 from mitmproxy.test import taddons, tflow
@@ -95,6 +98,31 @@ async def test_a_line_without_end_is_refused(proxy: Proxy[Raw], begin: bytes, is
     async with proxy.serve(), asyncio.timeout(20):
         answer = await proxy.ask(POST + begin + b"0" * (MAX_CHUNK_LINE + 1))
     assert answer.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "begin",
+    [b"zz\r\n", b"-1\r\n", b" 5\r\n", b"0x5\r\n", b"5 5\r\n", b"5\r\nhello!!", b"1" + b"0" * 16 + b"\r\nx"]
+    + [b"\xef\xbc\x95\r\n", b"1" + b"0" * 30 + b"\r\n", b"\r\n", b"5\r\nhello\r\nzz\r\n"],
+)
+async def test_a_malformed_chunk_is_refused_with_a_status(
+    proxy: Proxy[Raw], begin: bytes, is_streamed: bool
+) -> None:
+    proxy.is_request_streamed = is_streamed
+    async with proxy.serve(), asyncio.timeout(20):
+        answer = await proxy.ask(POST + begin)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["reason"] == "BadRequest"
+    assert not proxy.server.got or is_streamed
+
+
+async def test_mitmproxys_own_connection_hangs_up_at_a_malformed_chunk(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_layers, "Http1Server", _http1.Http1Server)
+    async with proxy.serve(), asyncio.timeout(20):
+        assert not await proxy.ask(POST + b"zz\r\n")
 
 
 async def test_a_servers_line_without_end_is_a_502(proxy: Proxy[Raw]) -> None:
