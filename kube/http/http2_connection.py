@@ -1,7 +1,7 @@
 """One HTTP/2 connection without TLS, by h2, and the responses that are under way on it.
 
-The peer is the hub's own listener, on this machine. So the connection's window has the largest size, and only a stream's
-window bounds what waits here: a packed watch comes faster than anybody can read what it unpacks to.
+The peer is the hub's own listener, on this machine. So the connection's window has the largest size, and only the
+window of a stream bounds what waits here: a packed watch comes faster than its reader applies what it unpacks to.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import zstandard
 
 from kube.differences.reader import Misfit
 from kube.differences.reader import unpack as unpack_frame
-from kube.http.gzip_bodies import MAX_UNPACKED
+from kube.http.gzip_bodies import MAX_UNPACKED, one_at_a_time
 
 LEVEL = 3
 """zstd's own default."""
@@ -32,7 +32,7 @@ async def unpack(body: bytes) -> bytes:
     """The unpacked body; OSError where it is damaged, cut off, or would be longer than MAX_UNPACKED bytes."""
     if len(body) <= IN_LOOP and _unpacked_size(body) <= UNPACKED_IN_LOOP:
         return _unpack(body)
-    return await asyncio.to_thread(_unpack, body)
+    return await one_at_a_time(partial(_unpack, body))
 
 
 def _unpacked_size(body: bytes) -> int:

@@ -86,7 +86,7 @@ class MalformedBody(Exception):
 
 
 class StrictReader:
-    """A body reader of h11's that raises MalformedBody. h11's own errors are for mitmproxy the same as a client's end."""
+    """A body reader of h11's that raises MalformedBody. mitmproxy takes h11's own errors for the client's end."""
 
     def __init__(self, reader: TBodyReader) -> None:
         self._reader = reader

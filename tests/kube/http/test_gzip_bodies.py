@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import threading
+import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -14,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.http import gzip_bodies
-from kube.http.gzip_bodies import IN_LOOP, PIECE, unpack, unpack_stream, unpack_up_to
+from kube.http.gzip_bodies import IN_LOOP, PIECE, one_at_a_time, unpack, unpack_stream, unpack_up_to
 from kube.http.session import BodyTooLarge
 from tests.support.cpu_time import own_seconds
 
@@ -65,6 +67,20 @@ async def test_a_bomb_is_dropped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -
     assert len(bomb) < PIECE
     with pytest.raises(BodyTooLarge):
         await unpack(bomb)
+
+
+async def test_long_bodies_are_unpacked_one_at_a_time() -> None:
+    """Six lists of some hundred KB unpacked to 2.5 GB at once."""
+    lock = threading.Lock()
+
+    def unpack_long() -> bool:
+        if not lock.acquire(blocking=False):
+            return False
+        time.sleep(0.01)
+        lock.release()
+        return True
+
+    assert all(await asyncio.gather(*(one_at_a_time(unpack_long) for _ in range(4))))
 
 
 async def test_the_loop_goes_on_while_a_long_body_is_unpacked() -> None:

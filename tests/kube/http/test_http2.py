@@ -117,8 +117,7 @@ async def test_what_nobody_reads_waits_at_the_peer(session: Http2Session) -> Non
                     chunk = await anext(chunks)
                     assert len(chunk) < CHUNK + 16 * 1024
                     got += len(chunk)
-                while not peer.asked[0].room:
-                    await asyncio.sleep(0)
+                await peer.has_room(peer.asked[0])
         assert sent > MAX_UNTAKEN
         await peer.asked[0].reset.wait()
         session.close()

@@ -365,7 +365,12 @@ class Bursting:
     is_up = True
 
     async def request(self, *_: object, **__: object) -> ApiResponse:
-        page = {"kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "100"}, "items": []}
+        page = {
+            "kind": "ServiceList",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": "100"},
+            "items": [],
+        }
         return ApiResponse(Encoding.JSON, json.dumps(page).encode())
 
     @asynccontextmanager

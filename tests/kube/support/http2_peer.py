@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset
+from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset, WindowUpdated
 from hyperframe.frame import GoAwayFrame
 
 from kube.concurrency.pulse import Pulse
@@ -104,6 +104,11 @@ class Peer:
         while len(self.asked) < count:
             await self._changed.wait()
 
+    async def has_room(self, asked: Asked) -> None:
+        """Return when the client takes more of an answer."""
+        while not asked.room:
+            await self._changed.wait()
+
     async def were_closed(self, count: int) -> None:
         """Return when that many connections have ended."""
         while self.closed < count:
@@ -136,6 +141,8 @@ class Peer:
                         conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                     case StreamEnded():
                         self._act(open_[event.stream_id])
+                    case WindowUpdated():
+                        self._changed.notify()
                     case StreamReset():
                         open_[event.stream_id].reset.set()
             writer.write(conn.data_to_send())

@@ -103,8 +103,11 @@ async def test_a_line_without_end_is_refused(proxy: Proxy[Raw], begin: bytes, is
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize(
     "begin",
-    [b"zz\r\n", b"-1\r\n", b" 5\r\n", b"0x5\r\n", b"5 5\r\n", b"5\r\nhello!!", b"1" + b"0" * 16 + b"\r\nx"]
-    + [b"\xef\xbc\x95\r\n", b"1" + b"0" * 30 + b"\r\n", b"\r\n", b"5\r\nhello\r\nzz\r\n"],
+    [
+        *(b"zz\r\n", b"-1\r\n", b" 5\r\n", b"0x5\r\n", b"5 5\r\n", b"\r\n", b"\xef\xbc\x95\r\n"),
+        *(b"5\r\nhello!!", b"5\r\nhello\r\nzz\r\n"),
+        *(b"1" + b"0" * 16 + b"\r\nx", b"1" + b"0" * 30 + b"\r\n"),
+    ],
 )
 async def test_a_malformed_chunk_is_refused_with_a_status(
     proxy: Proxy[Raw], begin: bytes, is_streamed: bool
