@@ -10,6 +10,8 @@ from urllib.parse import unquote
 
 import orjson
 
+from kube.http.gzip_bodies import unpack_up_to
+from kube.http.session import BodyTooLarge
 from kube.requests.query import first_values
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
@@ -94,14 +96,10 @@ def unpacked(headers: Mapping[str, str], body: bytes) -> bytes:
     """The body of an answer that holds one object, unpacked; ValueError where it cannot be, or is over MAX_UNPACKED."""
     if headers.get("content-encoding") != "gzip":
         return body
-    unpacker = zlib.decompressobj(31)
     try:
-        text = unpacker.decompress(body, MAX_UNPACKED)
-    except zlib.error as error:
+        return unpack_up_to(body, MAX_UNPACKED)
+    except (BodyTooLarge, EOFError, zlib.error) as error:
         raise ValueError(f"the answer cannot be unpacked: {error}") from error
-    if not unpacker.eof:
-        raise ValueError(f"the answer is cut short, or unpacks to more than {MAX_UNPACKED} bytes")
-    return text
 
 
 def is_too_large(headers: Mapping[str, str]) -> bool:

@@ -20,6 +20,7 @@ from addons.connections import PATCHES
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.http.request_bodies import (
     CHUNKS_AT_ONCE,
+    LARGEST_CHUNK,
     MAX_BODY,
     MAX_CHUNK_LINE,
     MAX_COLLECTED,
@@ -106,7 +107,7 @@ async def test_a_line_without_end_is_refused(proxy: Proxy[Raw], begin: bytes, is
     [
         *(b"zz\r\n", b"-1\r\n", b" 5\r\n", b"0x5\r\n", b"5 5\r\n", b"\r\n", b"\xef\xbc\x95\r\n"),
         *(b"5\r\nhello!!", b"5\r\nhello\r\nzz\r\n"),
-        *(b"1" + b"0" * 16 + b"\r\nx", b"1" + b"0" * 30 + b"\r\n"),
+        *(b"%x\r\nxx" % (LARGEST_CHUNK + 10), b"1" + b"0" * 16 + b"\r\nx", b"1" + b"0" * 30 + b"\r\n"),
     ],
 )
 async def test_a_malformed_chunk_is_refused_with_a_status(
