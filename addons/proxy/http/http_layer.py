@@ -45,7 +45,7 @@ from addons.telemetry import metrics
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
 
-MAX_ALL_UNREAD = 8 * 1024 * 1024
+MAX_ALL_UNREAD = 4 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 FAIR_UNREAD = 1024 * 1024
 """Bytes that the connections from one address may hold whatever others do."""
