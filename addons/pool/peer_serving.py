@@ -21,7 +21,7 @@ from addons.views.sources import Sources
 from kube.errors import StatusError, forbidden, too_large_version, unavailable
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.reflector import ListWatch
-from kube.store.view import Watcher
+from kube.store.watcher import Watcher
 
 
 class PeerWatch(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
@@ -21,6 +22,12 @@ class ClientStream(Protocol):
 
     async def write(self, data: bytes) -> None:
         """Send a piece, and wait while the client does not read. ConnectionError when the stream is over."""
+
+    def outlet(self) -> Callable[[bytes], bool] | None:
+        """What sends a piece if the client has room for it, and returns False where that is for `write` to do.
+
+        None for a client that always goes by `write`. The outlet is there once the head has begun.
+        """
 
 
 @dataclass(frozen=True, slots=True)

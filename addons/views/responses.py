@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 from aiohttp.http import HttpVersion11
@@ -56,6 +56,11 @@ class AnswerBody:
             await self._stream.write(data)
         else:
             await self.response.write(data)
+
+    @property
+    def outlet(self) -> Callable[[bytes], bool] | None:
+        """`ClientStream.outlet`; None where the body goes the way of the head."""
+        return self._stream.outlet() if self._stream is not None else None
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
         """Send pieces that are made as they are taken, and let others work in between."""

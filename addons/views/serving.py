@@ -40,7 +40,7 @@ from kube.http.client import Client
 from kube.store.reflector import ListWatch
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
-from kube.store.view import Watcher
+from kube.store.watcher import Watcher
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation
 

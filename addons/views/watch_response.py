@@ -14,7 +14,8 @@ from addons.telemetry.labels import group_resource_label
 from addons.views.responses import HEADERS, AnswerBody
 from kube.errors import StatusError
 from kube.store.stream_coding import PLAIN, StreamCoding
-from kube.store.view import View, Watcher
+from kube.store.view import View
+from kube.store.watcher import Watcher
 from kube.wire.codec_base import in_pieces
 
 MIN_WATCH = 1800.0
@@ -62,6 +63,7 @@ async def watch_response(
     try:
         await body.begin(_headers(view, coding))
         await body.write_all(coding.state(watcher.initial_events()))
+        watcher.outlet = body.outlet
         await _follow(watcher, body)
     except ConnectionError:
         pass  # the client left while something was written to it
@@ -70,6 +72,7 @@ async def watch_response(
         if checking is not None:
             checking.cancel()
         watcher.end()
+        watcher.outlet = None
         metrics.WATCHERS.labels(resource).dec()
         if watcher.fell_behind:
             metrics.SLOW_WATCHERS.labels(resource).inc()

@@ -44,6 +44,7 @@ from kube.store.ring import Place, Ring
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
+from kube.store.watcher import News, Watcher
 from kube.wire.codec import Codec
 
 RING_MIN_EVENTS = 1000
@@ -74,7 +75,7 @@ class View:
         self.watchers: set[Watcher] = set()
         self._projection = projection
         self._everything = scope.is_everything
-        self._ring = Ring(projection.store.version)
+        self.ring = Ring(projection.store.version)
         self._can_resume = can_resume
         self._newest_foreign = newest_foreign
         self._confirmed_version = 0
@@ -85,6 +86,8 @@ class View:
         self._writes_differences = False
         """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
+        self._is_telling = False
+        """`_tell` comes in the loop's next turn, with all events of this one."""
         projection.listen(self, scope)
 
     def close(self) -> None:
@@ -103,7 +106,7 @@ class View:
 
     @property
     def oldest_resumable(self) -> int:
-        return self._ring.oldest if self._has_history else self.version + 1
+        return self.ring.oldest if self._has_history else self.version + 1
 
     @property
     def projection(self) -> Projection:
@@ -125,7 +128,7 @@ class View:
         """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
-        return self._open(self._ring.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
+        return self._open(self.ring.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
 
     def is_foreign(self, since: int) -> bool:
         """Whether a client may hold this version from elsewhere, with another state (rule 9)."""
@@ -141,15 +144,15 @@ class View:
         self._confirm(confirmed)
         if since is None:
             self._begin_history()
-            return self._open(self._ring.end, 0, bookmarks, coding)
+            return self._open(self.ring.end, 0, bookmarks, coding)
         if self.is_foreign(since):
             return self._correct(since, bookmarks, coding)
         if since < self.oldest_resumable or not self._has_history:
             raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
-        position, end = self._ring.position_after(since), self._ring.end
+        position, end = self.ring.position_after(since), self.ring.end
         if self._projection.filtered or self._can_resume(since):
             return self._open(position, since, bookmarks, coding)
-        missed = [event.frame for event in self._ring.read(position, end)]
+        missed = [event.frame for event in self.ring.read(position, end)]
         return self._open(end, 0, bookmarks, coding, Beginning(list(self), missed))
 
     def _correct(self, since: int, bookmarks: bool, coding: StreamCoding) -> Watcher:
@@ -157,11 +160,11 @@ class View:
         if not self._projection.store.whole_since <= since <= self.version:
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
-        return self._open(self._ring.end, 0, bookmarks, coding, correction(self._projection, self.scope))
+        return self._open(self.ring.end, 0, bookmarks, coding, correction(self._projection, self.scope))
 
     def place(self) -> Place:
         """The place of a watcher that has read the whole ring."""
-        return Place(self._ring.end, self.version)
+        return Place(self.ring.end, self.version)
 
     def send_bookmark(self) -> None:
         """Tell watchers that asked for bookmarks which version they have reached."""
@@ -201,19 +204,20 @@ class View:
         assert item is not None
         frame = change.frames.get((event_type, self.form.name))
         if frame is None:
-            frame = change.frames[event_type, self.form.name] = self._frame(event_type, item)
+            frame = change.frames[event_type, self.form.name] = self.frame(event_type, item)
         if change.is_local:
-            self._ring.touch(self.version)
+            self.ring.touch(self.version)
         record = self._record(frame, change.before if before else None)
-        self._ring.append(change.version, frame, record)
-        for watcher in self.watchers:
-            watcher.wake()
+        if not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_soon(self._tell, self.ring.end)
+        self.ring.append(change.version, frame, record)
         if self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
 
     def restarted(self) -> None:
         self._confirmed_version = 0
-        self._ring.restart(self.version)
+        self.ring.restart(self.version)
         self._has_history = not self._projection.filtered
         self.end_watches(expired("the cluster's resource versions went backwards"))
 
@@ -226,11 +230,11 @@ class View:
         store = self._projection.store
         self._confirmed_version = max(self._confirmed_version, version)
         store.given_version = max(store.given_version, version)
-        self._ring.touch(self.version)
+        self.ring.touch(self.version)
 
     def _begin_history(self) -> None:
         if not self._has_history:
-            self._ring.restart(self.version)
+            self.ring.restart(self.version)
             self._has_history = True
 
     def _open(
@@ -246,14 +250,21 @@ class View:
         self.watchers.add(watcher)
         return watcher
 
+    def _tell(self, position: int) -> None:
+        """Have all watchers send the events from this position on."""
+        self._is_telling = False
+        news = News(self.ring, position)
+        for watcher in list(self.watchers):
+            watcher.tell(news)
+
     def _trim(self) -> None:
         self._trimming = None
-        self._ring.trim(max(RING_MIN_EVENTS, 2 * len(self._projection.store)), RING_MAX_BYTES)
+        self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self._projection.store)), RING_MAX_BYTES)
 
     def _type(self) -> tuple[str, str]:
         return self.form.type_of(self._projection.store.api_version, self._projection.store.kind)
 
-    def _frame(self, event_type: str, item: Item) -> bytes:
+    def frame(self, event_type: str, item: Item) -> bytes:
         api_version, kind = self._type()
         return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
 
@@ -266,131 +277,10 @@ class View:
         raw = self.form.raw(self.codec, former)
         return event_record(frame, Former(*former.key, former.version, raw))
 
-    def _bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
+    def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
         """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
         if initial_events_end:
             return self.codec.encode_bookmark(*self._type(), version, initial_events_end=True)
         if self._last_bookmark[0] != version:
             self._last_bookmark = (version, self.codec.encode_bookmark(*self._type(), version))
         return self._last_bookmark[1]
-
-
-class Watcher:
-    """One open watch: a position in its view's ring."""
-
-    __slots__ = (
-        "_beginning",
-        "_bookmark_due",
-        "_end",
-        "_error",
-        "_position",
-        "_seen_version",
-        "_start",
-        "_waiter",
-        "bookmarks",
-        "coding",
-        "ended",
-        "fell_behind",
-        "view",
-    )
-
-    def __init__(
-        self,
-        view: View,
-        position: int,
-        seen_version: int,
-        beginning: Beginning | None,
-        *,
-        bookmarks: bool,
-        coding: StreamCoding,
-    ) -> None:
-        """`beginning` is what the client gets first; None where it resumes after the version that it has."""
-        self.view = view
-        self.coding = coding
-        self.bookmarks = bookmarks
-        self.ended = False
-        self.fell_behind = False
-        """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
-        self._start = view.place()
-        self._beginning = beginning
-        self._position = position
-        self._seen_version = seen_version
-        """The client has seen the cloud's events up to this version (rule 5)."""
-        self._bookmark_due = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._error: StatusError | None = None
-        self._end: Place | None = None
-        """The place at which the watch was ended. The client gets nothing behind it."""
-
-    @property
-    def unread(self) -> int:
-        """Events of the view that `frames` has not given yet."""
-        return max(0, self.view._ring.end - self._position)
-
-    def initial_events(self) -> Iterator[bytes]:
-        """The events and the state that come first, and the bookmark that ends them, written by `coding.state`."""
-        beginning, self._beginning = self._beginning, None
-        if beginning is None:
-            return
-        yield from beginning.frames(self.view._frame)
-        if self.bookmarks:
-            yield self.view._bookmark(self._start.version, initial_events_end=beginning.is_list)
-
-    async def frames(self) -> list[bytes]:
-        """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""
-        while True:
-            frames = self._read()
-            if frames:
-                return frames
-            if self.ended:
-                if self._error is not None:
-                    raise self._error
-                return []
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-
-    def wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def send_bookmark(self) -> None:
-        """Have `frames` give a bookmark of the version that the watch has reached, behind all that is before it."""
-        self._bookmark_due = True
-        self.wake()
-
-    def end(self, error: StatusError | None = None) -> None:
-        """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
-        if self._end is None:
-            self._end = self.view.place()
-            self._error = error
-            self._bookmark_due = error is None
-        self.ended = True
-        self.view.watchers.discard(self)
-        self.wake()
-
-    def _read(self) -> list[bytes]:
-        """All events up to the end of the ring, or of the watch, and then a bookmark where one is due."""
-        if self.fell_behind:
-            return []
-        ring, frames = self.view._ring, []
-        end = ring.end if self._end is None else self._end.position
-        if self._position < end:
-            try:
-                events = ring.read(self._position, end)
-            except LookupError:
-                self.fell_behind = True
-                self.end()
-                return []
-            self._position = end
-            if any(event.sequence for event in events):
-                # The last event may carry an old version, from which the client could not resume.
-                self._seen_version, self._bookmark_due = 0, self._error is None
-            seen = self._seen_version
-            write = self.coding.event
-            frames = [write(event) for event in events if event.version > seen or event.sequence]
-        if self._bookmark_due:
-            self._bookmark_due = False
-            if self.bookmarks:
-                version = self.view.version if self._end is None else self._end.version
-                frames.append(self.coding.frame(self.view._bookmark(max(version, self._seen_version))))
-        return frames

@@ -124,6 +124,10 @@ async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_
         assert await asyncio.to_thread(follower.server, SLICES) == leader
         assert await asyncio.to_thread(follower.server, ENDPOINTS) == "cloud"
         assert follower.hub.metric("edgehub_source_server", server=leader) > 0
+        about = "component=kube-proxy&namespace=default&name=kubernetes&resource="
+        for resource, origin in (("endpointslices", f"leader {leader}"), ("endpoints", "the cloud")):
+            told = await asyncio.to_thread(follower.hub.admin, f"/debug/explain?{about}{resource}")
+            assert f"from: {origin}" in told
         assert follower.hub.metric("edgehub_peer_bytes_total", direction="received", node=leader) > 0
         assert follower.hub.metric("edgehub_pool_role", role="follower") == 1
         served = next(each for each in settled.members if each.name == leader)

@@ -30,11 +30,13 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
+from OpenSSL import SSL
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import (
     STREAM_UNREAD,
     KeptHttp1Client,
+    LastingH2Connection,
     LastingHttp2Client,
     StreamsTaken,
 )
@@ -178,6 +180,13 @@ class LastingHttpLayer(HttpLayer):
                     for sealed in self._tls.send_data(plain.data[at : at + TLS_RECORD]):
                         assert isinstance(sealed, commands.SendData)
                         yield sealed.data
+
+    @property
+    def of_http2(self) -> tuple[LastingH2Connection, SSL.Connection | None] | None:
+        """h2's side of a client of HTTP/2, and that of TLS; None for a client of HTTP/1.1."""
+        if self._server is None:
+            return None
+        return self._server.h2_conn, self._tls.tls if self._tls is not None else None
 
     def unread_on(self, stream: int) -> int:
         """Bytes of a stream that the client has no room for. A client of HTTP/1.1 makes its socket wait."""

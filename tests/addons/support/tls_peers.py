@@ -21,6 +21,8 @@ class Shaken:
 
     client: ssl.SSLObject
     server: SSL.Connection
+    incoming: ssl.MemoryBIO
+    """What the client reads from."""
 
 
 def client_context(authority: bytes, credential: Credential | None = None) -> ssl.SSLContext:
@@ -58,7 +60,7 @@ def shake_hands(
         served = _step(server_end)
         _drain(server_end, incoming)
         if done and served:
-            return Shaken(client_end, server_end)
+            return Shaken(client_end, server_end, incoming)
     raise ValueError("the handshake does not end")
 
 

@@ -7,7 +7,7 @@ import json
 import random
 from contextlib import suppress
 
-from kube.store.view import Watcher
+from kube.store.watcher import Watcher
 from kube.wire.codec import WatchFrame
 from tests.addons.support.hub_parts import HubParts, name_of
 from tests.addons.support.observed import until

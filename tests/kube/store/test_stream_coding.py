@@ -7,7 +7,8 @@ import pytest
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.stream_coding import DIFFERENCES
-from kube.store.view import View, Watcher
+from kube.store.view import View
+from kube.store.watcher import Watcher
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
@@ -81,7 +82,7 @@ async def test_a_view_that_nobody_asks_for_differences_makes_none() -> None:
     view = view_of(store)
     watcher = view.watch(10, bookmarks=False)
     tell(store, "MODIFIED", Toy("x", version=11, address="10.0.0.2"))
-    assert [each.record for each in view._ring.read(0, 1)] == [b""]
+    assert [each.record for each in view.ring.read(0, 1)] == [b""]
     assert len(waiting(watcher) or ()) == 1
 
 

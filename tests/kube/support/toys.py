@@ -14,7 +14,8 @@ from kube.store.listing import Form
 from kube.store.projection import Evaluation, InputKey, Projection
 from kube.store.scope import Scope
 from kube.store.store import Change, Item, Key, Store
-from kube.store.view import View, Watcher
+from kube.store.view import View
+from kube.store.watcher import Watcher
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -1,0 +1,225 @@
+"""One open watch of a view: a position in the view's ring, and the way of the events to the client.
+
+Most of the time every watcher of a view has read the whole ring, and waits. What happens next concerns all of them
+alike: `News` is written once for each coding, and goes to each client without a turn of the client's task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from kube.errors import StatusError
+from kube.store.beginning import Beginning
+from kube.store.ring import Place, Ring
+from kube.store.store import Item
+from kube.store.stream_coding import StreamCoding
+from kube.wire.codec import Codec
+from kube.wire.codec_base import PIECE
+
+type Outlet = Callable[[bytes], bool]
+"""Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
+
+
+class Watched(Protocol):
+    """What a watcher asks of its view, `kube.store.view.View`."""
+
+    watchers: set[Watcher]
+
+    @property
+    def ring(self) -> Ring:
+        """The history."""
+
+    @property
+    def version(self) -> int:
+        """The version that the view has reached."""
+
+    @property
+    def codec(self) -> Codec:
+        """How the view writes objects."""
+
+    def place(self) -> Place:
+        """The place of a watcher that has read the whole ring."""
+
+    def frame(self, event_type: str, item: Item) -> bytes:
+        """One event of an object."""
+
+    def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
+        """A bookmark of a version; `initial_events_end` for the one that ends a state."""
+
+
+class News:
+    """The events of a ring from a position to its end, for all watchers that have read up to that position."""
+
+    def __init__(self, ring: Ring, position: int) -> None:
+        self.position = max(position, ring.start)
+        self.end = ring.end
+        self._events = ring.read(self.position, self.end)
+        self._written: dict[str, bytes] = {}
+        self.oldest = self._events[0].version if self._events else 0
+        self.is_shared = self._is_small() and not any(event.sequence for event in self._events)
+        """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
+
+    def _is_small(self) -> bool:
+        return 0 < sum(len(event.frame) for event in self._events) <= PIECE
+
+    def written(self, coding: StreamCoding) -> bytes:
+        """The events, coded."""
+        found = self._written.get(coding.name)
+        if found is None:
+            found = self._written[coding.name] = b"".join(map(coding.event, self._events))
+        return found
+
+
+class Watcher:
+    """One open watch: a position in its view's ring."""
+
+    __slots__ = (
+        "_beginning",
+        "_bookmark_due",
+        "_end",
+        "_error",
+        "_position",
+        "_seen_version",
+        "_start",
+        "_waiter",
+        "bookmarks",
+        "coding",
+        "ended",
+        "fell_behind",
+        "outlet",
+        "view",
+    )
+
+    def __init__(
+        self,
+        view: Watched,
+        position: int,
+        seen_version: int,
+        beginning: Beginning | None,
+        *,
+        bookmarks: bool,
+        coding: StreamCoding,
+    ) -> None:
+        """`beginning` is what the client gets first; None where it resumes after the version that it has."""
+        self.view = view
+        self.coding = coding
+        self.bookmarks = bookmarks
+        self.outlet: Outlet | None = None
+        """Takes events while nobody does anything with what `frames` gave; None where the client has none."""
+        self.ended = False
+        self.fell_behind = False
+        """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
+        self._start = view.place()
+        self._beginning = beginning
+        self._position = position
+        self._seen_version = seen_version
+        """The client has seen the cloud's events up to this version (rule 5)."""
+        self._bookmark_due = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: StatusError | None = None
+        self._end: Place | None = None
+        """The place at which the watch was ended. The client gets nothing behind it."""
+
+    @property
+    def unread(self) -> int:
+        """Events of the view that `frames` has not given yet."""
+        return max(0, self.view.ring.end - self._position)
+
+    def initial_events(self) -> Iterator[bytes]:
+        """The events and the state that come first, and the bookmark that ends them, written by `coding.state`."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is None:
+            return
+        yield from beginning.frames(self.view.frame)
+        if self.bookmarks:
+            yield self.view.bookmark(self._start.version, initial_events_end=beginning.is_list)
+
+    async def frames(self) -> list[bytes]:
+        """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""
+        while True:
+            frames = self._read()
+            if frames:
+                return frames
+            if self.ended:
+                if self._error is not None:
+                    raise self._error
+                return []
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def tell(self, news: News) -> None:
+        """Send events to a client that has all before them and room for them; wake the client's task else."""
+        if self._can_take(news) and self._send(news.written(self.coding)):
+            self._position = news.end
+        else:
+            self.wake()
+
+    def _can_take(self, news: News) -> bool:
+        """Whether `frames` waits, and these events are what comes next, for this client as for all others."""
+        waits = self._waiter is not None and not self._waiter.done()
+        return (
+            waits
+            and news.is_shared
+            and self._position == news.position
+            and self._seen_version < news.oldest
+            and not self._bookmark_due
+            and not self.ended
+        )
+
+    def _send(self, data: bytes) -> bool:
+        if self.outlet is None:
+            return False
+        try:
+            return self.outlet(data)
+        except Exception:
+            # The client's task meets the same error, and ends the watch by it. No other client waits for that.
+            self.outlet = None
+            return False
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def send_bookmark(self) -> None:
+        """Have `frames` give a bookmark of the version that the watch has reached, behind all that is before it."""
+        self._bookmark_due = True
+        self.wake()
+
+    def end(self, error: StatusError | None = None) -> None:
+        """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
+        if self._end is None:
+            self._end = self.view.place()
+            self._error = error
+            self._bookmark_due = error is None
+        self.ended = True
+        self.view.watchers.discard(self)
+        self.wake()
+
+    def _read(self) -> list[bytes]:
+        """All events up to the end of the ring, or of the watch, and then a bookmark where one is due."""
+        if self.fell_behind:
+            return []
+        ring, frames = self.view.ring, []
+        end = ring.end if self._end is None else self._end.position
+        if self._position < end:
+            try:
+                events = ring.read(self._position, end)
+            except LookupError:
+                self.fell_behind = True
+                self.end()
+                return []
+            self._position = end
+            if any(event.sequence for event in events):
+                # The last event may carry an old version, from which the client could not resume.
+                self._seen_version, self._bookmark_due = 0, self._error is None
+            seen = self._seen_version
+            write = self.coding.event
+            frames = [write(event) for event in events if event.version > seen or event.sequence]
+        if self._bookmark_due:
+            self._bookmark_due = False
+            if self.bookmarks:
+                version = self.view.version if self._end is None else self._end.version
+                frames.append(self.coding.frame(self.view.bookmark(max(version, self._seen_version))))
+        return frames

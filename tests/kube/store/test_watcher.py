@@ -1,0 +1,195 @@
+"""Events that a view sends its watchers at once: to whom, in which order, and when the client's task writes instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
+from kube.store.view import View
+from kube.store.watcher import Watcher
+from tests.kube.support.toys import Toy, events_of, filled, tell, view_of
+
+CODINGS = [PLAIN, DIFFERENCES]
+
+
+@dataclass
+class Client:
+    """What a client got: `direct` by its outlet while that has room, all the rest by its task."""
+
+    watcher: Watcher
+    direct: list[bytes] = field(default_factory=list)
+    written: list[bytes] = field(default_factory=list)
+    order: list[bytes] = field(default_factory=list)
+    has_room: bool = True
+
+    def __post_init__(self) -> None:
+        self.watcher.outlet = self.take
+
+    def take(self, data: bytes) -> bool:
+        if not self.has_room:
+            return False
+        self.direct.append(data)
+        self.order.append(data)
+        return True
+
+    async def run(self) -> None:
+        while frames := await self.watcher.frames():
+            self.written += frames
+            self.order += frames
+
+
+@asynccontextmanager
+async def watching(*watchers: Watcher) -> AsyncIterator[list[Client]]:
+    """Clients that wait for events."""
+    clients = [Client(each) for each in watchers]
+    tasks = [asyncio.create_task(each.run()) for each in clients]
+    await turns()
+    try:
+        yield clients
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def versions(view: View, *pieces: bytes) -> list[int]:
+    return [each.version for each in events_of(view, pieces)]
+
+
+@pytest.fixture
+def view() -> View:
+    return view_of(filled(10, Toy("x", version=4)))
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+async def test_waiting_clients_share_what_is_written_and_none_takes_a_turn(
+    view: View, coding: StreamCoding
+) -> None:
+    store = view.projection.store
+    watchers = [view.watch(10, bookmarks=True, coding=coding) for _ in range(3)]
+    async with watching(*watchers) as clients:
+        for version in (11, 12):
+            tell(store, "MODIFIED", Toy("x", version=version))
+        await turns()
+        tell(store, "MODIFIED", Toy("x", version=13))
+        await turns()
+        assert [len(each.direct) for each in clients] == [2, 2, 2], "two events of one turn go together"
+        assert all(each.direct[0] is clients[0].direct[0] for each in clients)
+        assert [each.written for each in clients] == [[], [], []]
+        assert [each.watcher.unread for each in clients] == [0, 0, 0]
+    if coding is PLAIN:
+        assert versions(view, *clients[0].direct) == [11, 12, 13]
+
+
+async def test_a_client_without_room_is_written_to_by_its_task_and_others_are_not_held_up(view: View) -> None:
+    store = view.projection.store
+    async with watching(view.watch(10, bookmarks=True), view.watch(10, bookmarks=True)) as (full, free):
+        full.has_room = False
+        tell(store, "MODIFIED", Toy("x", version=11))
+        await turns()
+        full.has_room = True
+        tell(store, "MODIFIED", Toy("x", version=12))
+        await turns()
+    assert versions(view, *free.direct) == versions(view, *full.order) == [11, 12]
+    assert (len(full.written), len(full.direct)) == (1, 1)
+
+
+async def test_an_outlet_that_fails_is_used_no_more_and_holds_up_nobody(view: View) -> None:
+    def fail(_: bytes) -> bool:
+        raise RuntimeError
+
+    store = view.projection.store
+    async with watching(*(view.watch(10, bookmarks=True) for _ in range(3))) as clients:
+        clients[1].watcher.outlet = fail
+        for version in (11, 12):
+            tell(store, "MODIFIED", Toy("x", version=version))
+            await turns()
+    assert [versions(view, *each.order) for each in clients] == [[11, 12]] * 3
+    assert [len(each.written) for each in clients] == [0, 2, 0]
+
+
+async def test_a_client_that_resumes_gets_what_it_missed_before_what_follows(view: View) -> None:
+    store = view.projection.store
+    tell(store, "MODIFIED", Toy("x", version=11))
+    await turns()
+    async with watching(view.watch(10, bookmarks=False)) as (client,):
+        assert len(client.written) == 1
+        tell(store, "MODIFIED", Toy("x", version=12))
+        await turns()
+    assert versions(view, *client.order) == [11, 12]
+
+
+async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
+    """It came with a version from elsewhere, newer than the view's (rule 5)."""
+    store = view.projection.store
+    async with watching(view.watch(12, bookmarks=False)) as (client,):
+        for version in (11, 12, 13):
+            tell(store, "MODIFIED", Toy("x", version=version))
+            await turns()
+    assert versions(view, *client.order) == [13]
+
+
+async def test_a_bookmark_comes_behind_the_events_before_it(view: View) -> None:
+    store = view.projection.store
+    async with watching(view.watch(10, bookmarks=True)) as (client,):
+        tell(store, "MODIFIED", Toy("x", version=11))
+        view.send_bookmark()
+        tell(store, "MODIFIED", Toy("x", version=12))
+        await turns()
+    assert [(each.type, each.version) for each in events_of(view, client.order)] == [
+        ("MODIFIED", 11),
+        ("MODIFIED", 12),
+        ("BOOKMARK", 12),
+    ]
+
+
+async def test_behind_an_event_of_the_node_each_client_gets_a_bookmark(view: View) -> None:
+    """The event carries an old version, from which no client could resume."""
+    store = view.projection.store
+    async with watching(view.watch(10, bookmarks=True)) as (client,):
+        store.amend(Toy("x", version=4, app="local").raw(store.codec.encoding))
+        await turns()
+    assert [each.type for each in events_of(view, client.order)] == ["MODIFIED", "BOOKMARK"]
+    assert client.direct == []
+
+
+async def test_a_watch_that_was_ended_gets_nothing_behind_its_end(view: View) -> None:
+    store = view.projection.store
+    async with watching(view.watch(10, bookmarks=False)) as (client,):
+        tell(store, "MODIFIED", Toy("x", version=11))
+        client.watcher.end()
+        tell(store, "MODIFIED", Toy("x", version=12))
+        await turns()
+    assert versions(view, *client.order) == [11]
+
+
+async def test_a_burst_of_more_than_a_piece_is_for_the_tasks_which_let_others_work(view: View) -> None:
+    store = view.projection.store
+    async with watching(view.watch(10, bookmarks=False)) as (client,):
+        for version in range(11, 1011):
+            tell(store, "MODIFIED", Toy("x", version=version))
+        await turns()
+    assert client.direct == []
+    assert versions(view, *client.order) == list(range(11, 1011))
+
+
+async def test_a_history_that_begins_anew_drops_what_nobody_was_told() -> None:
+    view = view_of(filled(10, Toy("x", version=4)))
+    store = view.projection.store
+    async with watching(view.watch(10, bookmarks=False)) as (client,):
+        tell(store, "MODIFIED", Toy("x", version=11))
+        view.ring.restart(11)
+        tell(store, "MODIFIED", Toy("x", version=12))
+        await turns()
+    assert client.watcher.fell_behind
+    assert client.order == []
