@@ -18,7 +18,7 @@ import mitmproxy_rs
 from mitmproxy.connection import Connection, ConnectionState
 from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import OpenConnection
-from mitmproxy.proxy.layer import Layer
+from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.server import LiveConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData, ServerDisconnectedHook
@@ -32,9 +32,6 @@ type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
 class WholeEnds(LiveConnectionHandler):
     """A connection handler that closes what mitmproxy left open, and takes apart what it left whole."""
 
-    _is_over = False
-    """The client's connection has ended. Addons may still work on its last hooks."""
-
     async def handle_client(self) -> None:
         try:
             await super().handle_client()
@@ -42,7 +39,6 @@ class WholeEnds(LiveConnectionHandler):
             self._let_go()
 
     def _let_go(self) -> None:
-        self._is_over = True
         self.timeout_watchdog.callback = _nothing
         layers = layers_below(self.layer)
         http_layer = layer_of(self.client.id)
@@ -51,11 +47,9 @@ class WholeEnds(LiveConnectionHandler):
         for each in layers:
             if isinstance(each, RequestStream):
                 each.let_go()
-        take_apart(layers)
-
-    async def server_event(self, event: events.Event) -> None:
-        if not self._is_over:
-            await super().server_event(event)
+        # Addons may still work on the last hooks, and other events wait for their turn.
+        self.layer = EndedLayer(self.layer.context)
+        take_apart([*layers, self.layer])
 
     async def open_connection(self, command: OpenConnection) -> None:
         try:
@@ -96,6 +90,13 @@ class WholeEnds(LiveConnectionHandler):
                     asyncio.ensure_future(self.server_event(events.ConnectionClosed(connection)))
                 )
             ended.handler = None  # The task keeps the exception, whose frames keep this.
+
+
+class EndedLayer(Layer):
+    """Takes what comes after the end of a connection."""
+
+    def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
+        yield from ()
 
 
 def layers_below(top: Layer) -> list[Layer]:

@@ -150,6 +150,24 @@ async def test_a_hook_that_ends_after_its_connection_is_no_crash(caplog: pytest.
     assert not caplog.records
 
 
+async def test_an_event_that_waits_while_its_connection_ends_is_no_crash(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        (stream,) = await watch(streams, 1)
+        handler, layer = proxy.handlers[0], proxy.handlers[0].layer
+        assert isinstance(layer, LastingHttpLayer)
+        hook = HttpErrorHook(layer.streams[stream].flow)
+        layer.command_sources[hook] = layer.streams[stream]
+        async with handler._server_event_lock:
+            late = asyncio.create_task(handler.server_event(HookCompleted(hook)))
+            await asyncio.sleep(0)
+            handler._let_go()
+        await late
+    assert not caplog.records
+
+
 @pytest.fixture
 def uncollected() -> Iterator[None]:
     """What is part of a cycle stays, as it would in a process that seldom looks for garbage."""
