@@ -165,6 +165,9 @@ async def test_an_event_that_waits_while_its_connection_ends_is_no_crash(
             await asyncio.sleep(0)
             handler._let_go()
         await late
+        ended = handler.transports[handler.client].handler
+        assert ended is not None
+        ended.cancel("closed by the test")
     assert not caplog.records
 
 
