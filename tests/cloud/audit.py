@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from kube.json_type import Json
 
@@ -45,6 +45,17 @@ class AuditEvent:
     """Status of the answer; 0 in the stage RequestReceived, which comes before any answer."""
     about: ObjectRef | None = None
     """None for a request that is not about objects, such as one for /healthz."""
+
+
+def read_audit(log: BinaryIO, since: int) -> list[AuditEvent]:
+    """The events whose lines begin at the offset `since` or after it.
+
+    The offset may lie within a line: the file's size grows while the server writes one.
+    """
+    if not since:
+        return parse_audit(log.read())
+    log.seek(since - 1)
+    return parse_audit(log.read().partition(b"\n")[2])
 
 
 def parse_audit(log: bytes) -> list[AuditEvent]:

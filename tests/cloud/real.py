@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from kube.json_type import Json
-from tests.cloud.audit import POLICY, AuditEvent, parse_audit
+from tests.cloud.audit import POLICY, AuditEvent, read_audit
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import ADMIN_GROUP, Authority, Credential, signing_key
 from tests.cloud.ports import LOOPBACK, ReservedPort
@@ -214,8 +214,7 @@ class RealCloud:
         its answer was sent (ResponseComplete): to count without waiting, count the stage RequestReceived.
         """
         with self._audit_log.open("rb") as log:
-            log.seek(since)
-            return parse_audit(log.read())
+            return read_audit(log, since)
 
     def _run(self, name: str, flags: Sequence[str]) -> Process:
         process = Process(name, [self._programs[name], *flags], self.folder)

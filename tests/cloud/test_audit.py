@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
-from tests.cloud.audit import AuditEvent, Stage, parse_audit, requests
+from tests.cloud.audit import AuditEvent, Stage, parse_audit, read_audit, requests
 
 
 def line(audit_id: str, stage: str, **more: Any) -> bytes:
@@ -48,6 +49,16 @@ def test_a_line_that_is_being_written_is_left_out() -> None:
     assert parse_audit(whole + torn) == [event("a", "RequestReceived")]
     assert parse_audit(torn) == []
     assert parse_audit(b"") == []
+
+
+def test_a_mark_within_a_line_is_that_lines_end() -> None:
+    first, second = line("a", "RequestReceived"), line("b", "RequestReceived")
+    log = first + second
+    a, b = event("a", "RequestReceived"), event("b", "RequestReceived")
+    for mark in range(len(log) + 1):
+        expected = [a, b] if mark == 0 else [b] if mark <= len(first) else []
+        assert read_audit(io.BytesIO(log), mark) == expected
+    assert read_audit(io.BytesIO(log + first[:20]), len(log) + 10) == []
 
 
 def test_requests_are_counted_once_in_the_order_of_arrival() -> None:
