@@ -66,7 +66,7 @@ class Ledger:
         """What the file held before the first change; None where it was not there."""
         entry = self._files.get(str(path))
         if entry is None:
-            return read(below(self._root, path))
+            return self.present(path)
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
 
     def present(self, path: Path) -> bytes | None:
@@ -79,7 +79,7 @@ class Ledger:
 
     def pending(self, changes: Iterable[FileChange]) -> list[FileChange]:
         """The changes whose files hold something else now."""
-        return [each for each in changes if read(below(self._root, each.path)) != each.data]
+        return [each for each in changes if self.present(each.path) != each.data]
 
     def apply(self, changes: Iterable[FileChange]) -> None:
         """Make the changes, each written down before it is made. OSError where a file cannot be written."""
@@ -122,7 +122,7 @@ class Ledger:
         A version that leads to `hub` is no original: a component that read it would still be behind the hub.
         """
         entry = self._files.get(str(path))
-        present = read(below(self._root, path))
+        present = self.present(path)
         if entry is None or present is None or _digest(present) == entry["written"]:
             return
         if server_of(present.decode(errors="replace")) != hub:

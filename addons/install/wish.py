@@ -141,13 +141,13 @@ class Wish:
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         _, makes = parse_pod_address(hub.pod_address or hub.listen)
         own = self._own_kubeconfig(ledger)
-        text = own[0].data if own else ledger.present(self.kubeconfig) or b""
         if self.method == "systemd":
             handed = hub.handed_over
             started = unit([self.program, *arguments], makes_address=makes, has_sockets=bool(handed))
             sockets = [FileChange(SOCKET_FILE, socket_unit(handed).encode())] if handed else []
             return [*own, *sockets, FileChange(self.hub_file, started.encode())]
         admin = hub.listen, hub.admin_port
+        text = own[0].data if own else ledger.present(self.kubeconfig) or b""
         started = static_pod(
             self.image,
             arguments,

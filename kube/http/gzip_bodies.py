@@ -44,7 +44,7 @@ def unpack_up_to(packed: bytes, limit: int) -> bytes:
     unpacked = io.BytesIO()  # grows in place: to join pieces would take as much again
     size = 0
     member = zlib.decompressobj(_GZIP)
-    is_none, begun = True, False
+    begun = False
     for start in range(0, len(packed), STEP):
         rest = packed[start : start + STEP]
         while rest:
@@ -55,11 +55,10 @@ def unpack_up_to(packed: bytes, limit: int) -> bytes:
             if size > limit:
                 raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
             unpacked.write(piece)
-            is_none = False
             rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
             if member.eof:
                 member = zlib.decompressobj(_GZIP)
-    if begun or is_none:
+    if begun or not packed:
         raise EOFError("the packed body ends early")
     return unpacked.getvalue()
 

@@ -98,8 +98,9 @@ class Http2Response:
 
     def let_go(self) -> None:
         """Drop what waits for the reader, and make room for as much."""
-        while self._pieces:
-            self._next_chunk()
+        if self._pieces:
+            self._taken(self.stream, sum(size for _, size in self._pieces))
+            self._pieces.clear()
 
     def end(self) -> None:
         self.has_ended = True
@@ -113,13 +114,15 @@ class Http2Response:
 
     def _next_chunk(self) -> bytes:
         """Take pieces of CHUNK bytes, or somewhat more."""
-        chunk, taken = bytearray(), 0
-        while self._pieces and len(chunk) < CHUNK:
+        chunk: list[bytes] = []
+        length = taken = 0
+        while self._pieces and length < CHUNK:
             piece, size = self._pieces.popleft()
-            chunk += piece
+            chunk.append(piece)
+            length += len(piece)
             taken += size
         self._taken(self.stream, taken)
-        return bytes(chunk)
+        return b"".join(chunk)
 
     async def _next_event(self) -> None:
         if self.error is not None:
