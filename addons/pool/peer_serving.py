@@ -60,7 +60,8 @@ class PeerServing:
         )
         with source.in_use():
             try:
-                await source.ready(FUTURE_WAIT, version)
+                # A version that this hub gave in a list may be newer than any event of the source.
+                await source.ready(FUTURE_WAIT, version if version > source.store.newest_given else 0)
             except StatusError as error:
                 if source.store.complete and source.store.version < version:
                     raise too_large_version(version, source.store.version) from None

@@ -1,24 +1,31 @@
-"""A pool whose leader is a YurtHub: a hub of ours follows it by plain lists and watches, or reads from the cloud."""
+"""A pool with hubs of both kinds: a hub of ours follows a YurtHub, and a YurtHub follows a hub of ours.
+
+Both read plain lists and watches. Where the YurtHub that leads serves none, the follower reads from the cloud.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from kube.differences.records import CODING
+from kube.json_type import Json
 from kube.peers import NODES_GROUP
 from tests.cloud.pki import Authority, Credential
 from tests.cloud.real import RealCloud
-from tests.hub.support.pool_scene import followed, goes_on
-from tests.hub.support.pool_site import SLICES, Member, Site, eventually
+from tests.hub.support.pool_scene import followed, goes_on, leads
+from tests.hub.support.pool_site import SERVICES, SLICES, Member, Site, eventually
 from tests.hub.support.streams import Events
 from tests.hub.support.yurthub import YurtHub
+from tests.hub.support.yurthub_follower import ACCEPT, LIST, YurtHubFollower, connected
+from tests.hub.test_views import endpoint_slice, slices
 
 ADDRESS = "127.0.37.9"
-LEADER = "lock-yurthub"
+LEADER = "lock-9"
 
 type Serving = Callable[[Authority], Credential]
 """Makes the certificate of the YurtHub's port, with the CA of the cluster."""
@@ -49,8 +56,9 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A pool of two nodes. On the second one a YurtHub runs, in the place of the hub of ours."""
     made = Site(real_cloud, tmp_path_factory.mktemp("site"), "lock", 37)
-    made.prepare(1)
+    made.prepare(1, 9)
     try:
         made.members[0].hub.start()
         yield made
@@ -61,7 +69,7 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @asynccontextmanager
 async def led(site: Site, serving: Serving, *, is_initializing: bool = False) -> AsyncIterator[Scene]:
     """The pool's ConfigMap names the YurtHub, whose port has a certificate, from the beginning of the block on."""
-    [follower] = site.members
+    follower = site.members[0]
     leader = YurtHub(site.cloud, site.folder, serving(site.cloud.authority))
     leader.is_initializing = is_initializing
     async with AsyncExitStack() as stack:
@@ -131,3 +139,73 @@ async def test_a_yurthub_without_a_cloud_is_the_last_choice(site: Site) -> None:
         await scene.goes_on_at("cloud")
         scene.leader.has_cloud = True
         await scene.goes_on_at(LEADER)
+
+
+_numbers = itertools.count(1)
+
+
+def make(site: Site, path: str) -> Json:
+    """Make one more slice or Service."""
+    name = f"lock-{next(_numbers)}"
+    if path == SLICES:
+        return site.cloud.admin.post(slices("default"), endpoint_slice(name, "web", "n1"))
+    service = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+    return site.cloud.admin.post("/api/v1/namespaces/default/services", service)
+
+
+@pytest.fixture
+def leader(site: Site) -> Iterator[tuple[str, int]]:
+    """The address of the peer port of a hub of ours, which leads."""
+    member = site.members[0]
+    site.lead(member)
+    eventually(lambda: leads(member), "the hub leads")
+    yield member.address, site.port
+    site.configure({"leaders": ""})
+
+
+@asynccontextmanager
+async def yurthub_at(
+    site: Site, server: tuple[str, int], path: str, accept: str = ACCEPT
+) -> AsyncIterator[YurtHubFollower]:
+    node = site.members[1]
+    async with connected(server, site.cloud.authority_file, node.credential, site.folder) as streams:
+        yield YurtHubFollower(streams, node.name, path, accept)
+
+
+@pytest.mark.parametrize("path", [SERVICES, SLICES])
+@pytest.mark.parametrize("accept", [ACCEPT, "application/vnd.kubernetes.protobuf,application/json"])
+@pytest.mark.parametrize("query", [LIST, "resourceVersion=0"])
+async def test_a_yurthub_lists_and_watches_at_a_hub_that_leads(
+    site: Site, leader: tuple[str, int], path: str, accept: str, query: str
+) -> None:
+    """Whatever it accepts, list and watch hold each object once."""
+    await asyncio.to_thread(make, site, path)
+    async with yurthub_at(site, leader, path, accept) as follower:
+        version, names = await follower.list_names(query)
+        watch = await follower.watch(version)
+        made = await asyncio.to_thread(make, site, path)
+        event = await watch.first(made["metadata"]["name"])
+    assert (event.type, event.version) == ("ADDED", int(made["metadata"]["resourceVersion"]))
+    held = names + [each.name for each in watch.events if each.type == "ADDED"]
+    there = await asyncio.to_thread(site.cloud.admin.get, path)
+    assert sorted(held) == sorted(each["metadata"]["name"] for each in there["items"])
+
+
+async def test_a_yurthub_goes_on_at_the_cloud_from_where_its_leader_ended(
+    site: Site, leader: tuple[str, int]
+) -> None:
+    """When a hub leads no longer its watches end, each with a bookmark."""
+    async with yurthub_at(site, leader, SLICES) as follower:
+        version, _ = await follower.list_names(LIST)
+        watch = await follower.watch(version)
+        before = await asyncio.to_thread(make, site, SLICES)
+        event = await watch.first(before["metadata"]["name"])
+        await asyncio.to_thread(site.configure, {"leaders": ""})
+        last = await watch.end()
+    assert last.type == "BOOKMARK"
+    assert last.version >= event.version
+    after = await asyncio.to_thread(make, site, SLICES)
+    async with yurthub_at(site, (site.cloud.host, site.cloud.port), SLICES) as follower:
+        watch = await follower.watch(last.version)
+        await watch.first(after["metadata"]["name"])
+    assert before["metadata"]["name"] not in [each.name for each in watch.events]

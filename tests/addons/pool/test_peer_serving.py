@@ -104,6 +104,25 @@ async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: 
     assert not leader.serving.watchers()
 
 
+async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_any_event(
+    leader: Leader,
+) -> None:
+    """A list without a version has the cloud's newest one, which may be of another resource."""
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}}
+    leader.parts.cloud.store.create(config_map)
+    code, found = await leader.ask(SERVICES)
+    version = found["metadata"]["resourceVersion"]
+    assert code == 200
+    assert int(version) > leader.parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE).store.version
+    async with leader.open(f"{SERVICES}?watch=true&resourceVersion={version}") as response:
+        assert response.status == 200
+        watching = Watching(response)
+        make(leader.parts.cloud, "three")
+        assert await watching.event() == ("ADDED", "three")
+        leader.serving.keep_only(lambda node, _: node != "n2")
+        assert await watching.until_end() == []
+
+
 async def test_a_watch_list_begins_with_the_state(leader: Leader) -> None:
     query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     async with leader.open(f"{SERVICES}?{query}") as response:

@@ -31,6 +31,8 @@ class Streams:
         self.status: dict[int, int] = {}
         self.types: dict[int, str] = {}
         """The Content-Type of each answer."""
+        self.codings: dict[int, str] = {}
+        """The Content-Encoding of each answer."""
         self.received: Counter[int] = Counter()
         self._untaken: Counter[int] = Counter()
         self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
@@ -173,6 +175,7 @@ class Streams:
                     head = dict(event.headers)
                     self.status[event.stream_id] = int(head[b":status"])
                     self.types[event.stream_id] = head.get(b"content-type", b"").decode()
+                    self.codings[event.stream_id] = head.get(b"content-encoding", b"").decode()
                 case h2.events.DataReceived():
                     self.received[event.stream_id] += len(event.data)
                     if self.keep:
