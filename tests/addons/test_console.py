@@ -1,4 +1,4 @@
-"""The addon that exists beside an interface alone: it shows flows, and chooses mitmproxy's first view."""
+"""The addon that runs only beside an interface: it shows flows, and chooses mitmproxy's first view."""
 
 from __future__ import annotations
 

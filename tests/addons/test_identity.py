@@ -241,7 +241,7 @@ def test_without_a_cluster_ca_nobody_is_this_node(
 def test_a_handshake_that_cannot_be_judged_lends_nothing(
     connection: Connection, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """mitmproxy goes on after this hook, whatever it says: so the connection stays, and is nobody's."""
+    """mitmproxy goes on after this hook, whatever the hook says: so the connection stays, and has no caller."""
 
     def fail(*_: object) -> bool:
         raise RuntimeError("broken")

@@ -1,4 +1,4 @@
-"""JSON over HTTP to a Kubernetes API, blocking: what tests use to set the scene and to look at the world.
+"""JSON over HTTP to a Kubernetes API, blocking: tests prepare a cluster with it, and check its state.
 
 It knows nothing of the product, so that a fault there cannot hide itself here.
 """

@@ -1,4 +1,4 @@
-"""Hubs with the manager: they filter by the pools that it keeps, and share one copy under leaders that it elects."""
+"""Hubs and the manager: hubs filter by the pools that the manager keeps, and share one copy under its leaders."""
 
 from __future__ import annotations
 

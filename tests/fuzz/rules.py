@@ -1,4 +1,4 @@
-"""The rules ConfigMap, which any text may be in: what cannot be read is told, and the rest applies."""
+"""The rules ConfigMap with any text in it: the parser reports what it cannot read, and applies the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each target takes its seeds and what chance makes of them; the fuzzer itself is not run here."""
+"""Each target runs over its seeds and random changes of them. The fuzzer itself does not run here."""
 
 from __future__ import annotations
 

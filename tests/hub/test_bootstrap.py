@@ -1,4 +1,4 @@
-"""A hub without an identity gets one from a real cluster by a bootstrap token, and renews it with itself."""
+"""A hub gets its identity from a real cluster by a bootstrap token, and renews it by its own certificate."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pa
 
 
 def until(check: Callable[[], object], timeout: float = 2 * SLACK) -> None:
-    """Return when something holds; another process cannot tell when it does."""
+    """Poll until the condition holds: another process cannot notify the test."""
     deadline = time.monotonic() + timeout
     while not check():
         assert time.monotonic() < deadline

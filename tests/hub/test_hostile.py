@@ -1,4 +1,4 @@
-"""A hostile mix of all that has no bound of its own: the hub's memory stays, and kubelet is answered throughout."""
+"""All attacks at once: the hub's memory stays bounded, and kubelet is answered throughout."""
 
 from __future__ import annotations
 

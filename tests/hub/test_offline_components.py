@@ -1,4 +1,4 @@
-"""A node's real components through an outage: kubelet, kube-proxy and kubectl, hollow but for what they say."""
+"""kubelet, kube-proxy and kubectl through an outage: real clients of the API, over a fake runtime."""
 
 from __future__ import annotations
 

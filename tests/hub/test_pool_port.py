@@ -218,7 +218,7 @@ def test_nobody_else_is_served(
 def test_no_token_and_no_other_identity_is_taken(
     site: Site, callers: dict[str, Credential | None], who: str, header: str
 ) -> None:
-    """A token that kube-apiserver itself takes, and a user that it would let somebody impersonate."""
+    """kube-apiserver itself accepts this token, and lets this user impersonate others."""
     shown = {
         "Authorization": f"Bearer {site.cloud.token('default', 'peer')}",
         "Impersonate-User": "system:node:" + site.members[1].name,

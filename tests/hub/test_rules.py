@@ -1,4 +1,4 @@
-"""Rules that cannot be read in part, or not be had at all."""
+"""Rules of which the hub can read only a part, and rules that it cannot get at all."""
 
 from __future__ import annotations
 

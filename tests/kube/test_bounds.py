@@ -1,4 +1,4 @@
-"""Bounds that were reached are told to who listens."""
+"""A bound that is reached notifies its listeners."""
 
 from __future__ import annotations
 

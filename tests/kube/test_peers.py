@@ -1,4 +1,4 @@
-"""The names that other programs know: a change of one would cut hubs, manager and cluster from each other."""
+"""Names that other programs rely on: a changed one would separate hubs, manager and cluster."""
 
 from __future__ import annotations
 

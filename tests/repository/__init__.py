@@ -1,1 +1,1 @@
-"""Tests of the tree itself: what each module, document, script and lock keeps to."""
+"""Tests of the tree itself: the rules of modules, documents, scripts and locks."""

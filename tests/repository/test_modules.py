@@ -1,4 +1,4 @@
-"""What every Python file keeps to: it says what it is for, is short, explains a check that it silences."""
+"""Rules of every Python file: a docstring, a bounded length, and a reason beside each silenced check."""
 
 from __future__ import annotations
 

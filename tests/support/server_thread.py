@@ -28,7 +28,7 @@ class ServerThread:
 
 
 class Quiet:
-    """Takes the log from a handler of HTTP: standard error belongs to the test."""
+    """Keeps a handler of HTTP from logging: standard error belongs to the test."""
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""

@@ -109,7 +109,7 @@ async def running(cluster: Cluster, folder: Path) -> AsyncIterator[Running]:
 
 
 async def until(check: Callable[[], bool]) -> None:
-    """Return when something holds that nothing tells of."""
+    """Poll until the condition holds: no event tells of it."""
     deadline = time.monotonic() + PATIENCE
     while not check():
         assert time.monotonic() < deadline

@@ -45,7 +45,7 @@ async def running(made: OwnCertificate) -> AsyncIterator[None]:
 async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was made at the start alone, and expired under a hub that ran for a year."""
+    """The hub once made its certificate at the start only, so it expired under a hub that ran for a year."""
     monkeypatch.setattr(module, "CHECK_INTERVAL", 0.01)
     made = OwnCertificate(tmp_path)
     with monkeypatch.context() as patch:
@@ -101,7 +101,7 @@ async def test_without_a_folder_the_first_certificate_is_made_elsewhere(
 async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A CA of another folder would be trusted by no pod."""
+    """No pod trusts the CA of another folder."""
     monkeypatch.setattr(module, "CHECK_INTERVAL", 0.01)
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)

@@ -109,7 +109,7 @@ KUBERNETES = endpoint_slice(
 
 
 def test_the_hub_s_own_endpoint_is_not_taken_away_again(encoding: Encoding) -> None:
-    """Why what removes endpoints goes before what puts the hub's address in."""
+    """Filters that remove endpoints run before those that put in the hub's address."""
     world = World({"default/kubernetes": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}})
     removing, adding = ["servicetopology"], ["forwardkubesvctraffic"]
     assert run(removing + adding, KUBERNETES, world, encoding)[1] == ["169.254.2.1"]
@@ -127,7 +127,7 @@ def test_the_pool_does_not_take_the_local_endpoint_away_again(encoding: Encoding
 
 
 def test_the_local_endpoint_that_somebody_asked_for_stands(encoding: Encoding) -> None:
-    """Why localendpoint goes after forwardkubesvctraffic."""
+    """So localendpoint runs after forwardkubesvctraffic."""
     built_in, asked = ["forwardkubesvctraffic"], ["localendpoint"]
     assert run(built_in + asked, KUBERNETES, World(), encoding)[1] == ["169.254.20.11"]
     assert run(asked + built_in, KUBERNETES, World(), encoding)[1] == ["169.254.2.1"]

@@ -1,4 +1,4 @@
-"""Filters of files and packages: what they must declare, their place in the order, and checks of what they declare."""
+"""Filters from files and packages: what they must declare, how the hub checks it, and their place in the order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub's addresses by family; the questions themselves are a protocol."""
+"""The hub's addresses by IP family."""
 
 from __future__ import annotations
 

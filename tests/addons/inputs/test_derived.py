@@ -1,4 +1,4 @@
-"""What is read from objects: once each, and right whoever hears of a change first."""
+"""Values that are read from objects: once for each object, and never from an object that has changed since."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_object_is_read_once() -> None:
 
 @pytest.mark.parametrize("asked_first", [False, True])
 def test_a_change_tells_what_was_and_what_is(asked_first: bool) -> None:
-    """Also where somebody who heard of the change earlier has asked for the new object."""
+    """Also where another listener, which heard of the change earlier, has asked for the new object."""
     old, new = item(1), item(2)
     derived = Derived(Reader())
     derived.of(old)

@@ -195,7 +195,7 @@ async def test_a_pools_nodes_are_its_status(cluster: Cluster) -> None:
 async def test_where_the_kind_is_not_installed_node_labels_say_who_is_in_a_pool(
     cluster: Cluster, order: str
 ) -> None:
-    """In either order: the first list of a source comes before or after the first question."""
+    """In either order: the source's first list arrives before or after a filter's first question."""
     cluster.missing()
     if order == "asked first":
         asked = cluster.inputs.ask()

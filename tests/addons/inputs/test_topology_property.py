@@ -189,7 +189,7 @@ async def test_only_what_asked_is_judged_again(change: Callable[[Hub], None], ju
 
 
 def test_the_oracle_knows_the_reference_examples() -> None:
-    # superedge.md 1.4: H.z=1, A.z=1, B.z=2.
+    # This node and n2 have the label z=1, n3 has z=2, and the fourth endpoint has no node.
     endpoints = tuple((f"10.0.0.{n}", node, True) for n, node in enumerate((OWN, "n2", "n3", None), 1))
     world = World(
         services={"web": {"topologyKeys": '["z"]'}},

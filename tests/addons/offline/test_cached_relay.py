@@ -330,7 +330,7 @@ def pod_at(version: int) -> Json:
 async def test_no_client_sees_an_object_older_than_it_has_seen(
     node: Node, copy: list[Json], at: int, seen: int, shown: int
 ) -> None:
-    """An object that was read just before an outage was 404: its event had not reached the node's copy yet."""
+    """A client once got 404 for an object that it had just read: the object's event had not reached the copy."""
     store = node.sources.get(HUB_IDENTITY, ListWatch(PODS, encoding=Encoding.JSON)).store
     fill(store, copy, at, kind="Pod")
     if seen:

@@ -129,7 +129,7 @@ def test_an_answer_that_unpacks_to_more_than_it_may_is_a_value_error() -> None:
 @pytest.mark.parametrize("packing", ["", "gzip"])
 @pytest.mark.parametrize(("token", "whole"), [("", True), ("next", False)])
 def test_of_a_list_only_its_head_is_read(packing: str, token: str, whole: bool) -> None:
-    """To parse a list of 16 MiB held the event loop for a second. What follows the head here is no JSON at all."""
+    """Parsing a list of 16 MiB once held the event loop for a second. What follows the head here is no JSON at all."""
     body = b'{"kind":"PodList","metadata":{"continue":"%b"},"items":[' % token.encode() + b"x" * MAX_UNPACKED
     headers = {"content-type": JSON} | ({"content-encoding": packing} if packing else {})
     assert CachedResponse(headers, gzip.compress(body) if packing else body).is_whole() is whole

@@ -123,7 +123,7 @@ class Scene:
         return next(each for each in self.following.describe() if each["node"] == node)
 
     async def until(self, check: Callable[[], bool]) -> None:
-        """Return when something holds, with time passing meanwhile."""
+        """Poll until the condition holds, while the virtual clock goes on."""
         async with asyncio.timeout(PATIENCE):
             while not check():
                 self.now += 1.0
@@ -229,7 +229,7 @@ async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene:
 
 
 async def test_followers_go_to_a_cloud_that_is_back_one_after_the_other(scene: Scene) -> None:
-    """However long ago the last leader failed: all of them have waited for the cloud."""
+    """All followers have waited for the cloud, however long ago the last leader failed."""
     await _lose_the_leaders(scene)
     scene.cloud_is_up = False
     assert await scene.server() == "cloud"
@@ -292,7 +292,7 @@ async def test_a_leader_that_answers_again_is_used_again(scene: Scene) -> None:
 
 
 async def test_followers_go_back_to_a_leader_one_after_the_other(scene: Scene) -> None:
-    """Each draws its moment: with twenty recoveries no two are alike."""
+    """Each follower draws its own moment; in twenty recoveries no two moments are equal."""
     scene.update()
     first = await scene.server()
     state = next(each for each in scene.following._order if each.leader.node == first)

@@ -47,7 +47,7 @@ async def test_a_leader_whose_relay_is_gone_reads_from_the_cloud_at_once(scene: 
 
 
 async def test_the_pools_scope_does_not_bind_a_relay(scene: Scene) -> None:
-    """What the pool does not share is read from the relay, and not from the leader."""
+    """The follower reads resources that the pool does not share from the relay, not from the leader."""
     scene.update(Role.FOLLOWER, PoolConfig((A,), (), is_shared=True, relay=CONFIG.relay))
     assert await scene.server() == RELAY
 

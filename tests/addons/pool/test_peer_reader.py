@@ -1,4 +1,4 @@
-"""Lists and watches of a shared source: at a leader, at the next one, and in the cloud."""
+"""Lists and watches of a shared source: from a leader, from the next leader, and from the cloud."""
 
 from __future__ import annotations
 

@@ -87,6 +87,6 @@ def test_the_authority_of_a_target_counts_as_well(authority: str, code: int) -> 
 
 @given(st.text(max_size=40).filter(lambda text: "localhost" not in text.lower()))
 def test_no_name_passes_that_is_not_an_address(name: str) -> None:
-    """What is looked up by DNS is the page's to say."""
+    """The owner of a web page decides what its own DNS names resolve to."""
     with pytest.raises(StatusError):
         refuse_web_pages(OwnAddress("127.0.0.1", 1), "", [("Host", f"x{name}")])

@@ -1,4 +1,4 @@
-"""An identity is the hub, or a user with the token that proves it; the type allows no other."""
+"""An identity is the hub's own, or a user's with the token that proves it. The type allows no other."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SLICES = frozenset({ENDPOINT_SLICES})
         ("coredns/endpointslices#get", False, "coredns", SLICES, {"get"}),
         (" a.b_c-1 / endpointslices # get ; list; ", False, "a.b_c-1", SLICES, {"get", "list"}),
         ("*/*#watch", False, ANY, BOTH, {"watch"}),
-        # An exclusion takes away all that it does not narrow down.
+        # An exclusion covers all resources and verbs that it does not narrow down.
         ("-coredns", True, "coredns", BOTH, READS),
         ("- coredns", True, "coredns", BOTH, READS),
         ("-*", True, ANY, BOTH, READS),

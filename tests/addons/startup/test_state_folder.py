@@ -73,7 +73,7 @@ def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
 def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
-    """Whose folder it is may move the hub's away while the hub runs."""
+    """The owner of the outer folder may move the hub's folder away while the hub runs."""
     (tmp_path / "home").mkdir()
     os.chown(tmp_path / "home", 12345, 12345)
     with pytest.raises(
@@ -111,7 +111,7 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
 def test_no_right_is_a_mistake_and_a_broken_disk_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node needs its hub when its disk fails; who gave the hub a folder of somebody else's can give another."""
+    """A node needs its hub even on a broken disk. A missing right is a mistake that the operator can mend."""
 
     def fail(number: int) -> None:
         def mkdir(*_: object, **__: object) -> None:

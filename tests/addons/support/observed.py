@@ -13,7 +13,7 @@ STEP = 0.005
 
 
 async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return once this is true; TimeoutError when it does not become so."""
+    """Return once the condition holds; TimeoutError when it never does."""
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(STEP)

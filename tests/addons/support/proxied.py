@@ -155,7 +155,7 @@ class Http2Server(Listening):
             conn.send_data(event.stream_id, b"server", end_stream=not watches)
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        """Return when something holds; it is looked at when something came."""
+        """Wait until the condition holds; it is evaluated anew at each arrival of bytes."""
         while not wanted():
             self._changed.clear()
             await self._changed.wait()

@@ -1,4 +1,4 @@
-"""What is secret in an object is not shown, and nothing else changes."""
+"""A shown object has its secrets masked, and nothing else changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is to blame for a connection that could not be opened, by the words of asyncio and mitmproxy."""
+"""Whether a failed connection is the server's fault or the node's own, by the words of asyncio and mitmproxy."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ async def test_a_server_that_speaks_to_others_is_up(server: World) -> None:
 
 @pytest.mark.looptime
 async def test_a_probe_outlives_whatever_goes_wrong(server: World) -> None:
-    """A probe that dies would leave its server as it is for good, and say nothing."""
+    """A probe task that ends would freeze its server's health for good, without a word."""
     await probed(server, [RuntimeError("unforeseen"), GONE])
     assert server.health.condition is Condition.DOWN
 

@@ -1,4 +1,4 @@
-"""When the node's copy is as new as the cloud: it has each object of the cloud, and no object that is gone."""
+"""How the hub tells that its copy is as new as the cloud: it has each object, and none that was deleted."""
 
 from __future__ import annotations
 

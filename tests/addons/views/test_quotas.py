@@ -51,7 +51,7 @@ def of_tokens(parts: HubParts) -> int:
 async def test_invented_namespaces_are_relayed_beyond_a_number_of_sources(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """300 namespaces were 299 watches of the cloud."""
+    """300 invented namespaces once opened 299 watches of the cloud."""
     before = beyond("sources")
     for number in range(quotas.MAX_SOURCES + 20):
         cloud.store.create(secret(f"n{number}"))
@@ -141,7 +141,7 @@ async def test_what_is_relayed_does_not_resume_from_a_version_that_filters_made(
 
 
 async def test_first_lists_at_once_are_bounded(parts: HubParts, cloud: ScriptableCloud) -> None:
-    """Their size is not known before they are here."""
+    """The hub knows the size of a list only when the list is there."""
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="secrets"))
     asking = [
         asyncio.create_task(parts.ask(SECRETS.format(f"n{number}"), caller=POD))
@@ -156,7 +156,7 @@ async def test_first_lists_at_once_are_bounded(parts: HubParts, cloud: Scriptabl
 async def test_bytes_of_all_tokens_are_bounded(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """40 selectors over 10 MB were 544 MB."""
+    """40 selectors over 10 MB of objects once took 544 MB."""
     monkeypatch.setattr(quotas, "MAX_BYTES", 100_000)
     for number in range(8):
         cloud.store.create(secret("a", f"s{number}", 5_000))
@@ -182,7 +182,7 @@ async def test_sources_that_grow_are_closed_the_largest_first(
 
 
 async def test_a_refused_token_makes_no_source(parts: HubParts, cloud: ScriptableCloud) -> None:
-    """601 sources of one token went on asking the cloud."""
+    """601 sources of one refused token once went on asking the cloud."""
     cloud.access.allowed["pod"] = lambda _: False
     for number in range(20):
         assert (await parts.ask(SECRETS.format(f"n{number}"), caller=POD))[0] == 403

@@ -86,7 +86,7 @@ async def relayed(parts: HubParts, web: None, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubParts, relayed: Client) -> None:
-    """The view took it, and the client kept the object that the filter hides."""
+    """The view once accepted such a version, and the client kept an object that the filter hides."""
     parts.set_rules(FILTERED)
     await Client(parts).list()
     await relayed.watch("web")
@@ -122,7 +122,7 @@ async def test_nor_is_one_whose_object_has_gone_since(
 async def test_a_relayed_watch_ends_when_the_rules_filter_it(
     parts: HubParts, cloud: ScriptableCloud, relayed: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It went on as it was, for an hour at the longest."""
+    """Such a watch once went on under the former rules, for an hour at the longest."""
     monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
     async with parts.watch(WATCH + relayed.version) as watch:
         parts.set_rules({**PLAIN, "filter_discardcloudservice": "other/services"})

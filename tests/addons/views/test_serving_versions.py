@@ -36,7 +36,7 @@ async def ahead(parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.Mon
 async def test_a_list_at_a_version_that_the_hub_gave_is_answered(
     parts: HubParts, ahead: int, match: str, path: str
 ) -> None:
-    """It was 504 after three seconds."""
+    """The hub once answered such a list with 504, after three seconds."""
     code, found = await parts.ask(f"{path}?resourceVersion={ahead}{match}")
     assert code == 200
     assert [item["metadata"]["name"] for item in found["items"]] == ["web"]

@@ -84,7 +84,7 @@ async def test_a_projection_goes_with_its_last_view(parts: HubParts) -> None:
 async def test_a_view_whose_inputs_are_not_known_is_waited_for(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """The old filters stay until the new ones can judge everything."""
+    """The former filters stay in force until the new ones have verdicts on all objects."""
     cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     parts.set_rules({"filter_servicetopology": "agent/endpointslices"})

@@ -203,7 +203,7 @@ async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
 async def test_a_watch_that_resumes_has_no_initial_events_nor_their_end(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """Their bookmark has the version of now: a client that took it over would miss what came before."""
+    """The bookmark of initial events has the present version: who resumes from it would miss earlier events."""
     cloud.store.create(service("web"))
     async with parts.watch(f"{SERVICES}?{WATCH_LIST}") as watch:
         await watch.event()

@@ -1,4 +1,4 @@
-"""Watches: where they begin, what they tell, bookmarks, and how they end."""
+"""Watches: where they begin, their events and bookmarks, and how they end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Completes an object before it is stored: metadata, defaults, who owns the status, generations.
 
-Only what clients of the hub can tell apart from a real server; specs are not validated.
+It does only what a hub's clients could tell from a real server; it does not validate specs.
 """
 
 from __future__ import annotations

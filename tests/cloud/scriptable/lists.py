@@ -80,7 +80,7 @@ def _order(key: Key) -> str:
 
 
 def _make_token(version: int, last: Key) -> str:
-    """Shaped as a real server's, so that a test that reads one finds what it expects; clients must not read it."""
+    """A continue token in the shape of a real server's. Clients must not read it; tests of the shape may."""
     token = json.dumps(
         {"v": TOKEN_VERSION, "rv": version, "start": _order(last) + "\0"}, separators=(",", ":")
     )

@@ -47,7 +47,7 @@ def decode_body(body: bytes) -> Json:
 
 
 def _encode(value: Mapping[str, Any], message: str) -> bytes:
-    """Absent, null and mistyped fields are left out: what is wrong with an object is not the encoder's to say."""
+    """Absent, null and mistyped fields are left out: the encoder does not validate objects."""
     encoded = bytearray()
     for name, (number, type_, label) in TABLE[message].items():
         present = value.get(name)

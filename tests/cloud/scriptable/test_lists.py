@@ -1,4 +1,4 @@
-"""Pages and their tokens; what both clouds must do is in the contract tests."""
+"""Pages and their continue tokens; the contract tests show what both clouds do."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Writer:
         }
 
     def _delete_collection(self, write: Write) -> Json:
-        """Deletes what the selectors mean and answers the list of it."""
+        """Deletes the objects that the selectors choose, and answers with their list."""
         resource = write.resource
         selection = select(resource, write.info.namespace, write.info.options)
         objects = self._store.collection(resource).objects

@@ -1,4 +1,4 @@
-"""Events are said once, are cut to size, and never fail the work."""
+"""Events are written once, cut to size, and never stop a controller's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One copy of a kind: facts, indexes, handlers, and what garbage does to them; over the scriptable cloud."""
+"""An informer's copy of a kind: facts, indexes, handlers, and their behaviour on garbage; over the scriptable cloud."""
 
 from __future__ import annotations
 

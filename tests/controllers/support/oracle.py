@@ -1,4 +1,4 @@
-"""What must be true of pools, nodes and grids in the end, said without any of the product's code."""
+"""An oracle of pools, nodes and grids: what must hold in the end, written without the product's code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.controllers.support.scene import NODES, POOL_LABEL, POOLS, Scene, lea
 
 
 def wrong(scene: Scene, pools: list[str], grids: list[str]) -> list[str]:
-    """Everything that is not as it must be, in words; [] when all is well."""
+    """Every rule that the cluster breaks, in words; [] when there is none."""
     nodes = scene.admin.get(NODES)["items"]
     found = [each for pool in pools for each in wrong_in_pool(scene.admin.get(f"{POOLS}/{pool}"), nodes)]
     for node in nodes:

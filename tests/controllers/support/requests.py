@@ -1,4 +1,4 @@
-"""Certificate requests as a hub makes them, and as somebody makes them who means no good."""
+"""Certificate requests as a hub makes them, and as an attacker does."""
 
 from __future__ import annotations
 

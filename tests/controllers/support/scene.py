@@ -179,7 +179,7 @@ class Scene:
         return str(obj["metadata"].get("annotations", {}).get(TRIGGER, ""))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Ask until a condition holds that nothing can be watched for."""
+        """Poll until a condition holds that no watch tells of."""
         assert self._comes_true(condition, PATIENCE), "it did not come true"
 
     def _comes_true(self, condition: Callable[[], bool], patience: float) -> bool:

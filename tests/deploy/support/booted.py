@@ -134,7 +134,7 @@ class BootedNode:
         return ["nsenter", f"--target={self._pid}", "--all", "--wd"]
 
     def until(self, check: Callable[[], object]) -> None:
-        """Return when something holds that nothing tells of."""
+        """Poll until the condition holds: no event tells of it."""
         deadline = time.monotonic() + 2 * SLACK
         while not check():
             assert time.monotonic() < deadline, self.journal()

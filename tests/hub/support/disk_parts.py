@@ -1,4 +1,4 @@
-"""What tests of a faulty disk ask of a hub: what it serves, and what it says of the disk."""
+"""Requests of the tests of a faulty disk: the objects that a hub serves, and its words about the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERVICES = "/api/v1/services"
 
 
 def service(name: str, filler: int) -> dict[str, object]:
-    """With so many bytes that mean nothing."""
+    """A Service with an annotation of that many bytes."""
     annotations = {"filler": "x" * filler}
     return {
         "metadata": {"name": name, "annotations": annotations},

@@ -136,7 +136,7 @@ class Streams:
         self._flush()
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        """Return when something holds; it is looked at after each event. ConnectionError when no more can come."""
+        """Wait until the condition holds, evaluated after each event. ConnectionError when no more events can come."""
         while not wanted():
             if self._is_gone:
                 raise ConnectionError("the server has closed the connection")

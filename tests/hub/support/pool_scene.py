@@ -1,4 +1,4 @@
-"""Clients of followers, and what has to hold for them whatever happens to a leader."""
+"""Clients of followers, and checks of what they get while leaders fail."""
 
 from __future__ import annotations
 

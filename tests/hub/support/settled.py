@@ -1,4 +1,4 @@
-"""Waits until a hub knows what the cloud holds: a watch tells what came before, and a test must not be ahead of it."""
+"""Waits until a hub knows what the cloud holds, so that a test's watch begins at a settled state."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ async def test_a_beat_wakes_all_who_wait_now() -> None:
 
 
 async def test_a_beat_in_the_same_turn_is_not_missed() -> None:
-    """Who waits for several things makes a future of each, and awaits them a turn later."""
+    """A task that waits for several pulses makes a future of each, and awaits them a turn later."""
     pulse = Pulse()
     waiting = asyncio.ensure_future(pulse.wait())
     pulse.notify()

@@ -1,4 +1,4 @@
-"""The work queue: once, never twice at a time, again later; against a model and on a virtual clock."""
+"""The work queue hands out each key once, to one worker at a time, and again after a delay; against a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that is damaged, oversized or to another version ends the stream with a Misfit, and with nothing else."""
+"""A record that is damaged, oversized or made against another version ends the stream with a Misfit alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store: what is written is read, after a crash, on a full disk, and when the file is garbage."""
+"""The database gives back what was written: after a crash, on a full disk, and beside a damaged file."""
 
 from __future__ import annotations
 

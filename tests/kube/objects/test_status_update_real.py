@@ -259,7 +259,9 @@ def generated(chance: random.Random) -> Json:
         status["volumesInUse"] = chance.sample("abc", chance.randint(0, 3))
     if chance.random() < 0.3:
         status["$deleteFromPrimitiveList/volumesInUse"] = chance.sample("abcd", 2)
-        status.pop("volumesInUse", None)  # what the server does with both depends on its mood
+        status.pop(
+            "volumesInUse", None
+        )  # the server's answer to both at once differs from request to request
     if chance.random() < 0.2:
         status["$retainKeys"] = [*(each for each in status if not each.startswith("$")), "nodeInfo", "phase"]
     return status

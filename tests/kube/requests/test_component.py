@@ -1,4 +1,4 @@
-"""Components: what a User-Agent is called in rules, metrics and files."""
+"""The component's name that rules, metrics and files use, read from a User-Agent."""
 
 import re
 

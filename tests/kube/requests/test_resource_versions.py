@@ -1,4 +1,4 @@
-"""resourceVersions: which texts are numbers, and what is said of the others."""
+"""resourceVersions: the texts that are numbers, and the refusals of all others."""
 
 import pytest
 from hypothesis import given

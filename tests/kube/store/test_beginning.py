@@ -1,4 +1,4 @@
-"""What a watcher sends first, above all to a client whose objects nobody knows."""
+"""The first events of a watch, above all for a client whose objects the view does not know."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def view_at(newest_foreign: int, *toys: Toy) -> View:
 
 
 async def test_who_may_hold_its_version_from_elsewhere_is_corrected() -> None:
-    """A relay had given the client all three as they are. The view took the watch, and the hidden one stayed."""
+    """A relay had given the client all three objects. The view accepted the watch, and the hidden one stayed."""
     view = view_at(12, HIDDEN, CHANGED, PLAIN)
     view.listing()
     tell(view.projection.store, "MODIFIED", Toy("plain", version=11))

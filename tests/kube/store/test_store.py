@@ -1,4 +1,4 @@
-"""The store: what it takes, what it tells and in which order, and what it leaves alone when it cannot read."""
+"""The store applies lists and events, notifies in order, and stays as it is where input cannot be read."""
 
 import asyncio
 from collections.abc import Callable

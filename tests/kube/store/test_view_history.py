@@ -1,4 +1,4 @@
-"""What a view keeps as its history, and what a client that resumes gets of it: all that it missed and no more."""
+"""What a view keeps as its history, and what a client that resumes gets of it: the events that it missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of what the cloud, the inputs, the rules and the clients do leaves every client with the truth.
+"""Any sequence of what the cloud, the inputs, the rules and the clients do leaves every client with the true state.
 
 The oracle is a dictionary of the cloud's objects, and a line for the chain's verdict on each.
 """

@@ -129,7 +129,7 @@ def test_no_pool_and_no_such_pool_are_no_rule() -> None:
     assert in_this_pool(World(pool="p9")) == "no-such-pool"
 
 
-# Host n1 of superedge.md 1.4, with its examples.
+# Labels of nodes by name: n1 is this node, and SuperEdge's topologyKeys name the keys that must agree.
 NODES: dict[str, dict[str, str]] = {
     "n1": {"z": "1", "y": "a"},
     "n2": {"z": "1"},

@@ -1,4 +1,4 @@
-"""Labels that kubelet repairs, and those that it has no say in."""
+"""Labels of a Node that its kubelet repairs, and those that a kubelet may not change."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ async def test_a_client_of_http2_is_answered_too_and_its_other_streams_are_not_d
 @pytest.mark.parametrize("node_says", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
 async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
-    """A node that fails as well is a 502, not a circle and no silence."""
+    """Where the node's own answer fails as well, the client gets 502: no loop, and no silence."""
     proxy.server.says, proxy.node.says = says, node_says
     async with proxy.serve(), asyncio.timeout(5):
         assert parts(await proxy.ask(GET))[0] == 502
@@ -150,7 +150,7 @@ async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
 
 
 async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy: Proxy[Raw]) -> None:
-    """An endless answer to a GET that the node could answer once filled the memory."""
+    """The hub holds such an answer to the end, and an endless one once filled the memory."""
     proxy.server = server = Endless()
     handled: list[int] = []
 

@@ -77,7 +77,7 @@ def event(number: int, size: int = 0) -> bytes:
 
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_each_event_is_shown_as_it_is_sent(encoding: Encoding) -> None:
-    """In whatever pieces it comes; what is passed on is what came."""
+    """The event may come in any pieces; the hub passes on exactly the bytes that came."""
     body = recorded.body("services.initial", encoding)
     frames = codec_for(encoding).frames().feed(body)
     shown = Shown(encoding)
