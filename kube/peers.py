@@ -1,5 +1,6 @@
 """What hub and manager agree on: how a node's identity is written, and who signs what for nodes."""
 
+import re
 from ipaddress import ip_address, ip_network
 
 NODE_PREFIX = "system:node:"
@@ -12,6 +13,20 @@ SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 """The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
 METADATA = ip_network("169.254.169.0/24")
 """Services of clouds at link-local addresses, which machines do ask over the network."""
+LONGEST_NODE_NAME = 253
+"""Characters of a node's name."""
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NODE_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+
+
+def is_node_name(name: str) -> bool:
+    """Whether kube-apiserver takes a name for a Node: a DNS subdomain of RFC 1123.
+
+    ConfigMaps of pools and headers of the peer port join the names of nodes with commas and slashes. No node's name
+    has either.
+    """
+    return len(name) <= LONGEST_NODE_NAME and _NODE_NAME.fullmatch(name) is not None
 
 
 def is_of_link(name: str) -> bool:

@@ -9,7 +9,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
 from addons.certificates.own_certificate import Certificate
-from kube.peers import NODE_PREFIX, NODES_GROUP
+from kube.peers import NODE_PREFIX, NODES_GROUP, is_node_name
 
 ALPN = (b"h2", b"http/1.1")
 CONTEXTS = 8
@@ -62,12 +62,16 @@ def is_verified(ssl_conn: SSL.Connection) -> bool:
 
 
 def node_of(certificate: x509.Certificate) -> str:
-    """The node whose certificate this is, by name and group as the Node authorizer reads it; "" for none."""
+    """The node whose certificate this is, by name and group as the Node authorizer reads it; "" for none.
+
+    The signer of clients' certificates does not look at what follows `system:node:`.
+    """
     names = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     groups = [each.value for each in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     if len(names) != 1 or not names[0].startswith(NODE_PREFIX) or NODES_GROUP not in groups:
         return ""
-    return names[0].removeprefix(NODE_PREFIX)
+    node = names[0].removeprefix(NODE_PREFIX)
+    return node if is_node_name(node) else ""
 
 
 def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _depth: int, ok: int) -> bool:

@@ -12,7 +12,7 @@ import ipaddress
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from addons.pool.pool_config import LeaderHub, parse_leader_hubs
+from addons.pool.pool_config import LeaderHub, parse_hub_address, parse_leader_hubs
 from addons.pool.spread import place
 
 MAX_DEPUTIES = 2
@@ -34,7 +34,7 @@ class Deputies:
     def announce(self, node: str, said: str, address: str) -> None:
         """Take what a follower says of its peer port; `address` is where it calls from. Nonsense counts for nothing."""
         try:
-            told = ipaddress.ip_address(said)
+            told = parse_hub_address(said)
             found = LeaderHub(node, str(_plain(address) if told.is_unspecified else told))
         except ValueError:
             return
@@ -56,7 +56,7 @@ class Deputies:
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An address of a connection, as a certificate names it."""
-    found = ipaddress.ip_address(address)
+    found = parse_hub_address(address)
     return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
 
 

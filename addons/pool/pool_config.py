@@ -16,13 +16,12 @@ from enum import StrEnum
 from addons.upstream.servers import Server
 from addons.views.serving import SHARED
 from kube.bounds import reached
+from kube.peers import is_node_name
 from kube.requests.request_info import ResourceType
 
 MAX_LEADERS = 100
 """Leaders that a hub takes from a ConfigMap: each may become a label of metrics and a task that probes it."""
 
-NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""A node's name, as kube-apiserver takes it."""
 VERSION = re.compile(r"v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?")
 """A version of an API, as kube-apiserver takes it."""
 
@@ -133,11 +132,23 @@ def parse_leader_hubs(text: str) -> Iterator[LeaderHub]:
     for entry in text.split(","):
         node, _, address = entry.strip().partition("/")
         try:
-            found = LeaderHub(node, str(ipaddress.ip_address(address)))
+            found = LeaderHub(node, str(parse_hub_address(address)))
         except ValueError:
             continue
-        if NODE.fullmatch(node):
+        if is_node_name(node):
             yield found
+
+
+def parse_hub_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The IP address of a hub, as other hubs reach it; ValueError for any other text.
+
+    The zone of an IPv6 address may hold any text, commas and line breaks too. A zone names an interface of one
+    machine, so it says nothing to another.
+    """
+    address = ipaddress.ip_address(text)
+    if "%" in text:
+        raise ValueError(f"{text!r} has a zone")
+    return address
 
 
 def _scope(text: str) -> Iterator[ResourceType]:

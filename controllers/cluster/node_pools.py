@@ -10,6 +10,7 @@ from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, number, objects, strings, text, texts
 from kube.json_type import Json
+from kube.peers import is_node_name
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 
 RELAY = "edgehub.io/relay"
@@ -125,9 +126,10 @@ def read_pool(obj: Json) -> NodePool:
         ready=number(status.get("readyNodeNum"), -1),
         unready=number(status.get("unreadyNodeNum"), -1),
         leaders=tuple(
-            Leader(text(each.get("nodeName")), address)
+            Leader(node, address)
             for each in objects(status.get("leaderEndpoints"))
-            if (address := parse_address(text(each.get("address"))))
+            if is_node_name(node := text(each.get("nodeName")))
+            and (address := parse_address(text(each.get("address"))))
         ),
         leader_count=number(status.get("leaderNum")),
         conditions=tuple(objects(status.get("conditions"))),

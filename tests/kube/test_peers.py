@@ -4,13 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER, is_of_link
+from kube.peers import (
+    LONGEST_NODE_NAME,
+    NODE_PREFIX,
+    NODES_GROUP,
+    PEER_ANNOTATION,
+    SERVING_SIGNER,
+    is_node_name,
+    is_of_link,
+)
 
 
 def test_they_are_those_of_kubernetes_and_of_older_hubs() -> None:
     assert (NODE_PREFIX, NODES_GROUP) == ("system:node:", "system:nodes")
     assert PEER_ANNOTATION == "edgehub.io/peer"
     assert SERVING_SIGNER == "kubernetes.io/kubelet-serving"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a", True),
+        ("0", True),
+        ("n-1.example.org", True),
+        ("a" * LONGEST_NODE_NAME, True),
+        ("a" * (LONGEST_NODE_NAME + 1), False),
+        ("", False),
+        ("N1", False),
+        ("a_b", False),
+        ("-a", False),
+        ("a-", False),
+        ("a..b", False),
+        ("a.-b", False),
+        (".a", False),
+        ("a,b/6.6.6.6", False),
+        ("a/b", False),
+        ("a b", False),
+        ("a\n", False),
+        ("\u0663", False),
+    ],
+)
+def test_a_node_has_the_name_of_a_dns_subdomain(name: str, expected: bool) -> None:
+    assert is_node_name(name) is expected
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ AUTHORITY, FOREIGN = Authority(), Authority("foreign CA")
         ("system:node:a", ["system:masters"], ""),
         ("a", ["system:nodes"], ""),
         ("system:node:", ["system:nodes"], ""),
+        ("system:node:a,b/6.6.6.6", ["system:nodes"], ""),
     ],
 )
 def test_a_node_is_a_name_and_a_group(user: str, groups: list[str], node: str) -> None:

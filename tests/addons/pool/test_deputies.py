@@ -55,6 +55,7 @@ def test_a_follower_that_says_nothing_any_more_or_leaves_the_pool_is_no_deputy()
         (ANY_ADDRESS, "a/10.0.0.1"),
         ("", ""),
         ("10.0.0.7/x,b/10.0.0.8", ""),
+        ("fe80::7%x,b", ""),
     ],
 )
 def test_the_address_is_what_the_follower_says_or_calls_from(said: str, named: str) -> None:

@@ -53,9 +53,10 @@ def test_the_keys_are_openyurts() -> None:
         ({**ON, "leaders": "a,/10.0.0.1,b/nowhere,c/10.0.0.3/x, ,"}, PoolConfig(is_shared=True)),
         ({**ON, "leaders": ",,/"}, PoolConfig(is_shared=True)),
         (
-            {**ON, "leaders": "A b/10.0.0.1,-/10.0.0.1,a\n/10.0.0.1,relay x/10.0.0.1"},
+            {**ON, "leaders": "A b/10.0.0.1,-/10.0.0.1,a\n/10.0.0.1,relay x/10.0.0.1,a..b/10.0.0.1"},
             PoolConfig(is_shared=True),
         ),
+        ({**ON, "leaders": "a/fe80::1%eth0,b/fe80::1%x\ny"}, PoolConfig(is_shared=True)),
         (
             {**ON, "leaders": " a/fd00::0:1 , b/10.0.0.1"},
             PoolConfig((LeaderHub("a", "fd00::1"), LeaderHub("b", "10.0.0.1")), is_shared=True),

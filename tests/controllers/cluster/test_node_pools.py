@@ -14,6 +14,7 @@ from controllers.cluster.node_pools import (
     read_pool,
     with_condition,
 )
+from controllers.leaders.pool_scope import leader_config
 from kube.json_type import Json
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -119,6 +120,15 @@ def test_a_leader_without_an_ip_address_is_none() -> None:
     status = {"leaderEndpoints": [{"nodeName": "n", "address": each} for each in addresses]}
     pool = read_pool({"metadata": {"name": "p"}, "status": status})
     assert [each.address for each in pool.leaders] == ["10.0.0.1", "fd00::1"]
+
+
+def test_a_leader_without_the_name_of_a_node_is_none() -> None:
+    """Whoever may write the status cannot put more leaders into the ConfigMap of hubs than the status has."""
+    names = ["a,b/6.6.6.6", "a/b", "a,", "", "A", "a b", "a\n", "n-1.example", None, 7]
+    status = {"leaderEndpoints": [{"nodeName": each, "address": "10.0.0.1"} for each in names]}
+    pool = read_pool({"metadata": {"name": "p"}, "status": status})
+    assert pool.leaders == (Leader("n-1.example", "10.0.0.1"),)
+    assert leader_config(pool, "kube-system")["data"]["leaders"] == "n-1.example/10.0.0.1"
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.dictionaries(st.sampled_from(FIELDS), JSON))
