@@ -28,6 +28,7 @@ from kube.bounds import reached
 from kube.disk.database import Batch, Disk, DiskError, Key, Meta, NotKept
 from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
+from kube.packed_text import Kept
 from kube.requests.request_info import ResourceType
 from kube.store.long_lists import read_items
 from kube.store.reflector import ListWatch, Reflector
@@ -178,7 +179,7 @@ class DiskCopy:
         self._identity = identity
         self._store = store
         self.name = source_name(identity, list_watch)
-        self._pending: dict[Key, bytes | None] = {}
+        self._pending: dict[Key, Kept | None] = {}
         self._whole = True
         self._version = -1
         self._refused = 0
@@ -254,7 +255,7 @@ class DiskCopy:
     def changed(self, change: Change) -> None:
         self._end_refusal()
         if not self._whole:
-            self._pending[change.key] = change.new.raw if change.new is not None else None
+            self._pending[change.key] = change.new.kept if change.new is not None else None
             if len(self._pending) > MAX_PENDING:
                 reached("changes that wait for the disk")
                 self._rewrite()
@@ -281,10 +282,10 @@ class DiskCopy:
         if self._refused:
             batch = Batch(self.name, {**self._meta(), "refused": self._refused}, {}, whole=True)
         elif self._whole:
-            batch = Batch(self.name, self._meta(), {item.key: item.raw for item in self._store}, whole=True)
+            batch = Batch(self.name, self._meta(), {item.key: item.kept for item in self._store}, whole=True)
         else:
-            puts = {key: raw for key, raw in self._pending.items() if raw is not None}
-            deletes = [key for key, raw in self._pending.items() if raw is None]
+            puts = {key: kept for key, kept in self._pending.items() if kept is not None}
+            deletes = [key for key, kept in self._pending.items() if kept is None]
             batch = Batch(self.name, self._meta(), puts, deletes)
         self._whole, self._version, self._stamped = False, self._store.version, True
         self._pending, self._amended = {}, False

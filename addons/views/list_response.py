@@ -11,6 +11,7 @@ from aiohttp.payload import Payload
 
 from addons.views.responses import HEADERS, AnswerBody
 from kube.http.zstd_bodies import pack
+from kube.packed_text import Kept
 from kube.store.listing import Listing
 from kube.wire.codec_base import PIECE, ListBody
 
@@ -44,12 +45,12 @@ async def list_response(
     A list that is larger than a piece, or `packed` in zstd, goes to `body`, and is chunked as kube-apiserver's large
     lists are. Others have a Content-Length.
     """
-    raws: list[bytes] = []
+    formed: list[Kept] = []
     for part in batched(listing.items, SLICE):
-        if raws:
+        if formed:
             await asyncio.sleep(0)
-        raws += listing.raws(part)
-    whole, headers = listing.body(raws), {**HEADERS, "Content-Type": listing.codec.content_type}
+        formed += listing.formed(part)
+    whole, headers = listing.body(formed), {**HEADERS, "Content-Type": listing.codec.content_type}
     if body is None or (whole.size <= PIECE and not packed):
         return web.Response(body=Pieces(whole), headers=headers)
     try:

@@ -66,4 +66,4 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
 
 def size_of(source: Source) -> int:
     """Bytes of a source's objects, as they came."""
-    return sum(len(item.raw) for item in source.store)
+    return sum(len(item.kept) for item in source.store)

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsBytes
 
 import diskcache
 import orjson
@@ -65,11 +65,14 @@ class SetAside(DiskError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The changes of one source's copy. `whole`: `puts` holds all its objects, and other objects are deleted."""
+    """The changes of one source's copy. `whole`: `puts` holds all its objects, and other objects are deleted.
+
+    An object of `puts` may be packed in memory. Its bytes are made when they are written, one object after the other.
+    """
 
     source: str
     meta: Meta
-    puts: Mapping[Key, bytes]
+    puts: Mapping[Key, SupportsBytes]
     deletes: Iterable[Key] = field(default=())
     whole: bool = False
 
@@ -155,7 +158,7 @@ class Disk:
             for key in deletes:
                 cache.delete(_object_key(batch.source, key))
             for key, raw in batch.puts.items():
-                _set(cache, _object_key(batch.source, key), raw)
+                _set(cache, _object_key(batch.source, key), bytes(raw))
             _set(cache, _join(_META, batch.source), orjson.dumps([len(keys), batch.meta]))
 
         self._transact(work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kube.packed_text import Kept
 from kube.store.store import Item
 from kube.wire.codec import Codec
 from kube.wire.codec_base import ListBody
@@ -25,7 +26,11 @@ class Form:
         )
 
     def raw(self, codec: Codec, item: Item) -> bytes:
-        return codec.metadata_only(item.raw) if self.metadata_only else item.raw
+        return bytes(self.kept(codec, item))
+
+    def kept(self, codec: Codec, item: Item) -> Kept:
+        """As `raw`, packed where the item is kept so."""
+        return codec.metadata_only(item.raw) if self.metadata_only else item.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,13 @@ class Listing:
     items: list[Item]
     form: Form
 
-    def raws(self, items: Iterable[Item]) -> list[bytes]:
+    def formed(self, items: Iterable[Item]) -> list[Kept]:
         """Some of the items in the form of the list. For a metadata list, each item is parsed."""
-        return [self.form.raw(self.codec, item) for item in items]
+        return [self.form.kept(self.codec, item) for item in items]
 
-    def body(self, raws: Sequence[bytes]) -> ListBody:
-        """The body of the whole list, from the results of `raws` for all items."""
-        return self.codec.encode_list(self.api_version, self.kind, self.version, raws)
+    def body(self, formed: Sequence[Kept]) -> ListBody:
+        """The body of the whole list, from the results of `formed` for all items.
+
+        What the items keep packed is unpacked piece by piece, as the body is read.
+        """
+        return self.codec.encode_list(self.api_version, self.kind, self.version, formed)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kube.concurrency.pulse import Pulse
+from kube.packed_text import Kept
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 
@@ -22,11 +23,12 @@ Key = tuple[str, str]
 class Item:
     """One object at one version: its raw form, and what selectors need of it. Immutable.
 
+    `kept` is the raw form as the item keeps it: a text is packed, and `raw` unpacks it at each call.
     `unfiltered` is the item as the cloud sent it. Selectors match the unfiltered item, as they would at a
     kube-apiserver.
     """
 
-    __slots__ = ("_fields", "_unfiltered", "key", "labels", "raw", "store", "version")
+    __slots__ = ("_fields", "_unfiltered", "kept", "key", "labels", "store", "version")
 
     def __init__(
         self,
@@ -34,16 +36,20 @@ class Item:
         key: Key,
         version: int,
         labels: Mapping[str, str],
-        raw: bytes,
+        kept: Kept,
         unfiltered: Item | None = None,
     ) -> None:
         self.store = store
         self.key = key
         self.version = version
         self.labels = labels
-        self.raw = raw
+        self.kept = kept
         self._unfiltered = unfiltered
         self._fields: dict[str, str] | None = None
+
+    @property
+    def raw(self) -> bytes:
+        return bytes(self.kept)
 
     def field(self, path: str) -> str:
         """The value of a selector's field, "" when absent. The item keeps the fields that it has parsed."""
@@ -69,14 +75,16 @@ class Item:
 
     def as_filtered(self, raw: bytes) -> Item:
         """This object as a chain of filters changed it."""
-        return Item(self.store, self.key, self.version, self.labels, raw, self._unfiltered or self)
+        kept = self.store.codec.kept(raw)
+        return Item(self.store, self.key, self.version, self.labels, kept, self._unfiltered or self)
 
     def with_version(self, version: int) -> Item:
         """This object with another metadata.resourceVersion, as Kubernetes reports a deletion."""
         if version == self.version:
             return self
-        raw = self.store.codec.with_version(self.raw, version)
-        return Item(self.store, self.key, version, self.labels, raw, self._unfiltered or self)
+        codec = self.store.codec
+        kept = codec.kept(codec.with_version(self.raw, version))
+        return Item(self.store, self.key, version, self.labels, kept, self._unfiltered or self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +225,9 @@ class Store:
         return self._pulse.wait()
 
     def _item(self, raw: bytes, codec: Codec | None = None) -> Item:
-        peek = (codec or self.codec).peek(raw)
-        return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, raw)
+        codec = codec or self.codec
+        peek = codec.peek(raw)
+        return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, codec.kept(raw))
 
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
         for key, item in items.items():

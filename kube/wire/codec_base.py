@@ -5,11 +5,12 @@ message, as in the items of a list, without magic and kind; in JSON compact text
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kube.errors import StatusError
+from kube.packed_text import Kept
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
 
@@ -57,13 +58,13 @@ class ListBody:
     def __init__(
         self,
         head: bytes,
-        items: Sequence[bytes],
+        items: Sequence[Kept],
         tail: bytes,
         size: int,
         write: Callable[[Sequence[bytes]], bytes],
         between: bytes = b"",
     ) -> None:
-        """`write` joins some items as the body has them; `between` separates two such parts."""
+        """`write` joins the raw forms of some items as the body has them; `between` separates two such parts."""
         self.size = size
         self._head = head
         self._items = items
@@ -76,15 +77,15 @@ class ListBody:
         for number, part in enumerate(parts):
             before = self._between if number else self._head
             after = b"" if number < len(parts) - 1 else self._tail
-            yield b"".join((before, self._write(part), after))
+            yield b"".join((before, self._write([bytes(each) for each in part]), after))
 
     def __bytes__(self) -> bytes:
         return b"".join(self)
 
 
-def in_pieces(items: Iterable[bytes]) -> Iterator[list[bytes]]:
+def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
     """The items in runs of at least PIECE bytes, the last of which may be shorter."""
-    piece: list[bytes] = []
+    piece: list[T] = []
     size = 0
     for item in items:
         piece.append(item)
@@ -152,8 +153,12 @@ class Codec(ABC):
         """Split a list into its items; protobuf items are not parsed."""
 
     @abstractmethod
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
-        """A whole list of raw items of this kind."""
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
+        """A whole list of items of this kind. An item that is kept packed is unpacked with its piece of the body."""
+
+    def kept(self, raw: bytes) -> Kept:
+        """A raw form as a store keeps it."""
+        return raw
 
     @abstractmethod
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from kube.errors import StatusError
+from kube.packed_text import Kept, packed
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
@@ -54,7 +55,7 @@ class JsonCodec(Codec):
             raws,
         )
 
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
         page = {
             "kind": f"{kind}List",
             "apiVersion": api_version,
@@ -63,6 +64,9 @@ class JsonCodec(Codec):
         head, tail = write_json(page)[:-1] + b',"items":[', b"]}\n"
         size = len(head) + sum(map(len, items)) + max(len(items) - 1, 0) * len(_COMMA) + len(tail)
         return ListBody(head, items, tail, size, _COMMA.join, _COMMA)
+
+    def kept(self, raw: bytes) -> Kept:
+        return packed(raw)
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parsed = parse_object(body)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from kube.errors import StatusError
+from kube.packed_text import Kept
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
@@ -74,7 +75,7 @@ class ProtobufCodec(Codec):
             list(page.items),
         )
 
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[bytes]) -> ListBody:
+    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
         # selfLink, resourceVersion and continue, which servers always write.
         metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode()) + b"\x1a\x00"
         head = delimited(_FIELD_1, metadata)

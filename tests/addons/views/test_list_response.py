@@ -170,7 +170,7 @@ async def url() -> AsyncIterator[str]:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         listed = listing(Encoding.JSON, metadata_only=request.path == f"/{METADATA_KIND}")
         if listed.form.metadata_only:
-            listed.items[-1].raw = b"garbage"
+            listed.items[-1].kept = b"garbage"
         return await list_response(listed)
 
     runner = web.ServerRunner(web.Server(answer, access_log=None))

@@ -18,6 +18,7 @@ import diskcache
 import pytest
 
 from kube.disk.database import Batch, Disk, DiskError, Meta, NotKept, SetAside, open_cache
+from kube.packed_text import PackedText
 
 STORM = """
 import sys
@@ -58,6 +59,11 @@ def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
     assert read is not None
     assert read[0] == {"version": 2}
     assert raws(disk) == [b"y", b"z"]
+
+
+def test_an_object_that_is_packed_is_written_as_it_was(disk: Disk) -> None:
+    disk.write(Batch("s", {"version": 1}, {("a", "1"): PackedText(b"x" * 2_000)}, whole=True))
+    assert raws(disk) == [b"x" * 2_000]
 
 
 def test_an_empty_list_is_known_and_another_source_is_not(disk: Disk) -> None:

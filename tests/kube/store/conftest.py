@@ -10,6 +10,12 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support.reflecting import Start, reflecting
 
 
+@pytest.fixture(autouse=True)
+def packed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores keep texts packed however short they are: the objects of these tests are small."""
+    monkeypatch.setattr("kube.packed_text.WORTH_PACKING", 1)
+
+
 @pytest.fixture
 async def cloud() -> AsyncIterator[ScriptableCloud]:
     async with ScriptableCloud() as made:

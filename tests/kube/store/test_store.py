@@ -1,6 +1,7 @@
 """The store applies lists and events, notifies in order, and stays as it is where input cannot be read."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -325,3 +326,12 @@ def test_told_changes_lead_from_each_list_to_the_next(
                 state[change.key] = change.new.version
         assert state == contents(store) == {toy.key: toy.version for toy in toys}
         store.forget(recorder)
+
+
+def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding) -> None:
+    store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
+    item = store.get(("a", "x"))
+    assert item is not None
+    for shown in (item, item.as_filtered(item.raw), item.with_version(7)):
+        assert len(shown.kept) == len(shown.raw)
+        assert (sys.getsizeof(shown.kept) < len(shown.raw) / 10) == (encoding is Encoding.JSON)

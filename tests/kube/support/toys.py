@@ -164,7 +164,7 @@ def state_of(view: View) -> dict[Key, Seen]:
 def body_of(view: View, at_least: int = 0) -> bytes:
     """The body of a list."""
     listing = view.listing(at_least)
-    return bytes(listing.body(listing.raws(listing.items)))
+    return bytes(listing.body(listing.formed(listing.items)))
 
 
 def waiting(watcher: Watcher) -> list[bytes] | None:
