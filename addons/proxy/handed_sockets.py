@@ -20,6 +20,8 @@ FIRST = 3
 """The number of the first descriptor that is handed over."""
 BACKLOG = 1024
 """Connections that wait in the kernel's queue, and as many as the unit asks for."""
+ACCEPTED_AT_ONCE = 25
+"""Connections that the event loop accepts before it does anything else. Each costs it half a millisecond."""
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +74,10 @@ async def listen(self: mode_servers.AsyncioServerInstance[Any], host: str, port:
     found = handed.at(host, port)
     if found is None:
         return await _own_listen(self, host, port)
-    return [await asyncio.start_server(self.handle_stream, sock=found, backlog=BACKLOG)]
+    # asyncio takes one number for the kernel's queue, and for the connections that it accepts at once.
+    server = await asyncio.start_server(self.handle_stream, sock=found, backlog=ACCEPTED_AT_ONCE)
+    found.listen(BACKLOG)
+    return [server]
 
 
 def _address(found: socket.socket) -> tuple[str, int]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from mitmproxy.addons.next_layer import NextLayer
@@ -73,6 +76,39 @@ async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
         await open_listeners([spec, other])
         assert closed([other]) == [], "an address without a socket is mitmproxy's to open"
         await server.servers.update([])
+
+
+async def test_others_go_between_the_connections_of_a_burst(
+    monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
+) -> None:
+    monkeypatch.setattr(handed_sockets, "handed", hand(opened))
+    monkeypatch.setattr(handed_sockets, "ACCEPTED_AT_ONCE", 5)
+    host, port = opened.getsockname()
+    opened.listen(handed_sockets.BACKLOG)
+
+    def connect() -> list[socket.socket]:
+        return [socket.create_connection((host, port)) for _ in range(30)]
+
+    waiting = await asyncio.to_thread(connect)
+    turns, came_in = 0, []
+
+    class Instance:
+        async def handle_stream(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came_in.append(turns)
+            writer.close()
+
+    instance: Any = Instance()
+    (server,) = await listen(instance, host, port)
+    async with asyncio.timeout(30):
+        while len(came_in) < len(waiting):
+            turns += 1
+            await asyncio.sleep(0)
+    assert max(Counter(came_in).values()) <= 5
+    queue = int.from_bytes(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)[28:], sys.byteorder)
+    assert queue > 5, "the others wait in the kernel"
+    server.close()
+    for each in waiting:
+        each.close()
 
 
 async def test_mitmproxy_itself_opens_each_listener(
