@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import os
 from collections.abc import Callable
 
 TRIM_INTERVAL = 2.0
@@ -17,11 +18,14 @@ glibc begins with this number, and takes the size of each mapping that is freed 
 list it takes lists from the heap, and leaves a hole there for each. To set the number keeps it.
 """
 M_MMAP_THRESHOLD = -3
-"""As `malloc.h` of glibc has it."""
+M_ARENA_MAX = -8
+"""As `malloc.h` of glibc has them."""
+ARENAS = "MALLOC_ARENA_MAX"
+"""What tells glibc how many heaps it may have. A heap for each thread keeps what is free for that thread alone."""
 
 
 class Memory:
-    """Freezes the objects of the start, keeps large allocations out of the heap, and calls malloc_trim now and then.
+    """Freezes the objects of the start, has one heap, without large allocations, and calls malloc_trim now and then.
 
     Modules, classes and addons are a hundred thousand objects, which would cost every full collection 50 to 90 ms. The
     start itself collects nothing: two thousand of these objects are garbage, 0.3 MB, and to find them takes as long.
@@ -46,6 +50,8 @@ class Memory:
         gc.enable()
         if hasattr(self._library, "mallopt"):
             self._library.mallopt(M_MMAP_THRESHOLD, MAPPED_FROM)
+            if ARENAS not in os.environ:
+                self._library.mallopt(M_ARENA_MAX, 1)
 
     def running(self) -> None:
         if self._trim is not None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,42 @@ def test_large_allocations_leave_no_holes(how: str, goes_back: bool) -> None:
         pytest.skip("this C library is not glibc")
     done = subprocess.run([sys.executable, "-c", HOLES, how], check=True, capture_output=True, text=True)
     assert (int(done.stdout) > 30_000) is goes_back
+
+
+THREADS = """
+import ctypes, sys
+from threading import Barrier, Thread
+from addons.memory import Memory
+
+def work():
+    held = bytes(60_000)
+    all_have_theirs.wait()
+
+if sys.argv[1] == "set":
+    Memory().load(None)
+all_have_theirs = Barrier(4)
+threads = [Thread(target=work) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+ctypes.CDLL(None).malloc_stats()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "asked", "has_one"),
+    [("set", {}, True), ("unset", {}, False), ("set", {"MALLOC_ARENA_MAX": "4"}, False)],
+)
+def test_all_threads_share_a_heap_unless_somebody_asks_for_more(
+    how: str, asked: dict[str, str], has_one: bool
+) -> None:
+    if Memory()._trim is None:
+        pytest.skip("this C library is not glibc")
+    inherited = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    run = partial(subprocess.run, check=True, capture_output=True, text=True)
+    told = run([sys.executable, "-c", THREADS, how], env={**inherited, **asked}).stderr
+    assert (told.count("Arena ") == 1) is has_one
 
 
 @pytest.mark.looptime
