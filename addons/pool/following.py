@@ -14,7 +14,7 @@ from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import CLOUD_NAME, PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
-from addons.pool.spread import cloud_delay, leader_order
+from addons.pool.spread import CloudTurns, cloud_turn, leader_order
 from addons.requests.headers import PEER_HEADER, SERVER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
@@ -53,12 +53,13 @@ class Following:
         cloud_is_up: Callable[[], bool],
         cut: Callable[[Server], int],
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
         relays: Sequence[Server] = (),
         address: str = ANY_ADDRESS,
     ) -> None:
         """`port` is the peer port of all hubs of a pool. `client` sends to the hub's own listener. `cut` closes the
-        connections to a server. `clock` is monotonic. `relays` are those of the operator; without any, the pool's.
-        `address` is that of this hub's own peer port."""
+        connections to a server. `clock` is monotonic, `wall_clock` shows Unix seconds. `relays` are those of the
+        operator; without any, the pool's. `address` is that of this hub's own peer port."""
         self.peers: dict[str, ServerHealth] = {}
         """The servers that egress may send to besides the cloud's, by their URLs."""
         self._node = node
@@ -76,11 +77,10 @@ class Following:
         self._config = NOTHING_SHARED
         self._members: Collection[str] = ()
         self._can_serve = self._can_follow = False
-        self._delay = 0.0
         self._order: list[LeaderState] = []
-        self._cloud_from: dict[ResourceType, float] = {}
+        self._turns = CloudTurns(clock, wall_clock)
         self._followed: set[ResourceType] = set()
-        """What was last read from a leader: the hub goes to the cloud for it only after its delay."""
+        """What was last read from a leader: the hub goes to the cloud for it only in its turn."""
         self._known_by = clock() + KNOW_WAIT
         self._changed = Pulse()
         self._probes: dict[LeaderState, asyncio.Task[None]] = {}
@@ -125,7 +125,7 @@ class Following:
         self._role, self._config, self._members = role, config, members
         self._can_follow, self._can_serve = can_follow, can_serve
         leaders = {each.node for each in config.leaders}
-        self._delay = cloud_delay(self._node, [each for each in members if each not in leaders])
+        self._turns.turn = cloud_turn(self._node, [each for each in members if each not in leaders])
         self._arrange()
 
     def _arrange(self) -> None:
@@ -160,7 +160,7 @@ class Following:
     async def run(self) -> None:
         """Move sources as time passes and leaders come back, until cancelled."""
         while True:
-            await asyncio.sleep(TICK)
+            await self._changed_within(min(TICK, self._turns.next_in))
             self.balance()
 
     def close(self) -> None:
@@ -169,14 +169,22 @@ class Following:
 
     async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
         """The leader to read from, None for the cloud. Returns when it may be read from."""
-        while True:
+        choice = self._choose(reader, resumes=resumes)
+        if choice == CLOUD and self._turns.has_missed(reader.type):
+            self._turns.forget(reader.type)
             choice = self._choose(reader, resumes=resumes)
-            if not choice.wait:
-                return choice.leader
-            woken = self._changed.wait()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(choice.wait):
-                    await woken
+        while choice.wait:
+            await self._changed_within(choice.wait)
+            choice = self._choose(reader, resumes=resumes)
+        if choice == CLOUD:
+            self._turns.take(reader.type)
+        return choice.leader
+
+    async def _changed_within(self, seconds: float) -> None:
+        woken = self._changed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await woken
 
     def has_way_past(self, reader: PeerReader) -> bool:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
@@ -216,6 +224,8 @@ class Following:
         for source, reader in self._readers():
             choice = self._choose(reader, resumes=True)
             if reader.server and not choice.wait and choice.leader is not reader.leader:
+                if choice == CLOUD:
+                    self._turns.take(reader.type)
                 source.reflector.switch()
 
     def describe(self) -> list[dict[str, Any]]:
@@ -276,7 +286,7 @@ class Following:
                 yield source, reader
 
     def _choose(self, reader: PeerReader, *, resumes: bool) -> Choice:
-        type_, now = reader.type, self._clock()
+        type_, now, cloud_from = reader.type, self._clock(), 0.0
         if now < self._known_by:
             return Choice(None, self._known_by - now)
         follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
@@ -286,20 +296,18 @@ class Following:
             self._followed.clear()
         if any(each.is_usable(now) and not each.age for each in order):
             self._followed.add(type_)
-            self._cloud_from.pop(type_, None)
+            self._turns.forget(type_)
         elif not (follows or type_ in self._followed):
             return CLOUD
         elif self._cloud_is_up():
-            self._cloud_from.setdefault(type_, now + (0.0 if self._is_first_deputy() else self._delay))
+            cloud_from = self._turns.begin_at(type_, at_once=self._is_first_deputy())
         else:
-            # The delay begins when the cloud is back, or all that wait for the cloud would begin at once.
-            self._cloud_from.pop(type_, None)
-        choice = choose(
-            order, now, cloud_is_up=self._cloud_is_up(), cloud_from=self._cloud_from.get(type_, 0.0)
-        )
+            # A turn while the cloud is away counts for nothing, or all that wait for the cloud would begin at once.
+            self._turns.forget(type_)
+        choice = choose(order, now, cloud_is_up=self._cloud_is_up(), cloud_from=cloud_from)
         if not follows and choice == CLOUD:
             self._followed.discard(type_)
-            self._cloud_from.pop(type_, None)
+            self._turns.forget(type_)
         return choice
 
     def _deputies(self) -> list[LeaderHub]:
@@ -368,12 +376,14 @@ class Following:
                 state.usable_from - self._clock(),
             )
             state.failure = ""
+            self._changed.notify()
         if bool(state.age) != bool(age):
             logger.info(
                 "%s %s",
                 state.name,
                 f"has no cloud for {age:g} s" if age else "has a cloud again",
             )
+            self._changed.notify()
         state.age = age
         self.balance()
 

@@ -108,7 +108,10 @@ def choose(order: Sequence[LeaderState], now: float, *, cloud_is_up: bool, cloud
         return CLOUD
     if usable:
         return Choice(min(usable, key=lambda each: each.age))
-    return Choice(None, cloud_from - now) if cloud_is_up else CLOUD
+    if not cloud_is_up:
+        return CLOUD
+    back = (each.usable_from for each in order if not each.failure)
+    return Choice(None, min([cloud_from, *back]) - now)
 
 
 def read_probe(answer: RawResponse) -> Probed:

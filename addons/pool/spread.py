@@ -1,14 +1,74 @@
-"""How the followers of a pool spread: over its leaders, and over time where all of them would go to the cloud. Pure."""
+"""How the followers of a pool spread: over its leaders, and over time where all of them would go to the cloud."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
 
 from addons.pool.pool_config import LeaderHub
+from kube.requests.request_info import ResourceType
 
 SPREAD = 10.0
 """Seconds over which a pool of ten followers or more goes to the cloud: a tenth of the pool a second."""
+
+
+class Turn(NamedTuple):
+    """The moments at which a node may begin to read from the cloud: once in each period of the wall clock.
+
+    Followers do not all notice at one moment that their leader is gone, or that the cloud is back. By the wall clock no
+    two of them begin together, whenever each has noticed. A wrong clock moves the turn of its own node alone.
+    """
+
+    at: float
+    """Seconds from the beginning of each period to the turn."""
+    period: float
+    """Seconds; 0 where the node may begin at any moment."""
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next turn; `now` is in Unix seconds."""
+        return (self.at - now) % self.period if self.period else 0.0
+
+
+class CloudTurns:
+    """When this node may begin to read each shared resource from the cloud."""
+
+    def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
+        """`clock` is monotonic, `wall_clock` shows Unix seconds."""
+        self.turn = Turn(0.0, 0.0)
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._begin_at: dict[ResourceType, float] = {}
+
+    def begin_at(self, type_: ResourceType, *, at_once: bool) -> float:
+        """The node's next turn, in monotonic seconds, or the one that it has waited for since it first asked.
+
+        `at_once`: the node need not wait for its turn.
+        """
+        if type_ not in self._begin_at:
+            wait = 0.0 if at_once else self.turn.wait(self._wall_clock())
+            self._begin_at[type_] = self._clock() + wait
+        return self._begin_at[type_]
+
+    def take(self, type_: ResourceType) -> None:
+        """The node reads from the cloud from now on, and may read again without another turn."""
+        if type_ in self._begin_at:
+            self._begin_at[type_] = -math.inf
+
+    def has_missed(self, type_: ResourceType) -> bool:
+        """Whether the turn is over and was not taken: the reflector was waiting to try again."""
+        return -math.inf < self._begin_at.get(type_, math.inf) < self._clock()
+
+    def forget(self, type_: ResourceType) -> None:
+        """The node need not read from the cloud, or cannot."""
+        self._begin_at.pop(type_, None)
+
+    @property
+    def next_in(self) -> float:
+        """Seconds until the next turn that the node waits for; infinite without one."""
+        now = self._clock()
+        return min((each - now for each in self._begin_at.values() if each > now), default=math.inf)
 
 
 def leader_order(leaders: Iterable[LeaderHub], node: str) -> list[LeaderHub]:
@@ -16,16 +76,17 @@ def leader_order(leaders: Iterable[LeaderHub], node: str) -> list[LeaderHub]:
     return sorted(leaders, key=lambda each: _weight(each.node, node), reverse=True)
 
 
-def cloud_delay(node: str, followers: Collection[str]) -> float:
-    """Seconds that a node waits before it begins to read from the cloud, when all followers lose their leaders at once.
+def cloud_turn(node: str, followers: Collection[str]) -> Turn:
+    """When a node may begin to read from the cloud after its leaders have failed.
 
     The followers begin one after the other: a tenth of them a second, and one a second where they are fewer than ten.
-    A node that does not know the others waits by its own hash.
+    A follower without another begins at once. A node that does not know the others takes its turn by its own hash.
     """
-    if node in followers:
-        places = sorted(followers, key=place)
-        return places.index(node) * min(1.0, SPREAD / len(places))
-    return SPREAD * place(node) / 2**64
+    if node not in followers:
+        return Turn(SPREAD * place(node) / 2**64, SPREAD)
+    places = sorted(followers, key=place)
+    period = min(SPREAD, float(len(places))) if len(places) > 1 else 0.0
+    return Turn(places.index(node) * period / len(places), period)
 
 
 def place(node: str) -> int:

@@ -97,6 +97,7 @@ class Scene:
             lambda: self.cloud_is_up,
             self._note_cut,
             lambda: self.now,
+            lambda: self.now,
         )
         found = self.following.reader_of(cast(Source, self.source))
         assert found is not None
@@ -225,6 +226,7 @@ async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene:
     scene.now += 2.9
     assert scene.following._choose(scene.reader, resumes=True).wait > 0.0
     scene.now += 0.2
+    scene.following.balance()
     assert await scene.server() == "cloud"
 
 
@@ -238,6 +240,7 @@ async def test_followers_go_to_a_cloud_that_is_back_one_after_the_other(scene: S
     scene.cloud_is_up = True
     assert scene.following._choose(scene.reader, resumes=True).wait == 3.0
     scene.now += 3.0
+    scene.following.balance()
     assert await scene.server() == "cloud"
 
 
@@ -271,6 +274,7 @@ async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCa
     )
     scene.following.balance()
     scene.now += SPREAD
+    scene.following.balance()
     assert await moved("cloud") == f"the history of {second} is too short"
     scene.reader._too_short.clear()
     assert await moved(second) == "it serves, and the cloud need not"
@@ -339,6 +343,7 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     scene.cloud_is_up = True
     assert await scene.server() == other, "until the turn of this follower"
     scene.now += 11.0
+    scene.following.balance()
     assert await scene.server() == "cloud"
     scene.probes.ages[first] = 0.0
     await scene.until(lambda: not scene.state(first)["ageSeconds"])

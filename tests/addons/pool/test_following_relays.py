@@ -36,6 +36,7 @@ async def test_a_follower_goes_from_its_leader_to_the_relay_and_then_to_the_clou
     assert await scene.server() == RELAY
     scene.fail(RELAY)
     scene.now += 10.0
+    scene.following.balance()
     assert await scene.server() == "cloud"
 
 

@@ -1,0 +1,276 @@
+"""The followers of a pool in one process: real reflectors and the real choice of a server, over servers in memory.
+
+Nothing here opens a socket, so a test may run on a virtual clock: a pool of forty then takes a second for a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, cast
+
+import orjson
+
+from addons.pool.following import PROBE_INTERVAL, Following
+from addons.pool.pool_config import LeaderHub, PoolConfig, Role
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
+from addons.upstream.servers import Server
+from addons.views.source import Source
+from kube.errors import expired
+from kube.http.client import ApiResponse, Client, RawResponse, Unreachable, WatchStream
+from kube.http.session import Session
+from kube.requests.request_info import ResourceType
+from kube.store.reflector import ListWatch, Reflector
+from kube.store.store import Store
+from kube.wire.encoding import Encoding
+
+SERVICES = ResourceType("", "v1", "services")
+PORT = 10269
+START = 7.7
+"""Seconds within which the followers of a pool start: no multiple of the interval between probes."""
+CLOUD = ""
+"""The cloud among the servers, whose others are named by their URLs."""
+
+
+class Link(Enum):
+    """What becomes of a request to a server."""
+
+    UP = "it is answered"
+    REFUSED = "it is refused at once"
+    SWALLOWED = "nothing comes back"
+
+
+type Stream = asyncio.Queue[bytes | Exception]
+
+
+@dataclass
+class PoolServer:
+    """The cloud, or a leader: it has all that is published."""
+
+    link: Link = Link.UP
+    oldest: int = 0
+    """The version from which its history begins."""
+    begun: list[tuple[float, str]] = field(default_factory=list)
+    """When each list and watch began, by the loop's clock, and of which node."""
+    streams: list[tuple[str, Stream]] = field(default_factory=list)
+    """The open watches, by node."""
+
+    async def reach(self, timeout: float) -> None:
+        """Return when a request has reached the server; Unreachable otherwise."""
+        if self.link is Link.REFUSED:
+            raise Unreachable("refused")
+        if self.link is Link.SWALLOWED:
+            await asyncio.sleep(timeout)
+            raise Unreachable("no answer")
+
+    def cut(self, node: str = "") -> int:
+        """Break off the watches of a node, or all."""
+        found = [stream for name, stream in self.streams if node in ("", name)]
+        for stream in found:
+            stream.put_nowait(Unreachable("broken off"))
+        return len(found)
+
+    def fail(self, link: Link) -> None:
+        """Serve no longer. What is refused breaks off what is open, too."""
+        self.link = link
+        if link is Link.REFUSED:
+            self.cut()
+
+    @property
+    def readers(self) -> list[str]:
+        return sorted({node for node, _ in self.streams})
+
+
+class Pool:
+    """The cloud, one leader, and followers that read one shared resource."""
+
+    def __init__(self, size: int) -> None:
+        self.leader = LeaderHub("leader", "10.0.0.1")
+        self.config = PoolConfig((self.leader,), (SERVICES,), is_shared=True)
+        self.cloud, self.leading = PoolServer(), PoolServer()
+        self.servers = {CLOUD: self.cloud, f"https://{self.leader.address}:{PORT}": self.leading}
+        self.version = 1
+        self.offline: set[str] = set()
+        """The nodes whose probes say that the cloud is away: they send it nothing else."""
+        names = [f"node-{number}" for number in range(size)]
+        self.members = [self.leader.node, *names]
+        self.followers = [Follower(self, name) for name in names]
+
+    def publish(self) -> None:
+        """Change the one object: every server tells whoever watches."""
+        self.version += 1
+        event = orjson.dumps({"type": "MODIFIED", "object": self.document()}) + b"\n"
+        for server in self.servers.values():
+            if server.link is Link.UP:
+                for _, stream in server.streams:
+                    stream.put_nowait(event)
+
+    def document(self) -> dict[str, Any]:
+        named = {"namespace": "n", "name": "one", "resourceVersion": str(self.version)}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": named}
+
+    def elect(self, role: Role, config: PoolConfig) -> None:
+        """Every node hears at once what the pool is now."""
+        for each in self.followers:
+            each.following.update(role, config, self.members)
+
+    def lose_the_cloud(self) -> None:
+        """The cloud refuses all, and all notice."""
+        self.cloud.fail(Link.REFUSED)
+        self.offline.update(self.members)
+
+    async def find_the_cloud(self, within: float) -> None:
+        """The cloud is back, and one node after the other notices."""
+        self.cloud.link = Link.UP
+        for each in random.sample(self.followers, len(self.followers)):
+            self.offline.discard(each.name)
+            each.reflector.recovered()
+            await asyncio.sleep(within / len(self.followers))
+
+    @property
+    def are_current(self) -> bool:
+        """Whether every copy is the cloud's, but for what was published a moment ago."""
+        return all(each.store.complete and each.store.version >= self.version - 1 for each in self.followers)
+
+    @property
+    def lists(self) -> int:
+        return sum(each.reflector.lists for each in self.followers)
+
+
+class Follower:
+    """A node of the pool: what `Following` looks at in a source, with the source's own reflector and store."""
+
+    def __init__(self, pool: Pool, name: str) -> None:
+        self.name, self.user = name, ""
+        self.client = NodeClient(pool, name)
+        self.list_watch = ListWatch(SERVICES, encoding=Encoding.JSON)
+        self.store = Store()
+        self.reflector = Reflector(self.client, self.list_watch, self.store)
+        as_source, clock = cast(Source, self), asyncio.get_running_loop().time
+        self.following = Following(
+            name,
+            PORT,
+            self.client,
+            [as_source],
+            lambda: name not in pool.offline,
+            lambda server: self._cut(pool, server),
+            clock,
+            clock,
+        )
+        self.reflector.upstream = self.following.reader_of(as_source)
+
+    def _cut(self, pool: Pool, server: Server) -> int:
+        return pool.servers[str(server)].cut(self.name)
+
+    async def run(self) -> None:
+        await asyncio.gather(self.following.run(), self.reflector.run())
+
+
+class NodeClient(Client):
+    """A node's requests to the servers of the pool, in memory."""
+
+    def __init__(self, pool: Pool, node: str, server: str = CLOUD) -> None:
+        super().__init__(cast(Session, None), "", {})
+        self._pool, self._node, self._name = pool, node, server
+
+    def with_headers(self, headers: Mapping[str, str]) -> NodeClient:
+        return NodeClient(self._pool, self._node, headers[SERVER_HEADER])
+
+    @property
+    def _server(self) -> PoolServer:
+        return self._pool.servers[self._name]
+
+    async def relay(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        timeout: float = 0.0,
+    ) -> RawResponse:
+        await self._server.reach(timeout)
+        return RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: "0"}, b"")
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = "",
+        body: bytes | None = None,
+        content_type: str = "",
+        codings: str = "",
+        timeout: float = 60.0,
+    ) -> ApiResponse:
+        await self._begin(timeout)
+        meta = {"resourceVersion": str(self._pool.version)}
+        items = [self._pool.document()]
+        listed = {"apiVersion": "v1", "kind": "ServiceList", "metadata": meta, "items": items}
+        return ApiResponse(Encoding.JSON, orjson.dumps(listed))
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = ""
+    ) -> AsyncIterator[WatchStream]:
+        await self._begin(timeout)
+        since = int(query["resourceVersion"])
+        if since < self._server.oldest:
+            raise expired(f"too old resource version: {since}")
+        stream: Stream = asyncio.Queue()
+        if since < self._pool.version:
+            stream.put_nowait(orjson.dumps({"type": "MODIFIED", "object": self._pool.document()}) + b"\n")
+        opened = (self._node, stream)
+        self._server.streams.append(opened)
+        try:
+            yield WatchStream(Encoding.JSON, _pieces(stream))
+        finally:
+            self._server.streams.remove(opened)
+
+    async def _begin(self, timeout: float) -> None:
+        if self._name == CLOUD and self._node in self._pool.offline:
+            raise Unreachable("the cloud cannot be reached")
+        await self._server.reach(timeout)
+        self._server.begun.append((asyncio.get_running_loop().time(), self._node))
+
+
+async def _pieces(stream: Stream) -> AsyncIterator[bytes]:
+    while not isinstance(piece := await stream.get(), Exception):
+        yield piece
+    raise piece
+
+
+@asynccontextmanager
+async def pool_of(size: int) -> AsyncIterator[Pool]:
+    """A pool whose followers all read from its leader, and whose one object changes every second.
+
+    The followers start within some seconds, so each probes the leader at moments of its own.
+    """
+    pool = Pool(size)
+    pool.elect(Role.FOLLOWER, pool.config)
+    tasks = [asyncio.create_task(_publish_always(pool))]
+    try:
+        for each in pool.followers:
+            tasks.append(asyncio.create_task(each.run()))
+            await asyncio.sleep(START / size)
+        await asyncio.sleep(PROBE_INTERVAL)
+        assert len(pool.leading.readers) == size
+        assert not pool.cloud.begun
+        yield pool
+    finally:
+        for each in pool.followers:
+            each.following.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _publish_always(pool: Pool) -> None:
+    while True:
+        await asyncio.sleep(1.0)
+        pool.publish()
