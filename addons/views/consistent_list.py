@@ -8,6 +8,7 @@ wants: a metadata list, a tenth of the objects. The copy is new enough when it h
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
@@ -22,9 +23,6 @@ ACCEPT = ",".join(
     f"{encoding};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
-
-IN_LOOP = 256 * 1024
-"""Bytes of such a list that the event loop reads itself, in some milliseconds. A thread reads a longer one."""
 
 
 async def wait_until_current(
@@ -41,10 +39,7 @@ async def wait_until_current(
             "GET", read.type.path(read.namespace), query=query, accept=ACCEPT, timeout=wait
         )
         codec = codec_for(Encoding(answer.content_type))
-        if len(answer.body) < IN_LOOP:
-            version, expected = _read(codec, answer.body)
-        else:
-            version, expected = await asyncio.to_thread(_read, codec, answer.body)
+        version, expected = await answer.decoded(partial(_read, codec))
     except (Unreachable, ValueError) as error:
         raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
     try:

@@ -162,7 +162,7 @@ async def _list(client: Client, resource: ResourceType, namespace: str) -> list[
         if error.code == 404 and resource == BINDING_TYPE:
             return []  # the kind is not installed yet: a preview is just what one wants before that
         raise
-    return objects(mapping(orjson.loads(answer.body)).get("items"))
+    return objects(mapping(await answer.decoded(orjson.loads)).get("items"))
 
 
 def differences(world: World) -> Iterator[str]:

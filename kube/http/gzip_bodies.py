@@ -29,38 +29,40 @@ async def one_at_a_time[T](unpack_long: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_unpacker, unpack_long)
 
 
-async def unpack(packed: bytes) -> bytes:
-    """The unpacked body: one gzip member or several. BodyTooLarge beyond MAX_UNPACKED, EOFError where it is cut off."""
+async def unpack(packed: bytes, limit: int) -> bytes:
+    """The unpacked body, of one gzip member or several; errors as `unpack_up_to`."""
     if len(packed) <= IN_LOOP:
         try:
-            return unpack_up_to(packed, IN_LOOP)
+            return unpack_up_to(packed, min(limit, IN_LOOP))
         except BodyTooLarge:
             pass  # longer than the loop can wait for
-    return await one_at_a_time(partial(unpack_up_to, packed, MAX_UNPACKED))
+    return await one_at_a_time(partial(unpack_up_to, packed, limit))
 
 
 def unpack_up_to(packed: bytes, limit: int) -> bytes:
     """The unpacked body. BodyTooLarge beyond `limit` bytes, EOFError where it is cut off, zlib.error for other data."""
-    unpacked = io.BytesIO()  # grows in place: to join pieces would take as much again
-    size = 0
-    member = zlib.decompressobj(_GZIP)
-    begun = False
-    for start in range(0, len(packed), STEP):
-        rest = packed[start : start + STEP]
-        while rest:
-            if not begun and not (rest := rest.lstrip(b"\0")):
-                break  # gzip allows zeros behind a member
-            piece = member.decompress(rest, limit - size + 1)
-            size += len(piece)
-            if size > limit:
-                raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
-            unpacked.write(piece)
-            rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
-            if member.eof:
-                member = zlib.decompressobj(_GZIP)
-    if begun or not packed:
-        raise EOFError("the packed body ends early")
-    return unpacked.getvalue()
+    # The buffer grows in place: to join pieces would take as much again. Its end frees it, even where an error that is
+    # kept (`kube.store.reflector.Reflector.error`) holds this frame.
+    with io.BytesIO() as unpacked:
+        size = 0
+        member = zlib.decompressobj(_GZIP)
+        begun = False
+        for start in range(0, len(packed), STEP):
+            rest = packed[start : start + STEP]
+            while rest:
+                if not begun and not (rest := rest.lstrip(b"\0")):
+                    break  # gzip allows zeros behind a member
+                piece = member.decompress(rest, limit - size + 1)
+                size += len(piece)
+                if size > limit:
+                    raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
+                unpacked.write(piece)
+                rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
+                if member.eof:
+                    member = zlib.decompressobj(_GZIP)
+        if begun or not packed:
+            raise EOFError("the packed body ends early")
+        return unpacked.getvalue()
 
 
 async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

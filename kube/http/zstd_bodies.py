@@ -9,7 +9,8 @@ import zstandard
 
 from kube.differences.reader import Misfit
 from kube.differences.reader import unpack as unpack_frame
-from kube.http.gzip_bodies import MAX_UNPACKED, one_at_a_time
+from kube.http.gzip_bodies import one_at_a_time
+from kube.http.session import BodyTooLarge
 
 LEVEL = 3
 """zstd's own default."""
@@ -28,11 +29,21 @@ def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     yield packer.flush()
 
 
-async def unpack(body: bytes) -> bytes:
-    """The unpacked body; OSError where it is damaged, cut off, or would be longer than MAX_UNPACKED bytes."""
+async def unpack(body: bytes, limit: int) -> bytes:
+    """The unpacked body; BodyTooLarge beyond `limit` bytes, another OSError where it is damaged or cut off."""
     if len(body) <= IN_LOOP and _unpacked_size(body) <= UNPACKED_IN_LOOP:
-        return _unpack(body)
-    return await one_at_a_time(partial(_unpack, body))
+        return unpack_up_to(body, limit)
+    return await one_at_a_time(partial(unpack_up_to, body, limit))
+
+
+def unpack_up_to(body: bytes, limit: int) -> bytes:
+    """The same, at once."""
+    if _unpacked_size(body) > limit:
+        raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
+    try:
+        return unpack_frame(body, limit=limit)
+    except Misfit as error:
+        raise OSError(f"the packed body: {error}") from error
 
 
 def _unpacked_size(body: bytes) -> int:
@@ -42,10 +53,3 @@ def _unpacked_size(body: bytes) -> int:
     except zstandard.ZstdError:
         return 0
     return size
-
-
-def _unpack(body: bytes) -> bytes:
-    try:
-        return unpack_frame(body, limit=MAX_UNPACKED)
-    except Misfit as error:
-        raise OSError(f"the packed body: {error}") from error

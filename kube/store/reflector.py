@@ -25,6 +25,7 @@ from kube.store.long_lists import read_items
 from kube.store.store import Store
 from kube.store.upstream import Upstream
 from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame, codec_for
+from kube.wire.codec_base import MAX_ITEMS
 from kube.wire.encoding import Encoding
 
 PAGE = 500
@@ -41,8 +42,6 @@ EARLY = 30.0
 """Seconds before that time. A watch that ends within them is no sign of trouble."""
 EVENTS_AT_ONCE = 100
 """Events of a watch that are applied before other tasks run again: some milliseconds."""
-THREAD_THRESHOLD = 256 * 1024
-"""Bytes of a list from which on a thread splits it, so that the event loop keeps serving."""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
@@ -250,6 +249,8 @@ class Reflector:
 
     async def _back_off(self, error: Failure) -> None:
         delay = self._backoff.next()
+        # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self._must_compare_version = True
         if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
             self._must_list = True
@@ -294,11 +295,11 @@ class Reflector:
                 size = 0
                 query = self._list_watch.query
                 continue
-            size += len(answer.body)
-            if size > MAX_LIST:
-                raise TooLarge(f"list {self._list_watch.path}: over the limit of {MAX_LIST} bytes")
             codec = _codec(answer.content_type)
             pages.append(await _page(codec, answer))
+            size += max(len(answer.body), sum(map(len, pages[-1].items)))
+            if size > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
+                raise TooLarge(f"list {self._list_watch.path}: over {MAX_LIST} bytes or {MAX_ITEMS} objects")
             if not pages[-1].continue_token:
                 break
             query = {**query, "continue": pages[-1].continue_token}
@@ -393,8 +394,6 @@ def _codec(content_type: str) -> Codec:
 
 async def _page(codec: Codec, answer: ApiResponse) -> ListPage:
     try:
-        if len(answer.body) < THREAD_THRESHOLD:
-            return codec.decode_list(answer.body)
-        return await asyncio.to_thread(codec.decode_list, answer.body)
+        return await answer.decoded(codec.decode_list)
     except ValueError as error:
         raise Malformed(f"list: {error}") from error

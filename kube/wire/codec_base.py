@@ -16,6 +16,9 @@ from kube.wire.fields import Fields
 
 MAX_FRAME = 16 * 1024 * 1024
 """Bytes in one event of a watch: the limit of client-go's streaming decoder (ErrObjectTooLarge)."""
+MAX_ITEMS = 500_000
+"""Objects of one list, which comes in pages of 500. Kubernetes supports 150,000 pods in a cluster. The bound is for a
+list of a few hundred KB, packed, which unpacks to a hundred million empty objects."""
 
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 """The types of events. client-go ends a watch at any other."""

@@ -12,6 +12,7 @@ from kube.wire.codec_base import (
     EVENT_TYPES,
     INITIAL_EVENTS_END,
     MAX_FRAME,
+    MAX_ITEMS,
     METADATA_API_VERSION,
     Codec,
     FrameReader,
@@ -31,6 +32,8 @@ from kube.wire.negotiation import METADATA_KIND
 LONG_LIST = 1024 * 1024
 """Bytes of a list from which on the codec reads it in parts. orjson keeps the interpreter's lock while it parses: one
 call for 16 MiB held the event loop for half a second, from whichever thread."""
+MAX_AT_ONCE = 16 * 1024 * 1024
+"""Bytes of a list that the codec parses by one call, because it is not written as a kube-apiserver writes lists."""
 PART = 64 * 1024
 """Bytes of such a part, and an object at most. orjson parses them in about a millisecond."""
 
@@ -143,6 +146,10 @@ def _write(page: JsonObject, items: object) -> Iterator[bytes]:
 
 def _read_at_once(body: bytes) -> tuple[JsonObject, list[bytes]]:
     """A list, and the raw forms of its items."""
+    if len(body) > MAX_AT_ONCE:
+        raise ValueError(
+            f"a list of over {MAX_AT_ONCE} bytes is not written as a kube-apiserver writes lists"
+        )
     page = parse_object(body)
     return page, list(_write(page, page.get("items")))
 
@@ -162,6 +169,10 @@ def _read_in_parts(body: bytes) -> tuple[JsonObject, list[bytes]]:
     for items, end_of_part in _parts(body, begin):
         raws += _write(before, items)
         end = end_of_part
+        if len(raws) > MAX_ITEMS:
+            raise ValueError(f"a list is over the limit of {MAX_ITEMS} items")
+    if begin + len(body) - end > LONG_LIST + PART:
+        return _read_at_once(body)
     page = parse_object(body[:begin] + body[end:])
     # Of two values with one name the last counts, and a name may be written with escapes.
     may_have_more = body.find(b'"items"', end) >= 0 or body.find(b"\\u", end) >= 0
@@ -171,17 +182,25 @@ def _read_in_parts(body: bytes) -> tuple[JsonObject, list[bytes]]:
 
 
 def _before_items(body: bytes) -> tuple[JsonObject, int] | None:
-    """What a list has before its items, and where their array begins. None for a list whose kind comes later."""
+    """What a list has before its items, with its type, and where their array begins. None where that is not plain."""
     found = _ITEMS.search(body, 0, PART)
     if found is None:
         return None
     try:
         # This is an object only where the name is one of its own, and no other object's in it.
         before = parse_object(body[: found.end()] + b"]}")
+        if "kind" not in before:
+            before |= _after_items(body)
         _type_of_items(before)
     except ValueError:
         return None
     return before, found.end()
+
+
+def _after_items(body: bytes) -> JsonObject:
+    """What a list seems to have behind its items. A kube-apiserver writes the kind of custom resources there."""
+    found = _KIND_BEHIND.search(body, max(len(body) - PART, 0))
+    return parse_object(b"{" + found["fields"]) if found is not None else {}
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
@@ -218,15 +237,16 @@ def _array(inside: bytes) -> list[object] | None:
 def _end_of_part(body: bytes, at: int) -> tuple[int, bool]:
     """Where a part that begins here ends: behind an item that a comma follows, or before the bracket after the last."""
     begin, depth = at, 0
-    while (run := _RUN.match(body, at)) is not None and run.end() > at:
+    limit = min(len(body), at + PART + MAX_FRAME)
+    while (run := _RUN.match(body, at, limit)) is not None and run.end() > at:
         at = run.end()
         if run["bracket"]:
             depth += _STEPS[body[at - 1]]
             if depth < 0:
                 return at - 1, True
-            if not depth and at - begin >= PART and _SEPARATOR.match(body, at):
+            if not depth and at - begin >= PART and _SEPARATOR.match(body, at, limit):
                 return at, False
-    raise ValueError(f"unexpected end of data: char {at}")
+    raise ValueError(f"unexpected end of data, or an object over {MAX_FRAME} bytes: char {at}")
 
 
 _BLANKS = b" \t\r\n"
@@ -336,6 +356,7 @@ _TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
 _TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
+_KIND_BEHIND = re.compile(rb'\][ \t\r\n]*,(?P<fields>[ \t\r\n]*"kind"[^\[\]]*\}[ \t\r\n]*)\Z')
 _FIRST_NAME = re.compile(rb"\{(?P<name>" + _STRING + rb"):", re.DOTALL)
 _SEPARATOR = re.compile(rb"[ \t\r\n]*,")
 _RUN = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb"){0,64}+(?P<bracket>[\[\]{}])?+", re.DOTALL)

@@ -4,7 +4,7 @@ Layouts are those of apimachinery's protobuf serializer and its length-delimited
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from kube.wire.codec_base import (
     EVENT_TYPES,
     INITIAL_EVENTS_END,
     MAX_FRAME,
+    MAX_ITEMS,
     Codec,
     FrameReader,
     ListBody,
@@ -35,6 +36,9 @@ MAGIC = b"k8s\x00"
 
 SIZES = 4096
 """Sizes of objects whose heads in a list are kept: the objects of a kind have few different sizes."""
+LONG_LIST = 1024 * 1024
+"""Bytes of a list from which on the codec reads it object by object. protobuf keeps the interpreter's lock while it
+parses: one call for 240 MiB of empty objects held the event loop for eight seconds, from whichever thread."""
 HEADS = 256
 """Kinds whose envelope heads are kept: more than a node reads; each is some tens of bytes."""
 
@@ -50,6 +54,10 @@ _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 """Tags of length-delimited fields."""
 _TAIL = b"\x1a\x00\x22\x00"
 """contentEncoding and contentType of runtime.Unknown, which servers always write, empty."""
+_RAW = _ITEMS = 2
+"""Numbers of the fields with the message in an envelope, and with the objects in a list."""
+_DELIMITED = 2
+"""The wire type of a field with a length."""
 _FRAME_LENGTH = struct.Struct(">I")
 _MAX_INT32 = 2**31 - 1
 
@@ -62,9 +70,13 @@ class ProtobufCodec(Codec):
     watch_content_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
     def decode_list(self, body: bytes) -> ListPage:
-        api_version, kind, raw = open_envelope(body)
+        if len(body) > LONG_LIST:
+            api_version, kind, page, raws = _open_long_list(body)
+        else:
+            api_version, kind, raw = open_envelope(body)
+            page = _ANY_LIST.parse(raw)
+            raws = list(page.items)
         items = item_kind(kind)
-        page = _ANY_LIST.parse(raw)
         metadata = page.metadata
         return ListPage(
             api_version,
@@ -72,7 +84,7 @@ class ProtobufCodec(Codec):
             parse_version(_text(metadata.resourceVersion)),
             _text(getattr(metadata, "continue")),  # a keyword of Python
             metadata.remainingItemCount or None,
-            list(page.items),
+            raws,
         )
 
     def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
@@ -200,6 +212,49 @@ def open_envelope(body: bytes) -> tuple[str, str, bytes]:
     return _text(type_meta.apiVersion), _text(type_meta.kind), unknown.raw
 
 
+def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
+    """apiVersion, kind, the list without its items, and the items. No call of protobuf gets more than LONG_LIST."""
+    if body[: len(MAGIC)] != MAGIC:
+        raise ValueError("not Kubernetes protobuf: it does not begin with k8s\0")
+    view, raw = memoryview(body)[len(MAGIC) :], memoryview(b"")
+    others = bytearray()
+    for number, field, content in _fields(view):
+        if number == _RAW:
+            raw = content
+        else:
+            _add_short(others, field)
+    type_meta = _UNKNOWN.parse(bytes(others)).typeMeta
+    items: list[bytes] = []
+    others.clear()
+    for number, field, content in _fields(raw):
+        if number != _ITEMS:
+            _add_short(others, field)
+        elif len(content) > MAX_FRAME or len(items) == MAX_ITEMS:
+            raise ValueError(f"a list is over the limit of {MAX_ITEMS} items, or one of {MAX_FRAME} bytes")
+        else:
+            items.append(bytes(content))
+    return _text(type_meta.apiVersion), _text(type_meta.kind), _ANY_LIST.parse(bytes(others)), items
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """The fields of a message that has only such with a length: number, the whole field, and its content."""
+    begin = 0
+    while begin < len(message):
+        tag, at = read_varint(message, begin)
+        size, start = read_varint(message, at)
+        end = start + size
+        if tag & 7 != _DELIMITED or end > len(message):
+            raise ValueError("a list in protobuf is cut off, or has a field of an unknown form")
+        yield tag >> 3, message[begin:end], message[start:end]
+        begin = end
+
+
+def _add_short(others: bytearray, field: memoryview) -> None:
+    if len(others) + len(field) > LONG_LIST:
+        raise ValueError(f"what a list has besides its items is over the limit of {LONG_LIST} bytes")
+    others += field
+
+
 def varint(number: int) -> bytes:
     """A number that is not negative, in groups of seven bits, the lowest first."""
     if number < 1 << 7:
@@ -209,7 +264,7 @@ def varint(number: int) -> bytes:
     return bytes((number & 0x7F | 0x80,)) + varint(number >> 7)
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """A number of at most 64 bits that begins here, and where it ends. ValueError where the data ends first."""
     number = 0
     for place, byte in enumerate(data[at : at + 10]):

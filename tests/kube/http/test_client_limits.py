@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import threading
+import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import orjson
 import pytest
 from aiohttp import web
 
 from kube import bounds
 from kube.http import client as client_module
-from kube.http import gzip_bodies
+from kube.http import gzip_bodies, zstd_bodies
 from kube.http.client import Client, TooLarge
 from tests.cloud.sessions import new_session
 
-type Serve = Callable[[bytes, str], Awaitable[Client]]
+type Serve = Callable[..., Awaitable[Client]]
 
 LIMIT = 100_000
+SHORT = 10_000
 
 
 @pytest.fixture
@@ -26,12 +32,15 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
     monkeypatch.setattr(client_module, "MAX_RELAYED_BODY", LIMIT)
     monkeypatch.setattr(gzip_bodies, "MAX_UNPACKED", LIMIT)
     monkeypatch.setattr(gzip_bodies, "IN_LOOP", 1000)
+    monkeypatch.setattr(client_module, "MAX_SHORT", SHORT)
     session = new_session()
     runners: list[web.ServerRunner] = []
 
-    async def start(piece: bytes, encoding: str) -> Client:
+    async def start(piece: bytes, encoding: str, status: int = 200) -> Client:
         async def handler(request: web.BaseRequest) -> web.StreamResponse:
-            response = web.StreamResponse(headers={"Content-Encoding": encoding} if encoding else {})
+            response = web.StreamResponse(
+                status=status, headers={"Content-Encoding": encoding} if encoding else {}
+            )
             await response.prepare(request)
             try:
                 while True:
@@ -70,7 +79,59 @@ async def test_an_endless_relayed_body_is_dropped(serve: Serve, monkeypatch: pyt
     assert told == ["relayed answer"]
 
 
-async def test_a_body_that_unpacks_to_too_much_is_dropped(serve: Serve) -> None:
-    client = await serve(gzip.compress(bytes(100 * LIMIT), 9), "gzip")
+@pytest.mark.parametrize("pack", [gzip.compress, lambda body: b"".join(zstd_bodies.pack([body], len(body)))])
+async def test_a_body_that_unpacks_to_too_much_is_dropped(
+    serve: Serve, pack: Callable[[bytes], bytes]
+) -> None:
+    packed = pack(bytes(100 * LIMIT))
+    client = await serve(packed, "gzip" if pack is gzip.compress else "zstd")
+    answer = await client.request("GET", "/x")
+    assert answer.body == packed
+    with pytest.raises(TooLarge):
+        await answer.decoded(len)
+
+
+@pytest.mark.parametrize("size", [10, 1001, SHORT, SHORT + 1, LIMIT])
+async def test_a_body_is_decoded_whatever_its_size(serve: Serve, size: int) -> None:
+    client = await serve(gzip.compress(bytes(size)), "gzip")
+    assert await (await client.request("GET", "/x")).decoded(len) == size
+
+
+async def test_long_bodies_are_unpacked_and_decoded_one_at_a_time(serve: Serve) -> None:
+    """The unpacked body of each of twelve lists waited for its decoding: they took 3 GB."""
+    client = await serve(gzip.compress(bytes(LIMIT)), "gzip")
+    answers = [await client.request("GET", "/x") for _ in range(4)]
+    seat = threading.Lock()
+
+    def decode(body: bytes) -> bool:
+        if not seat.acquire(blocking=False):
+            return False
+        time.sleep(0.01)
+        seat.release()
+        return len(body) == LIMIT
+
+    assert all(await asyncio.gather(*(each.decoded(decode) for each in answers)))
+
+
+async def test_the_error_of_a_long_body_does_not_hold_it(serve: Serve) -> None:
+    """A reflector keeps its last error. Those of four lists held 2 GB."""
+    client = await serve(gzip.compress(bytes(LIMIT)), "gzip")
+    answer = await client.request("GET", "/x")
+    with pytest.raises(ValueError, match="unexpected character") as caught:
+        await answer.decoded(orjson.loads)
+    assert type(caught.value) is ValueError
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    frames = [frame for frame, _ in traceback.walk_tb(caught.tb)]
+    assert not any(
+        isinstance(value, bytes) and len(value) == LIMIT
+        for each in frames
+        for value in each.f_locals.values()
+    )
+
+
+@pytest.mark.parametrize("coding", ["", "gzip"])
+async def test_a_long_refusal_is_dropped(serve: Serve, coding: str) -> None:
+    body = bytes(SHORT + 1)
+    client = await serve(gzip.compress(body) if coding else body, coding, 500)
     with pytest.raises(TooLarge):
         await client.request("GET", "/x")

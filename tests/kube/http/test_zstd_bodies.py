@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.http import zstd_bodies
+from kube.http.session import BodyTooLarge
 from kube.http.zstd_bodies import pack, unpack
 
 BODY = os.urandom(1000) + bytes(1_000_000)
@@ -23,7 +24,7 @@ UNSIZED = _packer.compress(BODY) + _packer.flush()
 @given(st.lists(st.binary(max_size=200), max_size=5))
 async def test_a_body_in_any_pieces_is_unpacked_as_it_was(pieces: list[bytes]) -> None:
     body = b"".join(pieces)
-    assert await unpack(b"".join(pack(pieces, len(body)))) == body
+    assert await unpack(b"".join(pack(pieces, len(body))), len(body)) == body
 
 
 @pytest.mark.parametrize(("packed", "unpacked"), [(10, len(BODY)), (len(PACKED), len(BODY) - 1)])
@@ -35,12 +36,12 @@ async def test_a_thread_unpacks_long_bodies(
     monkeypatch.setattr(zstd_bodies, "UNPACKED_IN_LOOP", unpacked)
     threads: list[int] = []
 
-    def note(body: bytes) -> bytes:
+    def note(body: bytes, _limit: int) -> bytes:
         threads.append(threading.get_ident())
         return body
 
-    monkeypatch.setattr(zstd_bodies, "_unpack", note)
-    assert await unpack(PACKED) == PACKED
+    monkeypatch.setattr(zstd_bodies, "unpack_up_to", note)
+    assert await unpack(PACKED, len(BODY)) == PACKED
     assert len(threads) == 1
     assert threads != [threading.get_ident()]
 
@@ -48,7 +49,7 @@ async def test_a_thread_unpacks_long_bodies(
 @pytest.mark.parametrize("end", [0, 3, 20, 500, len(PACKED) - 1])
 async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
     with pytest.raises(OSError, match="packed body"):
-        await unpack(PACKED[:end])
+        await unpack(PACKED[:end], len(BODY))
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,10 @@ async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
 )
 async def test_other_bodies_are_errors(body: bytes) -> None:
     with pytest.raises(OSError, match="packed body"):
-        await unpack(body)
+        await unpack(body, len(BODY))
 
 
-async def test_a_body_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd_bodies, "MAX_UNPACKED", len(BODY) - 1)
-    with pytest.raises(OSError, match="limit"):
-        await unpack(PACKED)
-    monkeypatch.setattr(zstd_bodies, "MAX_UNPACKED", len(BODY))
-    assert await unpack(PACKED) == BODY
+async def test_a_body_over_the_limit_is_refused() -> None:
+    with pytest.raises(BodyTooLarge):
+        await unpack(PACKED, len(BODY) - 1)
+    assert await unpack(PACKED, len(BODY)) == BODY

@@ -313,3 +313,36 @@ def test_no_call_of_orjson_gets_a_long_list() -> None:
         page = CODEC.decode_list(text)
     assert len(page.items) == len(items)
     assert max(len(call.args[0]) for call in loads.call_args_list) < 3 * json_codec.PART
+
+
+@pytest.mark.parametrize("sort", [False, True])
+def test_a_list_of_custom_resources_is_read_in_parts(sort: bool) -> None:
+    """A kube-apiserver writes its kind behind the items."""
+    text = json.dumps(
+        {**LIST, "items": [{"metadata": {"name": "x"}}] * 50}, sort_keys=sort, separators=(",", ":")
+    )
+    with patch.multiple(json_codec, LONG_LIST=1000, PART=300, MAX_AT_ONCE=10):
+        assert len(CODEC.decode_list(text.encode()).items) == 50
+
+
+BOMBS = {
+    "no JSON": bytes(5000),
+    "blanks": HEAD + b'"items":[' + b" " * 5000 + b"]}",
+    "blanks behind the items": HEAD + b'"items":[]' + b" " * 5000 + b"}",
+    "an object": HEAD + b'"items":[{"a":"' + b"x" * 5000 + b'"}]}',
+    "empty objects": HEAD + b'"items":[{}' + b",{}" * 2000 + b"]}",
+    "brackets": HEAD + b'"items":[' + b"[" * 5000,
+    "numbers before the kind": b'{"apiVersion":"v1","items":[0' + b",0" * 2500 + b'],"kind":"ThingList"}',
+}
+
+
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
+def test_no_bomb_is_parsed_at_once(text: bytes) -> None:
+    """240 MiB of each, which are 240 KB packed, held the event loop for up to eight seconds."""
+    with (
+        patch.multiple(json_codec, LONG_LIST=1000, PART=300, MAX_AT_ONCE=1000, MAX_FRAME=1000, MAX_ITEMS=500),
+        patch.object(orjson, "loads", wraps=orjson.loads) as loads,
+        pytest.raises(ValueError, match=r"list|object|JSON"),
+    ):
+        CODEC.decode_list(text)
+    assert max((len(call.args[0]) for call in loads.call_args_list), default=0) < 2000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.errors import StatusError, invalid
+from kube.wire import protobuf_codec
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope, read_varint, varint
 from tests.kube.support.recorded import LISTS, SINGLES, STREAMS, body, single
@@ -164,3 +166,34 @@ def test_an_odd_delay_of_an_upstream_is_left_out(seconds: object) -> None:
     (frame,) = CODEC.frames().feed(CODEC.encode_error(odd))
     assert frame.status is not None
     assert (dict(frame.status.details), frame.status.retry_after) == ({}, None)
+
+
+ITEMS = [b"", b"\x0a\x01x", b"\x0a\x7d" + b"y" * 125]
+PAGE = bytes(CODEC.encode_list("v1", "Service", 7, ITEMS))
+
+
+@pytest.mark.parametrize("body", [PAGE, bytes(CODEC.encode_list("v1", "Service", 7, []))])
+def test_a_long_list_is_the_list_at_once(body: bytes) -> None:
+    at_once = CODEC.decode_list(body)
+    with patch.object(protobuf_codec, "LONG_LIST", 40):
+        assert CODEC.decode_list(body) == at_once
+
+
+LISTS_BEYOND = {
+    "empty objects": bytes(CODEC.encode_list("v1", "Service", 7, [b""] * 101)),
+    "an object": bytes(CODEC.encode_list("v1", "Service", 7, [bytes(1001)])),
+    "an envelope of much else": MAGIC + b"\x1a\x00" * 500,
+    "much besides the items": MAGIC + delimited(b"\x12", b"\x0a\x00" * 500),
+    "numbers": MAGIC + b"\x28\x00" * 500,
+    "cut off": PAGE[:60],
+    "no protobuf": bytes(1000),
+}
+
+
+@pytest.mark.parametrize("body", LISTS_BEYOND.values(), ids=LISTS_BEYOND)
+def test_a_long_list_beyond_the_limits_is_refused(body: bytes) -> None:
+    with (
+        patch.multiple(protobuf_codec, LONG_LIST=50, MAX_ITEMS=100, MAX_FRAME=1000),
+        pytest.raises(ValueError, match=r"list|protobuf"),
+    ):
+        CODEC.decode_list(body)
