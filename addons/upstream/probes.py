@@ -25,7 +25,7 @@ PROBE_INTERVAL = 3.8
 """Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s.
 
 Over HTTP/1.1 a probe is some 550 bytes, most of them headers, so a shorter interval would cost more than 150 bytes a
-second. Over HTTP/2 a probe is a third of that.
+second. Over HTTP/2 a probe is some 150 bytes.
 """
 PROBE_TIMEOUT = 1.9
 """Seconds in which a server must answer a probe, or send anything else: twice the round trip of a satellite link."""
@@ -37,6 +37,11 @@ LOG_INTERVAL = 60.0
 """Seconds between log lines about connections that fail for want of something on this node."""
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
+PROBE_HEADERS = (("Audit-Id", "edgehub-probe"),)
+"""kube-apiserver takes the ID of a request's audit events from its client, and repeats it in the answer.
+
+An ID of the server's own is new in each answer. HPACK sends one that stays as one byte: a probe is a fifth smaller.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +146,9 @@ class Probes:
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> None:
         try:
-            answer = await client.relay("GET", PROBE_PATH, headers=(), body=b"", timeout=PROBE_TIMEOUT)
+            answer = await client.relay(
+                "GET", PROBE_PATH, headers=PROBE_HEADERS, body=b"", timeout=PROBE_TIMEOUT
+            )
         except Unreachable as error:
             # On a full link the probe may wait in the queue while the server sends to other streams.
             if health.heard <= began or not health.usable:

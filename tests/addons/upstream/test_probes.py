@@ -13,6 +13,7 @@ from addons.requests.headers import ANSWERED_HEADER, SERVER_HEADER
 from addons.telemetry import metrics
 from addons.upstream.health import Cloud, Condition, ServerHealth
 from addons.upstream.probes import (
+    PROBE_HEADERS,
     PROBE_INTERVAL,
     PROBE_PATH,
     PROBE_TIMEOUT,
@@ -61,9 +62,9 @@ class World:
         return self
 
     async def relay(
-        self, method: str, path: str, *, headers: tuple[()], body: bytes, timeout: float
+        self, method: str, path: str, *, headers: tuple[tuple[str, str], ...], body: bytes, timeout: float
     ) -> RawResponse:
-        assert (headers, body) == ((), b"")
+        assert (headers, body) == (PROBE_HEADERS, b"")
         self.asked.append((method, path, timeout))
         says = self.says
         if self.failure:
