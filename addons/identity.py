@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from mitmproxy import connection, http, tls
 from OpenSSL import SSL
@@ -17,7 +16,7 @@ from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER
 from addons.requests.hidden_credentials import headers_of
-from addons.requests.peer_user import table_of, user_of
+from addons.requests.peer_user import peer_user
 from addons.requests.request_context import RequestContext, context_of
 from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
@@ -44,8 +43,8 @@ class Identity:
         self._verified: set[str] = set()
         self._peer_spec = ""
         self._admission: Admission | None = None
-        self._users: dict[str, int | None] = {}
-        """The user at the other end of a connection of the plain port, by the connection's id."""
+        self._users: WeakKeyDictionary[connection.Client, int | None] = WeakKeyDictionary()
+        """The user at the other end of each connection of the plain port. An answer may come after the connection."""
 
     def serve_with(self, credentials: Credentials, certificate: TlsPortCertificate) -> None:
         """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
@@ -71,7 +70,6 @@ class Identity:
         self._verified.discard(client.id)
         if self._admission is not None:
             self._admission.disconnected(client.id)
-        self._users.pop(client.id, None)
 
     @guarded
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -110,10 +108,9 @@ class Identity:
         users = self._options.settings.plain_users
         if not users:
             return
-        if client.id not in self._users:
-            table = await asyncio.to_thread(Path(table_of(client.peername[0])).read_text)
-            self._users[client.id] = user_of(table, client.peername[:2], client.sockname[:2])
-        if self._users[client.id] not in users:
+        if client not in self._users:
+            self._users[client] = await peer_user(client.peername[:2], client.sockname[:2])
+        if self._users[client] not in users:
             raise forbidden("this port is not for your user of this node")
 
     def _server_side(self, client: connection.Client) -> SSL.Connection:

@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
+from concurrent.futures import Future, ThreadPoolExecutor
 from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from threading import Lock
 
 TABLES = {4: "/proc/net/tcp", 6: "/proc/net/tcp6"}
 """By the version of IP. Linux alone has them."""
 ESTABLISHED = "01"
 """A socket that its program has closed stays in the table for a while as one of user 0."""
 
-
-def table_of(host: str) -> str:
-    """The file that has the connections of an address."""
-    return TABLES[ip_address(host).version]
+type Users = dict[tuple[str, str], int]
+"""The user of each open connection, by both addresses as the table has them: the user's own end comes first."""
 
 
-def user_of(table: str, peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+async def peer_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
     """The user id of the program at `peer` that is connected to `own`.
 
     None when the table has no such connection: the program is on another machine, in another network namespace, or
-    has closed its socket.
+    has closed its socket. One read of the table serves all who asked before it began: the table is long where
+    connections come and go fast, and a read for each of them would come ever later.
     """
-    wanted = [_row_address(*peer), _row_address(*own), ESTABLISHED]
-    for line in table.splitlines():
-        fields = line.split()
-        if fields[1:4] == wanted:
-            return int(fields[7])
-    return None
+    users = await asyncio.shield(asyncio.wrap_future(_next_read(_table_of(peer[0]))))
+    return users.get((_row_address(*peer), _row_address(*own)))
+
+
+def users_in(table: str) -> Users:
+    """The users of the open connections in a table."""
+    rows = (line.split() for line in table.splitlines() if f" {ESTABLISHED} " in line)
+    return {(row[1], row[2]): int(row[7]) for row in rows if row[3] == ESTABLISHED}
+
+
+def _next_read(path: str) -> Future[Users]:
+    """A read of a table that has not begun yet."""
+    with _turn:
+        if path not in _next_reads:
+            _next_reads[path] = _reader.submit(_read, path)
+        return _next_reads[path]
+
+
+def _read(path: str) -> Users:
+    with _turn:
+        del _next_reads[path]
+    return users_in(Path(path).read_text())
+
+
+def _table_of(host: str) -> str:
+    """The file that has the connections of an address."""
+    return TABLES[ip_address(host.partition("%")[0]).version]
 
 
 def _row_address(host: str, port: int) -> str:
@@ -38,3 +62,8 @@ def _row_address(host: str, port: int) -> str:
     packed = socket.inet_pton(family, str(address))
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
+
+
+_reader = ThreadPoolExecutor(1, thread_name_prefix="peer-user")
+_next_reads: dict[str, Future[Users]] = {}
+_turn = Lock()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from ipaddress import ip_address
-from pathlib import Path
 
 from aiohttp import web
 
-from addons.requests.peer_user import table_of, user_of
+from addons.requests.peer_user import peer_user
 from kube.errors import forbidden
 
 ROOT = 0
@@ -28,6 +26,5 @@ async def refuse_others(request: web.Request, plain_users: frozenset[int]) -> No
         raise forbidden("this is for the operator of the node: ask on the node, at a loopback address")
     if not plain_users:
         return
-    table = await asyncio.to_thread(Path(table_of(peer[0])).read_text)
-    if user_of(table, peer, own) not in plain_users | {ROOT, os.getuid()}:
+    if await peer_user(peer, own) not in plain_users | {ROOT, os.getuid()}:
         raise forbidden("this page is not for your user of this node")
