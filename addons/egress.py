@@ -16,7 +16,7 @@ from addons.offline.cached_response import is_too_large
 from addons.pool.peer_tls import PeerTls
 from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.headers import ANSWERED_HEADER
+from addons.requests.headers import ANSWERED_HEADER, UNFRAMED_HEADER
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
@@ -138,11 +138,14 @@ class Egress:
             return
         if host.lending is Lending.OWN:
             self._lanes.answered(context.caller.authorization, flow.response.status_code)
+        unframed = _is_unframed(flow.response)
         if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
+            if unframed:
+                flow.response.headers[UNFRAMED_HEADER] = "1"
         if context.route.filtered_by:
             return
-        if context.failover is not None and not is_too_large(flow.response.headers):
+        if context.failover is not None and not (unframed or is_too_large(flow.response.headers)):
             context.stream_too_large = self._counted_down(host.server)
             return
         context.failover = None
@@ -260,6 +263,19 @@ class Egress:
 def _leads_to(conn: connection.Server, server: Server) -> bool:
     host = conn.address[0] if conn.address else ""
     return isinstance(host, ServerHost) and host.server == server
+
+
+def _is_unframed(response: http.Response) -> bool:
+    """Whether only the end of the connection ends the body (RFC 9112, section 6.3).
+
+    A body that was cut then looks whole, so no client may be given it again later.
+    """
+    framing = {"content-length", "transfer-encoding"}
+    return (
+        response.http_version.startswith("HTTP/1")
+        and response.status_code not in (204, 304)
+        and framing.isdisjoint(name.lower() for name in response.headers)
+    )
 
 
 def _counted(direction: str, server: Server) -> Callable[[bytes], bytes]:

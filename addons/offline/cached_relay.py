@@ -22,7 +22,7 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import CloudIdentity
-from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER
+from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER, UNFRAMED_HEADER
 from addons.requests.offline_policy import OfflinePolicy
 from addons.upstream.health import Cloud
 from addons.views.responses import HEADERS
@@ -45,6 +45,7 @@ HOP_BY_HOP = frozenset(
         TICKET_HEADER,
         LENDING_HEADER,
         ANSWERED_HEADER,
+        UNFRAMED_HEADER,
     }
 )
 
@@ -115,6 +116,8 @@ class CachedRelay:
 
     def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
         options = request.info.options
+        if UNFRAMED_HEADER in answer.headers:
+            return
         if answer.status == 201:
             self._writes.keep(identity, request, answer.headers, answer.body)
             return

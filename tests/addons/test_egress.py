@@ -14,7 +14,7 @@ from mitmproxy.test import tflow
 from addons.egress import Egress
 from addons.offline.cached_response import MAX_BODY
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.headers import ANSWERED_HEADER
+from addons.requests.headers import ANSWERED_HEADER, UNFRAMED_HEADER
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
@@ -251,6 +251,38 @@ def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its
     egress.response(flow)
     assert context_of(flow).failover is None  # type: ignore[union-attr]  # flow_of made one
     assert counted("down") - down == 5, "counted once"
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "framing", "unframed"),
+    [
+        ("HTTP/1.1", 200, {}, True),
+        ("HTTP/1.0", 200, {}, True),
+        ("HTTP/1.1", 404, {}, True),
+        ("HTTP/1.1", 200, {"content-length": "5"}, False),
+        ("HTTP/1.1", 200, {"Transfer-Encoding": "chunked"}, False),
+        ("HTTP/1.1", 204, {}, False),
+        ("HTTP/2.0", 200, {}, False),
+    ],
+)
+def test_an_answer_that_may_have_been_cut_is_not_kept(
+    egress: Egress, version: str, status: int, framing: dict[str, str], unframed: bool
+) -> None:
+    """Nothing but the end of the connection ends such a body, which a lost connection ends as well."""
+    answer = http.Response.make(status)
+    answer.http_version = version
+    answer.headers = http.Headers([(name.encode(), value.encode()) for name, value in framing.items()])
+    for listener in Listener.PLAIN, Listener.INTERNAL:
+        flow = flow_of()
+        made = context_of(flow)
+        assert made is not None
+        made.listener, made.failover = listener, lambda _: None
+        egress.requestheaders(flow)
+        egress.request(flow)
+        flow.response = answer.copy()
+        egress.responseheaders(flow)
+        assert (made.failover is None) is unframed, "whose answer is held is kept"
+        assert (UNFRAMED_HEADER in flow.response.headers) is (unframed and listener is Listener.INTERNAL)
 
 
 def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> None:

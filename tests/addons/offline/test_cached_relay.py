@@ -27,7 +27,7 @@ from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.headers import TICKET_HEADER
+from addons.requests.headers import ANSWERED_HEADER, TICKET_HEADER, UNFRAMED_HEADER
 from addons.requests.route_decision import Route, RouteKind
 from addons.rules.table import parse_rules
 from addons.upstream.health import Cloud, ServerHealth
@@ -66,6 +66,7 @@ class FakeCloud(Client):
         super().__init__(cast(Session, None), "http://127.0.0.1:1", {})
         self.says: list[tuple[int, bytes] | str | None] = []
         self.asked = 0
+        self.is_unframed = False
 
     async def relay(self, *_args: object, **_named: object) -> RawResponse:
         self.asked += 1
@@ -74,7 +75,9 @@ class FakeCloud(Client):
             raise Unreachable("gone")
         if isinstance(said, str):
             return RawResponse(502, CIMultiDictProxy(CIMultiDict()), b"the hub's own error")
-        headers = CIMultiDict({"x-edgehub-answered": "yes", "Content-Type": "text/plain", "X-Own": "1"})
+        headers = CIMultiDict({ANSWERED_HEADER: "yes", "Content-Type": "text/plain", "X-Own": "1"})
+        if self.is_unframed:
+            headers[UNFRAMED_HEADER] = "1"
         return RawResponse(said[0], CIMultiDictProxy(headers), said[1])
 
 
@@ -187,6 +190,13 @@ async def test_a_page_is_not_kept(node: Node) -> None:
     assert (await node.get("/api/v1/secrets?limit=5"))[0] == 200
     node.health.failed("gone")
     assert (await node.get("/api/v1/secrets"))[0] == 503
+
+
+async def test_an_answer_that_may_have_been_cut_is_not_kept(node: Node) -> None:
+    node.cloud.is_unframed, node.cloud.says = True, [(200, b"half of it")]
+    assert await node.get() == (200, b"half of it", "")
+    node.health.failed("gone")
+    assert (await node.get())[0] == 503
 
 
 # -- what passed ---------------------------------------------------------------------------------------------------
