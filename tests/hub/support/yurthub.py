@@ -7,6 +7,7 @@ age, no deputies, no differences. It refuses nobody, and hands on to the cloud w
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from aiohttp import web
 from kube.errors import StatusError, bad_request, too_many_requests
 from tests.cloud.pki import Credential
 from tests.cloud.real import RealCloud
+from tests.support.accepting import end_accepting
 
 GRACE = 0.1
 """Seconds that open watches are given at the end; 0 would mean any time."""
@@ -44,13 +46,15 @@ class YurtHub:
         self._own.load_cert_chain(*own)
         self._session: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
+        self._listening: socket.socket | None = None
 
     @asynccontextmanager
     async def running(self, address: str, port: int) -> AsyncIterator[YurtHub]:
         server = web.Server(self._answer, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=GRACE)
         await self._runner.setup()
-        await web.TCPSite(self._runner, address, port, ssl_context=self._port).start()
+        self._listening = socket.create_server((address, port))
+        await web.SockSite(self._runner, self._listening, ssl_context=self._port).start()
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self._own)) as self._session:
             try:
                 yield self
@@ -60,6 +64,9 @@ class YurtHub:
     async def stop(self) -> None:
         """Close its port, and end what it serves. It may have ended already."""
         assert self._runner is not None
+        assert self._listening is not None
+        if self._listening.fileno() >= 0:
+            await end_accepting(self._listening)
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
