@@ -14,7 +14,7 @@ from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import CLOUD_NAME, PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
-from addons.pool.spread import CloudTurns, cloud_turn, leader_order
+from addons.pool.spread import SHORTEST_WAIT, CloudTurns, cloud_turn, leader_order
 from addons.requests.headers import PEER_HEADER, SERVER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
@@ -183,7 +183,8 @@ class Following:
     async def _changed_within(self, seconds: float) -> None:
         woken = self._changed.wait()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
+            async with asyncio.timeout(max(seconds, SHORTEST_WAIT)):
                 await woken
 
     def has_way_past(self, reader: PeerReader) -> bool:

@@ -12,6 +12,8 @@ from kube.requests.request_info import ResourceType
 
 SPREAD = 10.0
 """Seconds over which a pool of ten followers or more goes to the cloud: a tenth of the pool a second."""
+SHORTEST_WAIT = 0.001
+"""Seconds: nobody needs a turn, or a leader that may be used again, sooner."""
 
 
 class Turn(NamedTuple):

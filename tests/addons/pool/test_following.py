@@ -165,6 +165,18 @@ async def _running(made: Scene) -> AsyncIterator[Scene]:
         await asyncio.sleep(0)
 
 
+@pytest.mark.looptime
+async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
+    """Followers once waited for ever at one moment of a clock that counts in microseconds."""
+    following, loop = Scene().following, asyncio.get_running_loop()
+    moment, waits = loop.time() + 1.0 + 5e-10, 0
+    while (left := moment - loop.time()) > 0:
+        await following._changed_within(left)
+        waits += 1
+        assert waits < 10
+    following.close()
+
+
 def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
     pods = ResourceType("", "v1", "pods")
 
