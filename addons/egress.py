@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mitmproxy import connection, http, tls
+from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
@@ -138,7 +139,7 @@ class Egress:
             return
         if host.lending is Lending.OWN:
             self._lanes.answered(context.caller.authorization, flow.response.status_code)
-        unframed = _is_unframed(flow.response)
+        unframed = _is_unframed(flow.request, flow.response)
         if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)
             if unframed:
@@ -265,17 +266,12 @@ def _leads_to(conn: connection.Server, server: Server) -> bool:
     return isinstance(host, ServerHost) and host.server == server
 
 
-def _is_unframed(response: http.Response) -> bool:
+def _is_unframed(request: http.Request, response: http.Response) -> bool:
     """Whether only the end of the connection ends the body (RFC 9112, section 6.3).
 
     A body that was cut then looks whole, so no client may be given it again later.
     """
-    framing = {"content-length", "transfer-encoding"}
-    return (
-        response.http_version.startswith("HTTP/1")
-        and response.status_code not in (204, 304)
-        and framing.isdisjoint(name.lower() for name in response.headers)
-    )
+    return response.http_version.startswith("HTTP/1") and expected_http_body_size(request, response) == -1
 
 
 def _counted(direction: str, server: Server) -> Callable[[bytes], bytes]:
