@@ -205,20 +205,15 @@ def _frame(frame: bytes) -> WatchFrame:
 
 def open_envelope(body: bytes) -> tuple[str, str, bytes]:
     """apiVersion, kind and raw message of magic and runtime.Unknown; ValueError when it is none."""
-    if body[: len(MAGIC)] != MAGIC:
-        raise ValueError("not Kubernetes protobuf: it does not begin with k8s\\0")
-    unknown = _UNKNOWN.parse(memoryview(body)[len(MAGIC) :])
+    unknown = _UNKNOWN.parse(_behind_magic(body))
     type_meta = unknown.typeMeta
     return _text(type_meta.apiVersion), _text(type_meta.kind), unknown.raw
 
 
 def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
     """apiVersion, kind, the list without its items, and the items. No call of protobuf gets more than LONG_LIST."""
-    if body[: len(MAGIC)] != MAGIC:
-        raise ValueError("not Kubernetes protobuf: it does not begin with k8s\0")
-    view, raw = memoryview(body)[len(MAGIC) :], memoryview(b"")
-    others = bytearray()
-    for number, field, content in _fields(view):
+    raw, others = memoryview(b""), bytearray()
+    for number, field, content in _fields(_behind_magic(body)):
         if number == _RAW:
             raw = content
         else:
@@ -234,6 +229,12 @@ def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
         else:
             items.append(bytes(content))
     return _text(type_meta.apiVersion), _text(type_meta.kind), _ANY_LIST.parse(bytes(others)), items
+
+
+def _behind_magic(body: bytes) -> memoryview:
+    if body[: len(MAGIC)] != MAGIC:
+        raise ValueError("not Kubernetes protobuf: it does not begin with k8s\\0")
+    return memoryview(body)[len(MAGIC) :]
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
