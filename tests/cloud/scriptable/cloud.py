@@ -24,14 +24,13 @@ from tests.cloud.scriptable.resources import RESOURCES, Resource, ResourceTable
 from tests.cloud.scriptable.server import Server
 from tests.cloud.scriptable.storage import FIRST_VERSION, HISTORY, Storage
 from tests.cloud.scriptable.watch import WatchSettings
+from tests.support.accepting import end_accepting
 
 LOOPBACK = "127.0.0.1"
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """The objects that exist from the beginning, as in a real cluster."""
 FAREWELL = 0.01
 """Seconds that open requests get to end by themselves when the cloud stops; a killed server gives none."""
-TURNS_TO_ACCEPT = 4
-"""Turns of the event loop until a connection that asyncio accepted has reached the server."""
 
 
 class ScriptableCloud:
@@ -95,11 +94,7 @@ class ScriptableCloud:
     async def stop(self) -> None:
         """Close the port and every connection, as if killed."""
         if self._runner:
-            # A connection that asyncio has accepted, and not yet given to the server, would outlive it: neither
-            # closed nor answered. So accepting ends first.
-            asyncio.get_running_loop().remove_reader(self._listening)
-            for _ in range(TURNS_TO_ACCEPT):
-                await asyncio.sleep(0)
+            await end_accepting(self._listening)
             await self._runner.cleanup()
             self._runner = None
 
