@@ -30,12 +30,6 @@ async def peer_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
     return users.get((_row_address(*peer), _row_address(*own)))
 
 
-def users_in(table: str) -> Users:
-    """The users of the open connections in a table."""
-    rows = (line.split() for line in table.splitlines() if f" {ESTABLISHED} " in line)
-    return {(row[1], row[2]): int(row[7]) for row in rows if row[3] == ESTABLISHED}
-
-
 def _next_read(path: str) -> Future[Users]:
     """A read of a table that has not begun yet."""
     with _turn:
@@ -47,7 +41,13 @@ def _next_read(path: str) -> Future[Users]:
 def _read(path: str) -> Users:
     with _turn:
         del _next_reads[path]
-    return users_in(Path(path).read_text())
+    return _users_in(Path(path).read_text())
+
+
+def _users_in(table: str) -> Users:
+    """The users of the open connections in a table."""
+    rows = (line.split() for line in table.splitlines() if f" {ESTABLISHED} " in line)
+    return {(row[1], row[2]): int(row[7]) for row in rows if row[3] == ESTABLISHED}
 
 
 def _table_of(host: str) -> str:

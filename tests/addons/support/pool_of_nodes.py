@@ -103,11 +103,15 @@ class Pool:
     def publish(self) -> None:
         """Change the one object: every server tells whoever watches."""
         self.version += 1
-        event = orjson.dumps({"type": "MODIFIED", "object": self.document()}) + b"\n"
+        event = self.event()
         for server in self.servers.values():
             if server.link is Link.UP:
                 for _, stream in server.streams:
                     stream.put_nowait(event)
+
+    def event(self) -> bytes:
+        """The object's last change, as a watch tells it."""
+        return orjson.dumps({"type": "MODIFIED", "object": self.document()}) + b"\n"
 
     def document(self) -> dict[str, Any]:
         named = {"namespace": "n", "name": "one", "resourceVersion": str(self.version)}
@@ -224,7 +228,7 @@ class NodeClient(Client):
             raise expired(f"too old resource version: {since}")
         stream: Stream = asyncio.Queue()
         if since < self._pool.version:
-            stream.put_nowait(orjson.dumps({"type": "MODIFIED", "object": self._pool.document()}) + b"\n")
+            stream.put_nowait(self._pool.event())
         opened = (self._node, stream)
         self._server.streams.append(opened)
         try:
