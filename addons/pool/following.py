@@ -32,7 +32,8 @@ PROBE_INTERVAL = 3.5
 PROBE_TIMEOUT = 1.9
 """Seconds in which a leader must answer a probe, or send anything else."""
 KNOW_WAIT = 3.0
-"""Seconds from the start for which shared sources wait to learn whether this node follows a leader."""
+"""Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
+the cloud in the node's turn."""
 TICK = 0.25
 """Seconds between looks whether a source should be read from elsewhere, and whether a probe is due."""
 NO_CLOUD = "the cloud cannot be reached: "
@@ -79,8 +80,11 @@ class Following:
         self._can_serve = self._can_follow = False
         self._order: list[LeaderState] = []
         self._turns = CloudTurns(clock, wall_clock)
+        self._turns.turn = cloud_turn(node, ())
         self._followed: set[ResourceType] = set()
         """What was last read from a leader: the hub goes to the cloud for it only in its turn."""
+        self._is_known = False
+        """Whether the hub knows its pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
         self._changed = Pulse()
         self._probes: dict[LeaderState, asyncio.Task[None]] = {}
@@ -105,6 +109,7 @@ class Following:
             source.client,
             self,
             lambda: source.store.newest_given,
+            source.reflector.current_version,
         )
 
     def update(
@@ -121,11 +126,12 @@ class Following:
         `can_follow`: the node has a client certificate, which leaders and relays ask for. `can_serve`: this hub's own
         peer port is open.
         """
-        self._known_by = 0.0
+        self._is_known = True
         self._role, self._config, self._members = role, config, members
         self._can_follow, self._can_serve = can_follow, can_serve
         leaders = {each.node for each in config.leaders}
-        self._turns.turn = cloud_turn(self._node, [each for each in members if each not in leaders])
+        if members:  # nodes that are in no pool any more go to the cloud as they would have in their last one
+            self._turns.turn = cloud_turn(self._node, [each for each in members if each not in leaders])
         self._arrange()
 
     def _arrange(self) -> None:
@@ -234,13 +240,7 @@ class Following:
         now = self._clock()
         return [
             {
-                "node": each.leader.node,
-                "server": str(each.server),
-                "isDeputy": each.is_deputy,
-                "usable": each.is_usable(now),
-                "failure": each.failure,
-                "usableInSeconds": round(max(0.0, each.usable_from - now), 1),
-                "ageSeconds": each.age,
+                **each.describe(now),
                 "sources": [
                     reader.type.group_resource for _, reader in self._readers() if reader.leader is each
                 ],
@@ -250,16 +250,7 @@ class Following:
 
     def describe_sources(self) -> list[dict[str, Any]]:
         """From where the hub reads each shared source, since when, and why it left the server before."""
-        return [
-            {
-                "resource": each.type.group_resource,
-                "server": each.server,
-                "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.since)),
-                "why": each.why,
-            }
-            for _, each in self._readers()
-            if each.server
-        ]
+        return [each.describe() for _, each in self._readers() if each.server]
 
     def _why_moved(self, reader: PeerReader, server: str) -> str:
         former = reader.server
@@ -288,9 +279,11 @@ class Following:
 
     def _choose(self, reader: PeerReader, *, resumes: bool) -> Choice:
         type_, now, cloud_from = reader.type, self._clock(), 0.0
-        if now < self._known_by:
+        if not self._is_known and now < self._known_by:
             return Choice(None, self._known_by - now)
+        # A hub that does not know its pool yet may be one of many that start at once.
         follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
+        follows |= not self._is_known
         able = [each for each in self._order if not resumes or reader.may_resume(each)]
         order = [each for each in able if follows or each.is_relay]
         if self._role is Role.LEADER:

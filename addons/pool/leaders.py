@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from addons.pool.deputies import parse_deputies
 from addons.pool.pool_config import LeaderHub
@@ -70,6 +70,18 @@ class LeaderState:
         self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
         self._failed_at = now
         self.failure, self.age = why, 0.0
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """For the debug page."""
+        return {
+            "node": self.leader.node,
+            "server": str(self.server),
+            "isDeputy": self.is_deputy,
+            "usable": self.is_usable(now),
+            "failure": self.failure,
+            "usableInSeconds": round(max(0.0, self.usable_from - now), 1),
+            "ageSeconds": self.age,
+        }
 
 
 class Probed(NamedTuple):

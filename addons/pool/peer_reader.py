@@ -7,13 +7,14 @@ was at the last one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from addons.pool.leaders import LeaderState
 from addons.requests.headers import SERVER_HEADER
-from kube.errors import StatusError
+from kube.errors import StatusError, expired
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
 from kube.store.reflector import Malformed
@@ -51,9 +52,17 @@ class PeerReader:
     """The `kube.store.upstream.Upstream` of one source."""
 
     def __init__(
-        self, type_: ResourceType, cloud: Client, chooser: Chooser, version: Callable[[], int]
+        self,
+        type_: ResourceType,
+        cloud: Client,
+        chooser: Chooser,
+        version: Callable[[], int],
+        cloud_version: Callable[[], Awaitable[int]],
     ) -> None:
-        """`cloud` sends through the hub's own listener with the hub's identity; `version` is the store's."""
+        """`cloud` sends through the hub's own listener with the hub's identity; `version` is the store's.
+
+        `cloud_version` asks the cloud how far it has come.
+        """
         self.type = type_
         self.leader: LeaderState | None = None
         """Who was last asked; None for the cloud."""
@@ -68,33 +77,72 @@ class PeerReader:
         self._cloud = cloud
         self._chooser = chooser
         self._version = version
+        self._cloud_version = cloud_version
+        self._must_verify = False
+        """Whether the cloud may be behind the store: its versions are a leader's word, or the cloud was restored."""
+        self._may_be_older = False
+        """The next list may be older than the store."""
 
     def may_resume(self, leader: LeaderState) -> bool:
         """Whether the leader's history may reach back to the store. It does once the store has moved on."""
         return self._too_short.get(leader) != self._version()
 
+    def describe(self) -> dict[str, str]:
+        """For the debug page."""
+        return {
+            "resource": self.type.group_resource,
+            "server": self.server,
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since)),
+            "why": self.why,
+        }
+
     @property
     def is_up(self) -> bool:
         return self._chooser.has_leader
+
+    def verifies(self) -> bool:
+        """Whether the reader is not at the cloud: then it verifies its version before it reads from there.
+
+        A leader whose cloud was restored lists anew, and ends the watches of its followers with 410. So they go to
+        the cloud, or back to the leader, each in its turn.
+        """
+        is_elsewhere = self.leader is not None or self.server != CLOUD_NAME
+        self._must_verify |= is_elsewhere
+        return is_elsewhere
+
+    def forget_version(self) -> None:
+        self._may_be_older = True
 
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str = GZIP
     ) -> ApiResponse:
         """A page of a list from the cloud, or the whole list from a leader."""
+        answer = None
         if "continue" not in query:
-            while (leader := await self._next(resumes=False)) is not None:
-                try:
-                    return await self._client(leader).request(
-                        method,
-                        path,
-                        query=self._as_new_as_known(query),
-                        accept=accept,
-                        timeout=RESPONSE_TIMEOUT,
-                        codings=codings,
-                    )
-                except (StatusError, Unreachable) as error:
-                    self._chooser.failed(leader, str(error))
-        return await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
+            answer = await self._list_of_leader(method, path, query, accept, codings)
+        if answer is None:
+            answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
+            self._must_verify = False
+        self._may_be_older = False
+        return answer
+
+    async def _list_of_leader(
+        self, method: str, path: str, query: Mapping[str, str], accept: str, codings: str
+    ) -> ApiResponse | None:
+        """None where the cloud is to be asked."""
+        while (leader := await self._next(resumes=False)) is not None:
+            try:
+                return await self._client(leader).request(
+                    method,
+                    path,
+                    query=self._as_new_as_known(query),
+                    accept=accept,
+                    timeout=RESPONSE_TIMEOUT,
+                    codings=codings,
+                )
+            except (StatusError, Unreachable) as error:
+                self._chooser.failed(leader, str(error))
+        return None
 
     @asynccontextmanager
     async def watch(
@@ -118,9 +166,19 @@ class PeerReader:
                     self._left(leader, error)
                     raise Switched(f"{leader.leader.node}: {error}") from error
                 return
+        await self._verify()
         opening = self._cloud.watch(path, query=query, accept=accept, timeout=timeout, codings=codings)
         async with opening as stream:
             yield stream
+
+    async def _verify(self) -> None:
+        """410 where the cloud is behind the store: it would take the watch, and be silent for as long."""
+        if not self._must_verify:
+            return
+        if await self._cloud_version() < self._version():
+            self._may_be_older = True
+            raise expired("the cloud has not reached the version of this copy")
+        self._must_verify = False
 
     def _left(self, leader: LeaderState, error: Exception) -> None:
         """A watch at the leader failed. 410, a history that is too short, is raised where nobody has a longer one."""
@@ -135,6 +193,7 @@ class PeerReader:
     async def _next(self, *, resumes: bool) -> LeaderState | None:
         leader = await self._chooser.server(self, resumes=resumes)
         self.leader = leader
+        self._must_verify |= leader is not None
         self._chooser.reads(self, leader.leader.node if leader is not None else CLOUD_NAME)
         return leader
 
@@ -146,6 +205,6 @@ class PeerReader:
         whole = {name: text for name, text in query.items() if name != "limit"}
         return {
             **whole,
-            "resourceVersion": str(self._version()),
+            "resourceVersion": "0" if self._may_be_older else str(self._version()),
             "resourceVersionMatch": "NotOlderThan",
         }

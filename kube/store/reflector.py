@@ -194,6 +194,8 @@ class Reflector:
     def relist(self) -> None:
         """List again at once, because the version from which the watch resumed means nothing any more."""
         self._must_list = True
+        if self.upstream is not None:
+            self.upstream.forget_version()
         self._interrupt()
 
     def verify(self) -> None:
@@ -201,8 +203,9 @@ class Reflector:
 
         Versions are comparable within one resource only: an aggregated API has an etcd of its own.
         """
-        self._must_verify = True
-        self._interrupt()
+        if self.upstream is None or not self.upstream.verifies():
+            self._must_verify = True
+            self._interrupt()
 
     def switch(self) -> None:
         """Go to another server, which is the best now. The watch resumes from the store's version."""
@@ -242,8 +245,7 @@ class Reflector:
         await self._watch()
 
     async def _verify(self) -> None:
-        known = self._store.newest_given
-        if await self.current_version() < known:
+        if self._store.newest_given > await self.current_version():
             self._must_list = True
             self.restored()
 
@@ -252,8 +254,8 @@ class Reflector:
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._must_compare_version = True
-        if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
-            self._must_list = True
+        code = error.code if isinstance(error, StatusError) else 0
+        self._must_list |= isinstance(error, Malformed) or code == 410
         refused = False
         if isinstance(error, StatusError) and error.code in REFUSALS:
             refused, self._must_list, self._refusal = True, True, error
@@ -304,9 +306,8 @@ class Reflector:
                 break
             query = {**query, "continue": pages[-1].continue_token}
         first = pages[0]
-        raws = [raw for page in pages for raw in page.items]
         try:
-            items = await read_items(self._store, codec, raws)
+            items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)

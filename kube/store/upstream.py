@@ -19,6 +19,15 @@ class Upstream(Protocol):
     def is_up(self) -> bool:
         """Whether there is a server to ask besides the cloud."""
 
+    def verifies(self) -> bool:
+        """Whether the reflector reads from another server than the cloud.
+
+        Then the upstream asks the cloud for its version before the reflector reads from the cloud again.
+        """
+
+    def forget_version(self) -> None:
+        """The cloud was restored from a backup. The next list may be older than what the reflector knows."""
+
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str
     ) -> ApiResponse: ...

@@ -45,6 +45,10 @@ class OneReflector:
         self.upstream: PeerReader | None = None
         self.switched = asyncio.Event()
 
+    async def current_version(self) -> int:
+        """The cloud's is that of the source: zero."""
+        return 0
+
     def switch(self) -> None:
         self.switched.set()
 

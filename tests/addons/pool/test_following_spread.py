@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from addons.pool.following import KNOW_WAIT
 from addons.pool.pool_config import NOTHING_SHARED, Role
 from addons.pool.spread import SPREAD
-from tests.addons.support.pool_of_nodes import Link, Pool, PoolServer, pool_of
+from tests.addons.support.pool_of_nodes import FIRST_VERSION, Link, Pool, PoolServer, pool_of, started
 
 pytestmark = pytest.mark.looptime
 
-SIZE = 39
+SIZE = 38
 """Followers of a pool of forty nodes."""
 A_SECOND = 4
 """How many of the pool may begin to read from the cloud within a second."""
+A_SECOND_BY_CHANCE = 10
+"""How many of those do that do not know each other: each has its turn by its own name."""
 NOTICED = 6.0
 """Seconds within which a follower notices a black hole."""
 
@@ -45,10 +49,28 @@ def _forget(pool: Pool) -> None:
 
 
 def _depose(pool: Pool) -> None:
+    """The pool has no leader any more."""
+    pool.elect(Role.NONE, replace(pool.config, leaders=()))
+
+
+def _dissolve(pool: Pool) -> None:
+    """The nodes are in no pool any more, or their pool elects none: then no node knows the others."""
     pool.elect(Role.NONE, NOTHING_SHARED)
 
 
-@pytest.mark.parametrize("lose", [_refuse, _swallow, _forget, _depose])
+def _unshare(pool: Pool) -> None:
+    """The pool shares other resources."""
+    pool.elect(Role.FOLLOWER, replace(pool.config, scope=()))
+
+
+def _elect_a_dead_node(pool: Pool) -> None:
+    pool.leading_next.fail(Link.REFUSED)
+    pool.elect(Role.FOLLOWER, replace(pool.config, leaders=(pool.next_leader,)))
+
+
+@pytest.mark.parametrize(
+    "lose", [_refuse, _swallow, _forget, _depose, _dissolve, _unshare, _elect_a_dead_node]
+)
 async def test_no_more_than_a_tenth_of_a_pool_a_second_begins_to_read_from_the_cloud(
     lose: Callable[[Pool], None],
 ) -> None:
@@ -98,4 +120,68 @@ async def test_followers_go_back_to_a_leader_one_after_the_other_and_ask_the_clo
         assert len(pool.leading.readers) == SIZE
         assert not pool.cloud.begun
         assert len({at for at, _ in pool.leading.begun}) > 10, "each draws its moment"
+        assert pool.are_current
+
+
+async def test_a_leader_that_is_elected_gets_all_followers_and_the_cloud_none() -> None:
+    async with pool_of(SIZE) as pool:
+        lists = pool.lists
+        pool.elect(Role.FOLLOWER, replace(pool.config, leaders=(pool.next_leader,)))
+        await asyncio.sleep(1.0)
+        assert len(pool.leading_next.readers) == SIZE
+        assert not pool.leading.readers
+        assert not pool.cloud.begun
+        assert pool.lists == lists, "every watch goes on from where it was"
+        assert pool.are_current
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_a_pool_that_starts_without_a_leader_goes_to_the_cloud_one_after_the_other(knows: bool) -> None:
+    """After a power cut all nodes start at once, with the ConfigMap on their disks or without."""
+    pool = Pool(SIZE)
+    pool.leading.fail(Link.REFUSED)
+    if knows:
+        pool.elect(Role.FOLLOWER, pool.config)
+    async with started(pool):
+        await asyncio.sleep(KNOW_WAIT + SPREAD + 1.0)
+        assert len(pool.cloud.readers) == SIZE
+        assert _most_in_a_second(pool.cloud) <= (A_SECOND if knows else A_SECOND_BY_CHANCE)
+        assert pool.are_current
+
+
+@pytest.mark.parametrize("leader_notices", [0.5, 8.0])
+async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_restored_one(
+    leader_notices: float,
+) -> None:
+    """Whoever notices first. Each node notices by a source of its own, and then asks for all others."""
+    async with pool_of(SIZE) as pool:
+        pool.restore(FIRST_VERSION // 2)
+        pool.leading.version += 1  # what the backup has not
+        noticing = asyncio.create_task(_notice(pool, 3.0))
+        await asyncio.sleep(leader_notices)
+        pool.leading.restart(pool.version)
+        await noticing
+        await asyncio.sleep(KNOW_WAIT + SPREAD + leader_notices)
+        assert pool.are_current
+        assert len(pool.leading.readers) == SIZE
+        assert not pool.cloud.lists, "the leader has them"
+        assert not pool.cloud.begun or _most_in_a_second(pool.cloud) <= A_SECOND
+
+
+async def _notice(pool: Pool, within: float) -> None:
+    """One node after the other compares its versions with the cloud's, and every second lists all anew."""
+    for number, each in enumerate(pool.followers):
+        each.reflector.verify()
+        if number % 2:
+            each.reflector.relist()
+        await asyncio.sleep(within / SIZE)
+
+
+async def test_a_leader_with_versions_from_the_future_keeps_nobody_from_the_clouds_events() -> None:
+    """A kube-apiserver takes a watch from a version that it has not reached, and is silent."""
+    async with pool_of(SIZE) as pool:
+        pool.leading.publish(10 * FIRST_VERSION)
+        await asyncio.sleep(1.0)
+        _dissolve(pool)
+        await asyncio.sleep(SPREAD + 5.0)
         assert pool.are_current

@@ -61,9 +61,17 @@ class Scene:
     def __init__(self, **errors: Exception) -> None:
         self.chooser = Leaders()
         self.errors = errors
-        self.version = 7
+        self.version = self.cloud_version = 7
+        self.questions = 0
+        """How often the cloud was asked how far it has come."""
         self.client = ScriptedClient(self._answer)
-        self.reader = PeerReader(SERVICES, self.client, self.chooser, lambda: self.version)
+        self.reader = PeerReader(
+            SERVICES, self.client, self.chooser, lambda: self.version, self._cloud_version
+        )
+
+    async def _cloud_version(self) -> int:
+        self.questions += 1
+        return self.cloud_version
 
     def _answer(self, asked: Asked) -> Any:
         name = next(
@@ -163,3 +171,52 @@ async def test_where_nobody_has_a_longer_history_the_source_lists_anew() -> None
     assert caught.value.code == 410
     scene.errors.clear()
     assert await scene.list() == b'{"from":"a"}'
+
+
+@pytest.mark.parametrize(("reached", "is_taken"), [(6, False), (7, True), (8, True)])
+async def test_a_watch_goes_on_at_the_cloud_where_the_cloud_has_reached_its_version(
+    reached: int, is_taken: bool
+) -> None:
+    """Versions may be from a cloud before its restore, or a leader has made them up."""
+    scene = Scene()
+    assert await scene.watch() == b"a"
+    scene.chooser.order.clear()
+    scene.cloud_version = reached
+    for _ in range(2):
+        if is_taken:
+            assert await scene.watch() == b"cloud"
+        else:
+            with pytest.raises(StatusError) as caught:
+                await scene.watch()
+            assert caught.value.code == 410
+    assert scene.questions == (1 if is_taken else 2)
+    assert await scene.list() == b'{"from":"cloud"}'
+    assert await scene.watch() == b"cloud"
+    assert scene.questions == (1 if is_taken else 2), "the list is the cloud's"
+
+
+async def test_a_reader_that_was_never_elsewhere_asks_the_cloud_nothing_more() -> None:
+    scene = Scene()
+    scene.chooser.order.clear()
+    assert await scene.watch() == b"cloud"
+    assert not scene.questions
+
+
+@pytest.mark.parametrize(("server", "verifies"), [("", True), ("a", True), ("cloud", False)])
+async def test_a_reader_that_is_not_at_the_cloud_verifies_its_version_there_first(
+    server: str, verifies: bool
+) -> None:
+    scene = Scene()
+    scene.reader.server = server
+    assert scene.reader.verifies() is verifies
+    scene.chooser.order.clear()
+    assert await scene.watch() == b"cloud"
+    assert scene.questions == verifies
+
+
+async def test_one_list_after_a_restore_may_be_older_than_the_store() -> None:
+    scene = Scene()
+    scene.reader.forget_version()
+    assert await scene.list() == b'{"from":"a"}'
+    assert await scene.list() == b'{"from":"a"}'
+    assert [each.query["resourceVersion"] for each in scene.client.asked] == ["0", "7"]

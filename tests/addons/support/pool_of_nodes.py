@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -19,8 +19,9 @@ from addons.pool.following import PROBE_INTERVAL, Following
 from addons.pool.pool_config import LeaderHub, PoolConfig, Role
 from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
 from addons.upstream.servers import Server
+from addons.views.serving import FUTURE_WAIT
 from addons.views.source import Source
-from kube.errors import expired
+from kube.errors import expired, too_large_version
 from kube.http.client import ApiResponse, Client, RawResponse, Unreachable, WatchStream
 from kube.http.session import Session
 from kube.requests.request_info import ResourceType
@@ -32,6 +33,7 @@ SERVICES = ResourceType("", "v1", "services")
 PORT = 10269
 START = 7.7
 """Seconds within which the followers of a pool start: no multiple of the interval between probes."""
+FIRST_VERSION = 1000
 CLOUD = ""
 """The cloud among the servers, whose others are named by their URLs."""
 
@@ -47,17 +49,30 @@ class Link(Enum):
 type Stream = asyncio.Queue[bytes | Exception]
 
 
+class Opened(NamedTuple):
+    """An open watch."""
+
+    node: str
+    since: int
+    """The version after which the watch brings events."""
+    stream: Stream
+
+
 @dataclass
 class PoolServer:
     """The cloud, or a leader: it has all that is published."""
 
     link: Link = Link.UP
+    version: int = FIRST_VERSION
+    """The version of the one object. A leader has another than the cloud between a restore and its own list."""
     oldest: int = 0
     """The version from which its history begins."""
     begun: list[tuple[float, str]] = field(default_factory=list)
     """When each list and watch began, by the loop's clock, and of which node."""
-    streams: list[tuple[str, Stream]] = field(default_factory=list)
-    """The open watches, by node."""
+    lists: int = 0
+    """The lists that it has answered, but for those of a single object."""
+    streams: list[Opened] = field(default_factory=list)
+    """The open watches."""
 
     async def reach(self, timeout: float) -> None:
         """Return when a request has reached the server; Unreachable otherwise."""
@@ -69,45 +84,23 @@ class PoolServer:
 
     def cut(self, node: str = "") -> int:
         """Break off the watches of a node, or all."""
-        found = [stream for name, stream in self.streams if node in ("", name)]
-        for stream in found:
-            stream.put_nowait(Unreachable("broken off"))
+        found = [each for each in self.streams if node in ("", each.node)]
+        for each in found:
+            each.stream.put_nowait(Unreachable("broken off"))
         return len(found)
 
-    def fail(self, link: Link) -> None:
-        """Serve no longer. What is refused breaks off what is open, too."""
-        self.link = link
-        if link is Link.REFUSED:
-            self.cut()
+    def publish(self, version: int) -> None:
+        """Tell whoever watches that the object has changed, but those who say that they know a newer version."""
+        self.version = version
+        for each in self.streams:
+            if version > each.since:
+                each.stream.put_nowait(self.event())
 
-    @property
-    def readers(self) -> list[str]:
-        return sorted({node for node, _ in self.streams})
-
-
-class Pool:
-    """The cloud, one leader, and followers that read one shared resource."""
-
-    def __init__(self, size: int) -> None:
-        self.leader = LeaderHub("leader", "10.0.0.1")
-        self.config = PoolConfig((self.leader,), (SERVICES,), is_shared=True)
-        self.cloud, self.leading = PoolServer(), PoolServer()
-        self.servers = {CLOUD: self.cloud, f"https://{self.leader.address}:{PORT}": self.leading}
-        self.version = 1
-        self.offline: set[str] = set()
-        """The nodes whose probes say that the cloud is away: they send it nothing else."""
-        names = [f"node-{number}" for number in range(size)]
-        self.members = [self.leader.node, *names]
-        self.followers = [Follower(self, name) for name in names]
-
-    def publish(self) -> None:
-        """Change the one object: every server tells whoever watches."""
-        self.version += 1
-        event = self.event()
-        for server in self.servers.values():
-            if server.link is Link.UP:
-                for _, stream in server.streams:
-                    stream.put_nowait(event)
+    def restart(self, version: int) -> None:
+        """List the objects of a restored cloud: the history ends, and with it every watch."""
+        self.version = self.oldest = version
+        for each in self.streams:
+            each.stream.put_nowait(expired("the cluster's resource versions went backwards"))
 
     def event(self) -> bytes:
         """The object's last change, as a watch tells it."""
@@ -117,10 +110,54 @@ class Pool:
         named = {"namespace": "n", "name": "one", "resourceVersion": str(self.version)}
         return {"apiVersion": "v1", "kind": "Service", "metadata": named}
 
+    def fail(self, link: Link) -> None:
+        """Serve no longer. What is refused breaks off what is open, too."""
+        self.link = link
+        if link is Link.REFUSED:
+            self.cut()
+
+    @property
+    def readers(self) -> list[str]:
+        return sorted({each.node for each in self.streams})
+
+
+class Pool:
+    """The cloud, a leader, another node that may be elected, and followers that read one shared resource."""
+
+    def __init__(self, size: int) -> None:
+        self.leader, self.next_leader = LeaderHub("leader", "10.0.0.1"), LeaderHub("next", "10.0.0.2")
+        self.config = PoolConfig((self.leader,), (SERVICES,), is_shared=True)
+        self.cloud, self.leading, self.leading_next = PoolServer(), PoolServer(), PoolServer()
+        self.servers = {
+            CLOUD: self.cloud,
+            f"https://{self.leader.address}:{PORT}": self.leading,
+            f"https://{self.next_leader.address}:{PORT}": self.leading_next,
+        }
+        self.offline: set[str] = set()
+        """The nodes whose probes say that the cloud is away: they send it nothing else."""
+        names = [f"node-{number}" for number in range(size)]
+        self.members = [self.leader.node, self.next_leader.node, *names]
+        self.followers = [Follower(self, name) for name in names]
+
+    @property
+    def version(self) -> int:
+        return self.cloud.version
+
+    def publish(self) -> None:
+        """Change the one object: every server that follows the cloud tells whoever watches."""
+        was, version = self.version, self.version + 1
+        for server in self.servers.values():
+            if server.version == was:
+                if server.link is Link.UP:
+                    server.publish(version)
+                else:
+                    server.version = version
+
     def elect(self, role: Role, config: PoolConfig) -> None:
-        """Every node hears at once what the pool is now."""
+        """Every node hears at once what the pool is now. A node knows the others while the pool shares something."""
+        members = self.members if config.is_shared else ()
         for each in self.followers:
-            each.following.update(role, config, self.members)
+            each.following.update(role, config, members)
 
     def lose_the_cloud(self) -> None:
         """The cloud refuses all, and all notice."""
@@ -135,10 +172,17 @@ class Pool:
             each.reflector.recovered()
             await asyncio.sleep(within / len(self.followers))
 
+    def restore(self, version: int) -> None:
+        """Have the cloud come back from a backup of this version. No leader has noticed yet."""
+        self.cloud.version = version
+        self.cloud.cut()
+
     @property
     def are_current(self) -> bool:
         """Whether every copy is the cloud's, but for what was published a moment ago."""
-        return all(each.store.complete and each.store.version >= self.version - 1 for each in self.followers)
+        return all(
+            each.store.complete and 0 <= self.version - each.store.version <= 1 for each in self.followers
+        )
 
     @property
     def lists(self) -> int:
@@ -213,8 +257,11 @@ class NodeClient(Client):
         timeout: float = 60.0,
     ) -> ApiResponse:
         await self._begin(timeout)
-        meta = {"resourceVersion": str(self._pool.version)}
-        items = [self._pool.document()]
+        wanted, server = query or {}, self._server
+        server.lists += wanted.get("limit") != "1"
+        await self._wait_for(int(wanted.get("resourceVersion", "0")))
+        meta = {"resourceVersion": str(server.version)}
+        items = [server.document()]
         listed = {"apiVersion": "v1", "kind": "ServiceList", "metadata": meta, "items": items}
         return ApiResponse(Encoding.JSON, orjson.dumps(listed))
 
@@ -224,17 +271,25 @@ class NodeClient(Client):
     ) -> AsyncIterator[WatchStream]:
         await self._begin(timeout)
         since = int(query["resourceVersion"])
+        if self._name != CLOUD:
+            await self._wait_for(since)
         if since < self._server.oldest:
             raise expired(f"too old resource version: {since}")
-        stream: Stream = asyncio.Queue()
-        if since < self._pool.version:
-            stream.put_nowait(self._pool.event())
-        opened = (self._node, stream)
+        opened = Opened(self._node, since, asyncio.Queue())
+        if since < self._server.version:
+            opened.stream.put_nowait(self._server.event())
         self._server.streams.append(opened)
         try:
-            yield WatchStream(Encoding.JSON, _pieces(stream))
+            yield WatchStream(Encoding.JSON, _pieces(opened.stream))
         finally:
             self._server.streams.remove(opened)
+
+    async def _wait_for(self, version: int) -> None:
+        """Wait for a version that the server has not reached. A kube-apiserver takes a watch from it, and is silent."""
+        if version > self._server.version:
+            await asyncio.sleep(FUTURE_WAIT)
+        if version > self._server.version:
+            raise too_large_version(version, self._server.version)
 
     async def _begin(self, timeout: float) -> None:
         if self._name == CLOUD and self._node in self._pool.offline:
@@ -257,15 +312,22 @@ async def pool_of(size: int) -> AsyncIterator[Pool]:
     """
     pool = Pool(size)
     pool.elect(Role.FOLLOWER, pool.config)
-    tasks = [asyncio.create_task(_publish_always(pool))]
-    try:
-        for each in pool.followers:
-            tasks.append(asyncio.create_task(each.run()))
-            await asyncio.sleep(START / size)
+    async with started(pool, within=START):
         await asyncio.sleep(PROBE_INTERVAL)
         assert len(pool.leading.readers) == size
         assert not pool.cloud.begun
         yield pool
+
+
+@asynccontextmanager
+async def started(pool: Pool, within: float = 0.0) -> AsyncIterator[None]:
+    """The followers of a pool run; they start one after the other within some seconds."""
+    tasks = [asyncio.create_task(_publish_always(pool))]
+    try:
+        for each in pool.followers:
+            tasks.append(asyncio.create_task(each.run()))
+            await asyncio.sleep(within / len(pool.followers))
+        yield
     finally:
         for each in pool.followers:
             each.following.close()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
 from kube.errors import StatusError
-from kube.http.client import ApiResponse, TooLarge, Unreachable, WatchStream
+from kube.http.client import TooLarge, Unreachable
 from kube.store import reflector as reflector_module
-from kube.store.reflector import EVENTS_AT_ONCE, Malformed, State
+from kube.store.reflector import Malformed, State
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -358,42 +356,3 @@ async def test_a_list_of_pages_without_end_is_given_up(monkeypatch: pytest.Monke
         assert not store.complete
         monkeypatch.undo()
         await until(reflector, store, copied(reflector, store, cloud))
-
-
-class Bursting:
-    """A cloud whose watch sends very many events in one packet, as a packed one may."""
-
-    is_up = True
-
-    async def request(self, *_: object, **__: object) -> ApiResponse:
-        page = {
-            "kind": "ServiceList",
-            "apiVersion": "v1",
-            "metadata": {"resourceVersion": "100"},
-            "items": [],
-        }
-        return ApiResponse(Encoding.JSON, json.dumps(page).encode())
-
-    @asynccontextmanager
-    async def watch(self, *_: object, **__: object) -> AsyncIterator[WatchStream]:
-        yield WatchStream(Encoding.JSON, self._chunks())
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        bookmarks = (
-            {"kind": "Service", "apiVersion": "v1", "metadata": {"resourceVersion": str(101 + number)}}
-            for number in range(10 * EVENTS_AT_ONCE)
-        )
-        yield b"".join(json.dumps({"type": "BOOKMARK", "object": each}).encode() for each in bookmarks)
-        await asyncio.Event().wait()
-
-
-async def test_others_run_while_very_many_events_are_applied(start: Start) -> None:
-    store = Store()
-    reflector = start(store)
-    reflector.upstream = Bursting()
-    seen = set()
-    async with asyncio.timeout(20):
-        while store.version < 100 + 10 * EVENTS_AT_ONCE:
-            seen.add(store.version)
-            await asyncio.sleep(0)
-    assert len(seen) >= 10

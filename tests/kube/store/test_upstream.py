@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.store.reflector import EVENTS_AT_ONCE
 from kube.store.store import Store
 from kube.store.upstream import Upstream
+from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support.reflecting import LISTS, WATCHES, reflecting, until
 
@@ -22,6 +25,13 @@ class Failing:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.switches = 0
+        self.may_be_older = False
+
+    def verifies(self) -> bool:
+        return True
+
+    def forget_version(self) -> None:
+        self.may_be_older = True
 
     async def request(self, method: str, path: str, **how: Any) -> ApiResponse:
         return await self.client.request(method, path, **how)
@@ -65,6 +75,22 @@ async def test_a_switched_watch_resumes_from_its_version_without_a_delay_or_a_li
         assert len(cloud.requests.where(LISTS)) == 1
 
 
+async def test_an_upstream_verifies_for_itself_and_hears_that_versions_mean_nothing() -> None:
+    store = Store()
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        reflector = start(store)
+        reflector.upstream = failing = Failing(reflector.client)
+        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+        store.given_version = cloud.store.version + 10
+        reflector.verify()
+        cloud.store.create(service("one"))
+        await until(reflector, store, lambda: ("default", "one") in _keys(store))
+        assert (reflector.lists, failing.may_be_older) == (1, False)
+        reflector.relist()
+        await until(reflector, store, lambda: reflector.lists == 2)
+        assert failing.may_be_older
+
+
 async def test_a_reflector_asks_again_when_another_server_is_better() -> None:
     store = Store()
     async with ScriptableCloud() as cloud, reflecting(cloud) as start:
@@ -78,3 +104,46 @@ async def test_a_reflector_asks_again_when_another_server_is_better() -> None:
 
 def _keys(store: Store) -> set[tuple[str, str]]:
     return {item.key for item in store}
+
+
+class Bursting:
+    """A cloud whose watch sends very many events in one packet, as a packed one may."""
+
+    is_up = True
+
+    def verifies(self) -> bool:
+        return False
+
+    def forget_version(self) -> None:
+        """It has one version."""
+
+    async def request(self, *_: object, **__: object) -> ApiResponse:
+        page = {
+            "kind": "ServiceList",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": "100"},
+            "items": [],
+        }
+        return ApiResponse(Encoding.JSON, json.dumps(page).encode())
+
+    @asynccontextmanager
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[WatchStream]:
+        yield WatchStream(Encoding.JSON, self._chunks())
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        bookmarks = (
+            {"kind": "Service", "apiVersion": "v1", "metadata": {"resourceVersion": str(101 + number)}}
+            for number in range(10 * EVENTS_AT_ONCE)
+        )
+        yield b"".join(json.dumps({"type": "BOOKMARK", "object": each}).encode() for each in bookmarks)
+        await asyncio.Event().wait()
+
+
+async def test_others_run_while_very_many_events_are_applied() -> None:
+    store, seen = Store(), set()
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start, asyncio.timeout(20):
+        start(store).upstream = Bursting()
+        while store.version < 100 + 10 * EVENTS_AT_ONCE:
+            seen.add(store.version)
+            await asyncio.sleep(0)
+    assert len(seen) >= 10
