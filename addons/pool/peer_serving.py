@@ -48,6 +48,8 @@ class PeerServing:
         self._leads = leads
         self._shares = shares
         self._open: set[PeerWatch] = set()
+        self._may_read: Callable[[str, ResourceType], bool] = lambda _node, _type: True
+        """By `keep_only`, which may be called while a request still waits for its version."""
 
     async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
         """The whole answer to a list, or a watch until its end. StatusError for all else."""
@@ -70,10 +72,17 @@ class PeerServing:
             return await self._serve(wanted, request)
 
     def keep_only(self, may_read: Callable[[str, ResourceType], bool]) -> None:
-        """End all watches but those of nodes and resources that `may_read` names: their clients resume elsewhere."""
+        """End all watches but those of nodes and resources that `may_read` names: their clients resume elsewhere.
+
+        A watch that opens later ends, too, unless `may_read` names it.
+        """
+        self._may_read = may_read
         for each in list(self._open):
-            if not may_read(each.node, each.type):
-                each.watcher.end()
+            self._end_unless_wanted(each)
+
+    def _end_unless_wanted(self, watch: PeerWatch) -> None:
+        if not self._may_read(watch.node, watch.type):
+            watch.watcher.end()
 
     def watchers(self) -> Counter[str]:
         """The number of open watches of each node."""
@@ -91,6 +100,7 @@ class PeerServing:
             opened.append(PeerWatch(wanted.peer, type_, watcher))
             self._open.update(opened)
             gauge.inc()
+            self._end_unless_wanted(opened[-1])
 
         try:
             return await self._serving.answer(own, request, note)

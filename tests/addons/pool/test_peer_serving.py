@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -131,6 +132,30 @@ async def test_a_watch_list_begins_with_the_state(leader: Leader) -> None:
         assert (await watching.next()).type == "BOOKMARK"
         leader.serving.keep_only(lambda _, type_: type_ != ResourceType("", "v1", "services"))
         await watching.until_end()
+
+
+async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node was admitted, and then the leader waited for the version that it named."""
+    monkeypatch.setattr("addons.pool.peer_serving.FUTURE_WAIT", PATIENCE)
+    version = leader.parts.cloud.store.version + 1
+
+    async def ask() -> Watching:
+        async with leader.open(f"{SERVICES}?watch=true&resourceVersion={version}") as response:
+            watching = Watching(response)
+            assert await watching.until_end() == []
+            return watching
+
+    asked = asyncio.create_task(ask())
+    source = leader.parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE)
+    async with asyncio.timeout(PATIENCE):
+        while source.users == 0:
+            await asyncio.sleep(0.005)
+        leader.serving.keep_only(lambda node, _: node != "n2")
+        make(leader.parts.cloud, "three")
+        await asked
+    assert not leader.serving.watchers()
 
 
 @pytest.mark.parametrize("query", ["resourceVersion=999999", "watch=true&resourceVersion=999999"])
