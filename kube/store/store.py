@@ -15,7 +15,10 @@ from kube.concurrency.pulse import Pulse
 from kube.packed_text import Kept
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
+from kube.wire.codec_base import MAX_ITEMS
 
+MAX_BYTES = 512 * 1024 * 1024
+"""Bytes of all objects that events add to, as of all pages of a list: whoever serves a watch may send without end."""
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
@@ -126,6 +129,8 @@ class Store:
         self.api_version = ""
         self.kind = ""
         self._items: dict[Key, Item] = {}
+        self._bytes = 0
+        """Of the raw forms of all items."""
         self._listeners: list[StoreListener] = []
         self._pulse = Pulse()
 
@@ -179,6 +184,7 @@ class Store:
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
             self._items, self.whole_since = items, version
+            self._bytes = sum(len(item.kept) for item in items.values())
             self.version, self.given_version = (
                 (version, 0) if restarted else (self.version, self.given_version)
             )
@@ -191,13 +197,15 @@ class Store:
         self.advance(version)
 
     def apply(self, event_type: str, raw: bytes) -> None:
-        """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when its object cannot be read."""
+        """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room."""
         item = self._item(raw)
         old = self._items.get(item.key)
         if event_type == "DELETED":
             if old is not None:
                 self._commit(Change(item.version, item.key, old, None, item))
         elif old is None or old.version != item.version:
+            if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_BYTES:
+                raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_BYTES} bytes")
             self._commit(Change(item.version, item.key, old, item))
         self._pulse.notify()
 
@@ -238,7 +246,12 @@ class Store:
             if key not in items:
                 yield Change(version, key, old, None, old.with_version(version))
 
+    def _bytes_after(self, old: Item | None, new: Item | None) -> int:
+        """Bytes of all objects after a change."""
+        return self._bytes + (len(new.kept) if new else 0) - (len(old.kept) if old else 0)
+
     def _commit(self, change: Change) -> None:
+        self._bytes = self._bytes_after(change.old, change.new)
         if change.new is None:
             del self._items[change.key]
             self.whole_since = max(self.whole_since, change.version)

@@ -24,6 +24,7 @@ from kube.requests.request_info import ResourceType, parse_request
 from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts, Watching
+from tests.addons.support.observed import until
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse
@@ -149,11 +150,10 @@ async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
 
     asked = asyncio.create_task(ask())
     source = leader.parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE)
+    await until(lambda: source.users, PATIENCE)
+    leader.serving.keep_only(lambda node, _: node != "n2")
+    make(leader.parts.cloud, "three")
     async with asyncio.timeout(PATIENCE):
-        while source.users == 0:
-            await asyncio.sleep(0.005)
-        leader.serving.keep_only(lambda node, _: node != "n2")
-        make(leader.parts.cloud, "three")
         await asked
     assert not leader.serving.watchers()
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube.store import store as store_module
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -56,6 +57,28 @@ def test_events_of_a_watch_are_told_with_what_was_and_what_is(encoding: Encoding
     last = recorder.changes[2].last
     assert last is not None
     assert (last.version, last.labels) == (13, {"app": "last words"})
+
+
+@pytest.mark.parametrize("bound", ["MAX_ITEMS", "MAX_BYTES"])
+def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
+    encoding: Encoding, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there may still change, and what goes makes room."""
+    store = filled(10, Toy("x", version=4), Toy("y", version=5), encoding=encoding)
+    size = sum(len(item.raw) for item in store)
+    monkeypatch.setattr(store_module, bound, {"MAX_ITEMS": 2, "MAX_BYTES": size + 2}[bound])
+    with pytest.raises(ValueError, match="more than"):
+        tell(store, "ADDED", Toy("z", version=11))
+    assert contents(store) == {("a", "x"): 4, ("a", "y"): 5}
+    for turn in range(20, 60, 4):
+        tell(store, "MODIFIED", Toy("y", version=turn))
+        tell(store, "DELETED", Toy("x", version=turn + 1))
+        tell(store, "ADDED", Toy("x", version=turn + 2))
+    with pytest.raises(ValueError, match="more than"):
+        tell(store, "ADDED", Toy("z", version=70))
+    fill(store, 80, Toy("y", version=58), encoding=encoding)
+    tell(store, "ADDED", Toy("z", version=81))
+    assert contents(store) == {("a", "y"): 58, ("a", "z"): 81}
 
 
 @pytest.mark.parametrize(
