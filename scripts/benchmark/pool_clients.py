@@ -76,6 +76,13 @@ class Leaders:
         self.at = 0
         """The number of the leader that is read from."""
 
+    def verifies(self) -> bool:
+        """It reads from leaders alone."""
+        return True
+
+    def forget_version(self) -> None:
+        """Every list is what the leader has."""
+
     async def request(
         self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str
     ) -> ApiResponse:
