@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,10 +19,13 @@ from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, group_resource_label
 from addons.views.serving import FUTURE_WAIT, Serving
 from addons.views.sources import Sources
-from kube.errors import StatusError, forbidden, too_large_version, unavailable
+from kube.errors import StatusError, forbidden, too_large_version, too_many_requests, unavailable
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.reflector import ListWatch
 from kube.store.watcher import Watcher
+
+MAX_OF_NODE = 256
+"""Requests of one node under way, with open watches. A hub needs one for each shared resource and encoding."""
 
 
 class PeerWatch(NamedTuple):
@@ -48,12 +52,32 @@ class PeerServing:
         self._leads = leads
         self._shares = shares
         self._open: set[PeerWatch] = set()
+        self._under_way: Counter[str] = Counter()
+        """Requests, with open watches, of each node."""
         self._may_read: Callable[[str, ResourceType], bool] = lambda _node, _type: True
         """By `keep_only`, which may be called while a request still waits for its version."""
 
     async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
         """The whole answer to a list, or a watch until its end. StatusError for all else."""
         self._check(wanted.info)
+        with self._counted(wanted.peer):
+            return await self._answer(wanted, request)
+
+    @contextmanager
+    def _counted(self, node: str) -> Iterator[None]:
+        """StatusError 429 where the node has too many under way: the leader sends each event to all of them."""
+        if self._under_way[node] >= MAX_OF_NODE:
+            error = too_many_requests("too many requests of this node at the peer port", retry_after=1)
+            raise refused("too many", error)
+        self._under_way[node] += 1
+        try:
+            yield
+        finally:
+            self._under_way[node] -= 1
+            if not self._under_way[node]:
+                del self._under_way[node]
+
+    async def _answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
         assert wanted.route.read is not None
         assert wanted.route.representation is not None
         type_, version = wanted.route.read.type, wanted.route.read.version

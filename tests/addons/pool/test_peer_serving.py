@@ -155,7 +155,28 @@ async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
     make(leader.parts.cloud, "three")
     async with asyncio.timeout(PATIENCE):
         await asked
-    assert not leader.serving.watchers()
+    await until(lambda: not leader.serving.watchers(), PATIENCE)
+
+
+async def test_a_node_may_have_no_more_than_so_many_requests_under_way(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader sends each event to each watch. Another node has requests of its own."""
+    monkeypatch.setattr("addons.pool.peer_serving.MAX_OF_NODE", 2)
+    before = refused("too many")
+    watch = f"{SERVICES}?watch=true&resourceVersion=0"
+    async with leader.open(watch) as one, leader.open(watch) as two:
+        assert (one.status, two.status) == (200, 200)
+        assert (await leader.ask(SERVICES))[0] == 429
+        assert refused("too many") == before + 1
+        async with leader.open(SERVICES, node="n3") as other:
+            assert other.status == 200
+        leader.serving.keep_only(lambda node, _: node != "n2")
+        for each in (one, two):
+            await Watching(each).until_end()
+    await until(lambda: not leader.serving.watchers(), PATIENCE)
+    leader.serving.keep_only(lambda _node, _type: True)
+    assert (await leader.ask(SERVICES))[0] == 200
 
 
 @pytest.mark.parametrize("query", ["resourceVersion=999999", "watch=true&resourceVersion=999999"])
