@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 from addons.pool.following import KNOW_WAIT
 from addons.pool.pool_config import NOTHING_SHARED, Role
 from addons.pool.spread import SPREAD
+from kube.store.store import Change, Store
 from tests.addons.support.pool_of_nodes import FIRST_VERSION, Link, Pool, PoolServer, pool_of, started
 
 pytestmark = pytest.mark.looptime
@@ -83,6 +85,71 @@ async def test_no_more_than_a_tenth_of_a_pool_a_second_begins_to_read_from_the_c
         assert _most_in_a_second(pool.cloud) == A_SECOND
         assert pool.lists == lists, "every watch goes on from where it was"
         assert pool.are_current
+
+
+def _mend(pool: Pool) -> None:
+    """What waits in a broken connection is lost with it."""
+    for server in (pool.leading, pool.leading_next):
+        server.link, server.oldest = Link.UP, 0
+        server.cut()
+
+
+def _elect_the_next(pool: Pool) -> None:
+    pool.elect(Role.FOLLOWER, replace(pool.config, leaders=(pool.next_leader,)))
+
+
+def _elect_the_first(pool: Pool) -> None:
+    pool.elect(Role.FOLLOWER, pool.config)
+
+
+class Heard:
+    """The versions of all changes of a store, in their order."""
+
+    def __init__(self, store: Store) -> None:
+        self.versions: list[int] = []
+        store.listen(self)
+
+    def changed(self, change: Change) -> None:
+        self.versions.append(change.version)
+
+    def advanced(self) -> None:
+        """There is nothing to hear."""
+
+    def restarted(self) -> None:
+        raise AssertionError("versions went backwards")
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_each_event_comes_once_however_often_followers_change_servers_in_a_burst(seed: int) -> None:
+    """From leaders to the cloud and back, and between leaders, while fifty events come in a second."""
+    chance = random.Random(seed)
+    changes = [_refuse, _swallow, _forget, _mend, _mend, _depose, *2 * [_elect_the_next, _elect_the_first]]
+    async with pool_of(4) as pool:
+        heard, lists = [Heard(each.store) for each in pool.followers], pool.lists
+        burst = asyncio.create_task(_burst(pool))
+        for change in chance.sample(changes, len(changes)):
+            change(pool)
+            await asyncio.sleep(chance.uniform(0.02, 6.0))
+        _depose(pool)
+        await asyncio.sleep(SPREAD)
+        assert len(pool.cloud.readers) == 4
+        _mend(pool)
+        _elect_the_first(pool)
+        await asyncio.sleep(2 * SPREAD)
+        assert len(pool.leading.readers) == 4
+        burst.cancel()
+        await asyncio.sleep(1.0)
+        assert pool.are_current
+        for each in heard:
+            assert len(each.versions) > 1000
+            assert each.versions == list(range(each.versions[0], each.versions[-1] + 1))
+        assert pool.lists == lists
+
+
+async def _burst(pool: Pool) -> None:
+    while True:
+        await asyncio.sleep(0.02)
+        pool.publish()
 
 
 async def test_a_leader_that_starts_anew_serves_all_before_their_turns_at_the_cloud() -> None:

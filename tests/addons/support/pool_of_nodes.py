@@ -94,7 +94,7 @@ class PoolServer:
         self.version = version
         for each in self.streams:
             if version > each.since:
-                each.stream.put_nowait(self.event())
+                each.stream.put_nowait(self.event(version))
 
     def restart(self, version: int) -> None:
         """List the objects of a restored cloud: the history ends, and with it every watch."""
@@ -102,12 +102,12 @@ class PoolServer:
         for each in self.streams:
             each.stream.put_nowait(expired("the cluster's resource versions went backwards"))
 
-    def event(self) -> bytes:
-        """The object's last change, as a watch tells it."""
-        return orjson.dumps({"type": "MODIFIED", "object": self.document()}) + b"\n"
+    def event(self, version: int) -> bytes:
+        """The object's change to a version, as a watch tells it."""
+        return orjson.dumps({"type": "MODIFIED", "object": self.document(version)}) + b"\n"
 
-    def document(self) -> dict[str, Any]:
-        named = {"namespace": "n", "name": "one", "resourceVersion": str(self.version)}
+    def document(self, version: int) -> dict[str, Any]:
+        named = {"namespace": "n", "name": "one", "resourceVersion": str(version)}
         return {"apiVersion": "v1", "kind": "Service", "metadata": named}
 
     def fail(self, link: Link) -> None:
@@ -261,7 +261,7 @@ class NodeClient(Client):
         server.lists += wanted.get("limit") != "1"
         await self._wait_for(int(wanted.get("resourceVersion", "0")))
         meta = {"resourceVersion": str(server.version)}
-        items = [server.document()]
+        items = [server.document(server.version)]
         listed = {"apiVersion": "v1", "kind": "ServiceList", "metadata": meta, "items": items}
         return ApiResponse(Encoding.JSON, orjson.dumps(listed))
 
@@ -276,8 +276,8 @@ class NodeClient(Client):
         if since < self._server.oldest:
             raise expired(f"too old resource version: {since}")
         opened = Opened(self._node, since, asyncio.Queue())
-        if since < self._server.version:
-            opened.stream.put_nowait(self._server.event())
+        for version in range(since + 1, self._server.version + 1):
+            opened.stream.put_nowait(self._server.event(version))
         self._server.streams.append(opened)
         try:
             yield WatchStream(Encoding.JSON, _pieces(opened.stream))
