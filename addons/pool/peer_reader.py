@@ -175,7 +175,8 @@ class PeerReader:
         """410 where the cloud is behind the store: it would take the watch, and be silent for as long."""
         if not self._must_verify:
             return
-        if await self._cloud_version() < self._version():
+        known = self._version()  # before the question: a client may be given a newer version meanwhile
+        if await self._cloud_version() < known:
             self._may_be_older = True
             raise expired("the cloud has not reached the version of this copy")
         self._must_verify = False

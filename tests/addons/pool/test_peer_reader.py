@@ -64,6 +64,8 @@ class Scene:
         self.version = self.cloud_version = 7
         self.questions = 0
         """How often the cloud was asked how far it has come."""
+        self.given_meanwhile = 0
+        """How much newer the version is that a client is given while the question is on its way."""
         self.client = ScriptedClient(self._answer)
         self.reader = PeerReader(
             SERVICES, self.client, self.chooser, lambda: self.version, self._cloud_version
@@ -71,6 +73,7 @@ class Scene:
 
     async def _cloud_version(self) -> int:
         self.questions += 1
+        self.version += self.given_meanwhile
         return self.cloud_version
 
     def _answer(self, asked: Asked) -> Any:
@@ -220,3 +223,11 @@ async def test_one_list_after_a_restore_may_be_older_than_the_store() -> None:
     assert await scene.list() == b'{"from":"a"}'
     assert await scene.list() == b'{"from":"a"}'
     assert [each.query["resourceVersion"] for each in scene.client.asked] == ["0", "7"]
+
+
+async def test_what_a_client_is_given_meanwhile_makes_no_cloud_a_restored_one() -> None:
+    scene = Scene()
+    assert await scene.watch() == b"a"
+    scene.chooser.order.clear()
+    scene.given_meanwhile = 1
+    assert await scene.watch() == b"cloud"
