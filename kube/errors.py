@@ -122,6 +122,11 @@ def not_acceptable(message: str) -> StatusError:
     return StatusError(406, "NotAcceptable", message)
 
 
+def request_timeout(message: str) -> StatusError:
+    """408: the client has not sent its whole request in time."""
+    return StatusError(408, "Timeout", message)
+
+
 def conflict(message: str) -> StatusError:
     """409: another client has written the object meanwhile."""
     return StatusError(409, "Conflict", message)

@@ -18,7 +18,10 @@ from typing import Any
 from mitmproxy import connection
 
 from addons.proxy.connection_handlers import close_client
+from addons.proxy.http.flow_control import handler_of
 from addons.proxy.http.http_layer import layer_of
+from addons.proxy.http.request_bodies import BodyTime
+from addons.proxy.http.request_stream import RequestStream
 from addons.telemetry import metrics
 
 MOST_DESCRIPTORS = 65_536
@@ -30,9 +33,10 @@ RESERVED_SHARE = 4
 OWN_DESCRIPTORS = 64
 """Descriptors that no client's connection gets: listeners, disk, log, the hub's own connections."""
 FIRST_REQUEST = 30.0
-"""Seconds that a client has for its handshake and its first request, and for the head of each request."""
+"""Seconds that a client has for its handshake and its first request, for the head of each request, and for the rest of
+a request of HTTP/1.1 that the hub has answered already."""
 SWEEP = 5.0
-"""Seconds between looks for clients that took longer."""
+"""Seconds between looks for clients, and for bodies of requests, that took longer."""
 ACCEPT_LOG = 60.0
 """Seconds between lines in the log about connections that could not be accepted."""
 
@@ -89,7 +93,7 @@ class ConnectionLimits:
         return used <= self._descriptors - reserved
 
     def close_late(self) -> int:
-        """Close the clients whose first request, or the head of the next one, takes too long; how many."""
+        """Close the clients for whose first request, next head or surplus body the hub waits too long; how many."""
         now, closed = self._clock(), 0
         for client_id, since in list(self._clients.items()):
             layer = layer_of(client_id)
@@ -100,11 +104,23 @@ class ConnectionLimits:
             metrics.CONNECTIONS_REFUSED.labels("late").inc(closed)
         return closed
 
+    async def end_late_bodies(self) -> None:
+        """Have no stream hold a body that takes too long: see `RequestStream.is_late`."""
+        now = self._clock()
+        for client_id in list(self._clients):
+            handler, layer = handler_of(client_id), layer_of(client_id)
+            streams = layer.streams.values() if layer is not None else ()
+            if handler is not None and any(
+                isinstance(each, RequestStream) and each.is_late(now) for each in streams
+            ):
+                await handler.server_event(BodyTime(now))
+
     async def sweep(self) -> None:
-        """Close late clients, again and again."""
+        """Close late clients, and end late bodies, again and again."""
         while True:
             await asyncio.sleep(SWEEP)
             self.close_late()
+            await self.end_late_bodies()
 
 
 def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:

@@ -66,14 +66,21 @@ class BoundedHttp1Server(Http1Server):
     _has_line = False
     """Whether the request line of the head that is being read is there in whole."""
     _discarded = 0
-    head_since: float | None = None
+    _head_since: float | None = None
     """Since when the head of a request is not complete, by the monotonic clock."""
+    _answered_since: float | None = None
+    """Since when the last request that the hub answered before its end is answered."""
     _turn: commands.RequestWakeup | None = None
 
     @property
     def waits(self) -> bool:
         """Whether chunks of a body wait for their turn: the client is not read from meanwhile."""
         return self._turn is not None
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the hub waits for the rest of a head, or of a request that is answered; None where it does not."""
+        return self._answered_since if self.response_done and not self.request_done else self._head_since
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Wakeup):
@@ -107,10 +114,10 @@ class BoundedHttp1Server(Http1Server):
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         yield from super().read_headers(event)
         if self.state != self.read_headers or not self.buf:
-            self._has_line, self.head_since = False, None
+            self._has_line, self._head_since = False, None
             return
-        if self.head_since is None:
-            self.head_since = time.monotonic()
+        if self._head_since is None:
+            self._head_since = time.monotonic()
         fault = self._fault()
         if fault is not None:
             metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
@@ -150,6 +157,8 @@ class BoundedHttp1Server(Http1Server):
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if not isinstance(event, ResponseTrailers):  # HTTP/1.1 lets a proxy drop them (RFC 9110, 6.5.1)
             yield from super().send(event)
+        if self.response_done and not self.request_done:
+            self._answered_since = time.monotonic()
 
     def _fault(self) -> StatusError | None:
         """Why the head that is not complete yet is refused."""

@@ -40,6 +40,7 @@ from addons.proxy.http.http_connections import (
     LastingHttp2Client,
     StreamsTaken,
 )
+from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.patches import Patch
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
@@ -142,17 +143,24 @@ class LastingHttpLayer(HttpLayer):
         yield from super().make_stream(stream_id)
 
     def waits_since(self, connected: float) -> float | None:
-        """Since when the hub waits for the client's request, by the monotonic clock; None where it does not."""
+        """Since when the hub waits for a request, or for the rest of one that it has answered; None where it does not.
+
+        By the monotonic clock.
+        """
         if not self._has_served:
             return connected
         server = self.connections.get(self.context.client)
-        return server.head_since if isinstance(server, BoundedHttp1Server) else None
+        return server.waits_since if isinstance(server, BoundedHttp1Server) else None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.Wakeup) and event.command not in self.command_sources:
             return
         if isinstance(event, UnreadGrew):
             yield from self._bound_unread()
+            return
+        if isinstance(event, BodyTime):
+            for each in list(self.streams.values()):
+                yield from self.event_to_child(each, event)
             return
         yield from super()._handle_event(event)
         # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.

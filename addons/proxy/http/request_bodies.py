@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import h11
 from h11._readers import ChunkedReader
 from h11._receivebuffer import ReceiveBuffer
 from mitmproxy.connection import Client
+from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import Command
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData
@@ -35,8 +37,19 @@ CHUNKS_AT_ONCE = 500
 LARGEST_CHUNK = 2**48
 """Bytes that a chunk may say it has: more than any connection carries. Go's own server refuses 2**64 and more."""
 CHUNK_LINE_TOO_LONG = "the line before a chunk of the body is too long"
+BODY_TIME = 60.0
+"""Seconds within which a client has sent the whole body that the hub holds: as long as kube-apiserver takes over a
+request (`--request-timeout`)."""
 RETRY_AFTER = 1
 """Seconds; a body is held until its request is answered, mostly for milliseconds."""
+
+
+@dataclass(slots=True)
+class BodyTime(events.Event):
+    """Tells the streams of requests, some of whose bodies have not come in whole, what time it is."""
+
+    now: float
+    """By the monotonic clock."""
 
 
 class Holder(NamedTuple):

@@ -1,11 +1,13 @@
 """A flow's stream with bounds: it refuses heads and bodies, answers at once, and repeats what no server processed.
 
-mitmproxy collects a refused request's body to its end before it sends the answer, whatever the size of that body.
+mitmproxy collects a refused request's body to its end before it sends the answer, whatever the size of that body, and
+collects any body for as long as its client takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from mitmproxy import http
@@ -28,12 +30,12 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
 from addons.proxy.http.http_layer import layer_of
-from addons.proxy.http.request_bodies import MAX_BODY, held_bodies, holder_of
+from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, BodyTime, held_bodies, holder_of
 from addons.proxy.http.request_head import fault_of
 from addons.proxy.http.upstream_failover import FailoverStream
 from addons.proxy.patches import Patch
 from addons.telemetry import metrics
-from kube.errors import StatusError, entity_too_large, too_many_requests
+from kube.errors import StatusError, entity_too_large, request_timeout, too_many_requests
 
 MAX_RESENDS = 5
 """How often a request goes out again because a server did not process it."""
@@ -52,6 +54,8 @@ class RequestStream(FailoverStream):
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
         self._held = 0
         """Bytes of the body that count as held."""
+        self.begun_body: float | None = None
+        """When the body began, by the monotonic clock; None where the request has none."""
         self._sent: bytearray | None = None
         """The streamed body so far, for a second server; None where it is not kept."""
         self._resends = 0
@@ -70,7 +74,18 @@ class RequestStream(FailoverStream):
             await self._begun.wait()
         return self.is_streaming
 
+    def is_late(self, now: float) -> bool:
+        """Whether the hub holds a body whose client has not sent its end in BODY_TIME."""
+        holds = self.client_state == self.state_consume_request_body or (
+            self.client_state == self.state_stream_request_body and self._sent is not None
+        )
+        return holds and self.begun_body is not None and now - self.begun_body > BODY_TIME
+
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, BodyTime):
+            if self.is_late(event.now):
+                yield from self._end_late()
+            return
         yield from super()._handle_event(event)
         if self._held and (isinstance(event, RequestProtocolError) or self._is_over):
             self._hold(0)
@@ -98,6 +113,7 @@ class RequestStream(FailoverStream):
         yield from super().state_wait_for_request_headers(event)
         if event.end_stream:
             return
+        self.begun_body = time.monotonic()
         if self.client_state == self.state_stream_request_body:
             is_http2 = self.context.server.alpn == b"h2"
             self._sent = bytearray() if is_http2 else None
@@ -122,8 +138,7 @@ class RequestStream(FailoverStream):
             if waiting and self._hold(len(self._sent) + len(event.data)) is None:
                 self._sent += event.data
             else:
-                self._sent = None
-                self._hold(0)
+                self._forget_sent()
         yield from super().state_stream_request_body(event)
 
     def state_wait_for_response_headers(self, event: ResponseHeaders) -> layer.CommandGenerator[None]:
@@ -161,6 +176,18 @@ class RequestStream(FailoverStream):
             yield SendHttp(RequestData(self.stream_id, bytes(self._sent)), server)
         if self.client_state == self.state_done:
             yield SendHttp(RequestEndOfMessage(self.stream_id), server)
+
+    def _end_late(self) -> layer.CommandGenerator[None]:
+        """Hold the body no longer: refuse the request that waits for it, and let one that is streamed go on."""
+        if self._sent is not None:
+            self._forget_sent()
+            return
+        self._refuse(request_timeout(f"the body did not come within {BODY_TIME:.0f} seconds"))
+        yield from self._answer()
+
+    def _forget_sent(self) -> None:
+        self._sent = None
+        self._hold(0)
 
     def _too_many(self) -> StatusError | None:
         layer = layer_of(self.context.client.id)

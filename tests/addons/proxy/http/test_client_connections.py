@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,8 @@ from addons.connections import PATCHES
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
+from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
+from addons.proxy.http.request_bodies import BODY_TIME, BodyTime, held_bodies
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.proxy.patches import install
 from addons.telemetry import metrics
@@ -138,6 +141,28 @@ async def test_what_comes_behind_an_answer_is_not_read_for_ever(
         assert b" 413 " in await reader.readuntil(b"\r\n\r\n")
         with pytest.raises(ConnectionError):
             await write_on(writer)
+
+
+async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(proxy: Proxy[Raw]) -> None:
+    """`addons.proxy.connection_limits` says what time it is, and ends what is waited for too long."""
+    proxy.layer_type = LastingHttpLayer
+    async with proxy.serve(), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\n\r\n")
+        await reader.readuntil(b"server")
+        handler = proxy.handlers[0]
+        layer = layer_of(handler.client.id)
+        assert layer is not None
+        assert layer.waits_since(1.0) is None
+        writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 9\r\n\r\n1234")
+        while held_bodies.size < 4:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            await asyncio.sleep(0.01)
+        assert layer.waits_since(1.0) is None
+        await handler.server_event(BodyTime(time.monotonic() + BODY_TIME))
+        assert held_bodies.size == 0
+        assert b" 408 " in await reader.readuntil(b"\r\n\r\n")
+        assert layer.waits_since(1.0) is not None
+        writer.transport.abort()
 
 
 async def write_on(writer: asyncio.StreamWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from h2.errors import ErrorCodes
@@ -12,9 +13,10 @@ from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpStream
 
 from addons.connections import PATCHES
+from addons.proxy.connection_limits import ConnectionLimits
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http import http_layer, request_bodies
-from addons.proxy.http.request_bodies import MAX_BODY, held_bodies
+from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, held_bodies
 from addons.proxy.http.request_stream import MAX_RESENDS
 from addons.proxy.patches import install
 from addons.telemetry import metrics
@@ -96,6 +98,39 @@ async def test_all_collected_bodies_together_are_bounded(monkeypatch: pytest.Mon
     monkeypatch.setattr(request_bodies, "MAX_COLLECTED", 20_000)
     code, body = await upload(30_000, declared=False, is_streamed=False)
     assert code == json.loads(body)["code"] == 429
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool) -> None:
+    """A request that waits for its body is refused; a body that is streamed is no longer kept for a second server."""
+    server = Http2Server(100)
+    before = value_of(metrics.REQUESTS_REFUSED.labels("408"))
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.is_request_streamed = is_streamed
+        (watched,) = await watch(streams, 1)
+        server.is_silent = True
+        fields = {":method": "POST", ":path": "/", ":scheme": "http", ":authority": "hub"}
+        stream = streams.send(fields, end=False)
+        streams.more(stream, b"x" * 100)
+        async with asyncio.timeout(10):
+            while held_bodies.size < 100:  # noqa: ASYNC110 - nobody is told of a piece of a body
+                await asyncio.sleep(0.01)
+        times = [time.monotonic(), time.monotonic() + BODY_TIME]
+        limits = ConnectionLimits(1000, lambda: times[0])
+        limits.client_came(proxy.handlers[0].client, is_reserved=True)
+        await limits.end_late_bodies()
+        assert held_bodies.size == 100
+        times.pop(0)
+        await limits.end_late_bodies()
+        assert held_bodies.size == 0
+        if is_streamed:
+            streams.more(stream, b"x" * 100, end=True)
+            await server.until(lambda: server.bodies[0, 3] == b"x" * 200)
+        else:
+            await streams.until(lambda: stream in streams.ended)
+            assert streams.status[stream] == 408
+        assert watched not in streams.ended
+    assert value_of(metrics.REQUESTS_REFUSED.labels("408")) == before + (not is_streamed)
 
 
 async def test_what_came_while_the_addons_decided_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
