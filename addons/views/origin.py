@@ -38,7 +38,8 @@ class Origin:
 
     async def start(self) -> None:
         """Begin to serve."""
-        server = web.Server(self._answer, access_log=None, handler_cancellation=True)
+        # A body goes on, or is refused, as it came: kube-apiserver takes no packed body, and 3 MiB may unpack to 3 GB.
+        server = web.Server(self._answer, access_log=None, handler_cancellation=True, auto_decompress=False)
         self._runner = web.ServerRunner(server)
         await self._runner.setup()
         await web.SockSite(self._runner, self._socket, backlog=1024).start()

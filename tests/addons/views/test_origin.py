@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
+import zstandard
 from aiohttp import web
 
 from addons.requests.headers import TICKET_HEADER
@@ -93,6 +96,33 @@ async def test_a_ticket_cannot_be_made_from_another(door: Door) -> None:
     secret, _, number = known.rpartition("-")
     assert len(secret) >= 32
     assert (await door.knock(f"{secret}-{int(number) + 1}"))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(bytes(2**24))),
+        ("deflate", zlib.compress(bytes(2**24))),
+        ("zstd", zstandard.compress(bytes(2**24))),
+    ],
+    ids=["gzip", "deflate", "zstd"],
+)
+async def test_a_packed_body_stays_packed(door: Door, coding: str, body: bytes) -> None:
+    """Unpacked it may be a thousand times as long."""
+    came: list[bytes] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        came.append(await request.content.read())
+        return web.Response(text=request.headers["Content-Encoding"])
+
+    host, port = door.origin.address
+    headers = {TICKET_HEADER: door.origin.ticket(answer), "Content-Encoding": coding}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.put(f"http://{host}:{port}/any", data=body, headers=headers) as response,
+    ):
+        assert (response.status, await response.text()) == (200, coding)
+    assert came == [body]
 
 
 @pytest.mark.parametrize(
