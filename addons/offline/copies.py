@@ -30,7 +30,7 @@ from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
 from kube.packed_text import Kept
 from kube.requests.request_info import ResourceType
-from kube.store.long_lists import read_items
+from kube.store.list_pages import read_items
 from kube.store.reflector import ListWatch, Reflector
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for

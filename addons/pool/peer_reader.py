@@ -17,7 +17,7 @@ from addons.requests.headers import SERVER_HEADER
 from kube.errors import StatusError, expired
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import Malformed
+from kube.store.list_pages import Malformed
 
 CLOUD_NAME = "cloud"
 """The cloud among the names of servers, which are else nodes."""

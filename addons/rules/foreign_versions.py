@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from kube.errors import StatusError
 from kube.http.client import Unreachable
-from kube.store.reflector import Malformed
+from kube.store.list_pages import Malformed
 from kube.store.store import Change, Store
 
 ANY = sys.maxsize

@@ -21,7 +21,7 @@ MAX_HUB_VIEWS = 4096
 MAX_FILLING = 4
 """Sources of one user with a token that wait for their first list, which is of unknown size."""
 MAX_BYTES = 64 * 1024 * 1024
-"""Of the objects in all sources of users with tokens, as they came."""
+"""Of the objects in all sources of users with tokens, as they came, with those on their way."""
 MAX_COPIES = 16
 """Sources of one user with a token that are kept on disk."""
 MAX_COPY_BYTES = 4 * 1024 * 1024
@@ -65,5 +65,5 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def size_of(source: Source) -> int:
-    """Bytes of a source's objects, as they came."""
-    return sum(len(item.kept) for item in source.store)
+    """Bytes of a source's objects, as they came, and of a list that is on its way."""
+    return sum(len(item.kept) for item in source.store) + source.reflector.on_its_way

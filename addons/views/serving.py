@@ -106,9 +106,10 @@ class Serving:
         """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
         source, scope = await self._source(wanted, read, form.encoding)
         with source.in_use():
+            await source.ready(self._wait)
+            self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             confirmed = await self._fresh_enough(source, read, scope)
             _check_encoding(source, read, form.encoding)
-            self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             key = ViewKey(wanted.component, read.verb, scope, metadata_only=form.kind == METADATA_KIND)
             user = (await self._reviews.identity(wanted.caller)).user
             self._sources.check_view(source, key, user)
@@ -168,7 +169,6 @@ class Serving:
 
     async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope) -> int:
         """Wait until the source is as new as the client asks; the version that the cloud confirmed, 0 for none."""
-        await source.ready(self._wait)
         if read.is_consistent:
             return await self._as_new_as_the_cloud(source, read, scope)
         if read.verb == "watch" and not read.wants_state:

@@ -26,9 +26,10 @@ from kube.concurrency.pulse import Pulse
 from kube.differences.reader import Misfit
 from kube.errors import StatusError, unavailable
 from kube.http.client import Client, TooLarge, Unreachable
+from kube.store.list_pages import Malformed
 from kube.store.listing import Form
 from kube.store.projection import Chain, InputKey, Projection
-from kube.store.reflector import ListWatch, Malformed, Reflector
+from kube.store.reflector import ListWatch, Reflector
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import View
@@ -120,7 +121,7 @@ class Source:
         self._settling: asyncio.Task[None] | None = None
         self._more = Pulse()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
-        self._is_closed = False
+        self.is_closed = False
 
     def start(self, copies: SourceCopies | None, trusts: Callable[[int], bool]) -> Source:
         """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
@@ -141,7 +142,7 @@ class Source:
 
     def close(self) -> None:
         """End the source. Requests that wait for a view of it are refused."""
-        self._is_closed = True
+        self.is_closed = True
         self._settled.notify()
         self._task.cancel()
         self._errors.cancel()
@@ -164,7 +165,7 @@ class Source:
             self.used = time.monotonic()
 
     async def ready(self, wait: float, version: int = 0) -> None:
-        """Return once the store is complete and of `version` or later.
+        """Return once the store is complete and of `version` or later, or the source is closed.
 
         StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
         """
@@ -172,7 +173,7 @@ class Source:
         self.reflector.retry_now()
         try:
             async with asyncio.timeout(wait):
-                while not self._is_ready(version):
+                while not self._is_ready(version) and not self.is_closed:
                     refusal = self.reflector.refusal
                     if refusal is not None and refusal is not before:
                         raise refusal
@@ -198,7 +199,7 @@ class Source:
         try:
             async with asyncio.timeout(wait):
                 while True:
-                    if self._is_closed:
+                    if self.is_closed:
                         raise unavailable(f"{self._what}: the hub has let go of its copy", retry_after=1)
                     opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:

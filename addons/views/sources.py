@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.edits import RulesEdits
@@ -112,6 +113,8 @@ class Sources:
 
         BeyondQuota where all sources of tokens are too large with this one, which is closed then.
         """
+        if source.user and source.is_closed:
+            raise BeyondQuota("bytes")
         if not source.user or source.is_measured:
             return
         source.is_measured = True
@@ -185,6 +188,8 @@ class Sources:
             was_edited=self._edits.was_edited,
         )
         made.reflector.restored = self._relist
+        if made.user:
+            made.reflector.grew = partial(self._close_if_too_large, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
 
@@ -225,6 +230,11 @@ class Sources:
             if source.sweep(self._idle) or is_refused:
                 self._drop(source)
         for source in too_large(self):
+            self._drop(source)
+
+    def _close_if_too_large(self, source: Source) -> None:
+        """Close a token's source whose list, while it comes, is too large with all sources of tokens."""
+        if not source.is_closed and source in too_large(self):
             self._drop(source)
 
     def _drop(self, source: Source) -> None:

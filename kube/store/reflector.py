@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -19,19 +19,14 @@ from kube.concurrency.pulse import Pulse
 from kube.differences.reader import DifferenceReader, Misfit
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
-from kube.http.client import GZIP, ApiResponse, Client, Switched, TooLarge, Unreachable, WatchStream
+from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
-from kube.store.long_lists import read_items
+from kube.store.list_pages import Malformed, codec_of, page_of, read_items, read_pages
 from kube.store.store import Store
 from kube.store.upstream import Upstream
-from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame, codec_for
-from kube.wire.codec_base import MAX_ITEMS
+from kube.wire.codec import FrameReader, WatchFrame
 from kube.wire.encoding import Encoding
 
-PAGE = 500
-"""Objects of a page, as in client-go's pager. The page bounds the memory that one response takes."""
-MAX_LIST = 512 * 1024 * 1024
-"""Bytes of all pages of a list, so that a server that always has a next page does not fill the memory."""
 WATCH_SECONDS = (300.0, 600.0)
 """Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
 WATCH_MARGIN = 15.0
@@ -97,10 +92,6 @@ class ListWatch:
         return ",".join(f"{each};as={kind};g=meta.k8s.io;v=v1" for each in self.accept.split(","))
 
 
-class Malformed(Exception):
-    """A response that breaks the protocol. The store keeps its objects, and the reflector lists again."""
-
-
 type Failure = StatusError | Unreachable | Malformed | Misfit
 """Why a store does not follow the cloud."""
 
@@ -134,6 +125,10 @@ class Reflector:
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
         """Called when `verify` finds that the cloud was restored from a backup."""
+        self.on_its_way = 0
+        """Bytes of the list that is read now."""
+        self.grew: Callable[[], None] = lambda: None
+        """Called with each page of a list. It may end the reflector."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
         self.error: Failure | None = None
@@ -277,48 +272,36 @@ class Reflector:
             self.changed.notify()
 
     async def _list(self) -> None:
-        query = {**self._list_watch.query, "limit": str(PAGE)}
-        pages: list[ListPage] = []
-        size = 0
-        while True:
-            try:
-                answer = await (self.upstream or self.client).request(
-                    "GET",
-                    self._list_watch.path,
-                    query=query,
-                    accept=self._list_watch.accept_as("PartialObjectMetadataList"),
-                    codings=LIST_CODINGS,
-                )
-            except StatusError as error:
-                if error.code != 410 or not pages:
-                    raise
-                # The snapshot of the pages is too old: ask for the whole list at once, as client-go's pager does.
-                pages.clear()
-                size = 0
-                query = self._list_watch.query
-                continue
-            codec = _codec(answer.content_type)
-            pages.append(await _page(codec, answer))
-            size += max(len(answer.body), sum(map(len, pages[-1].items)))
-            if size > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
-                raise TooLarge(f"list {self._list_watch.path}: over {MAX_LIST} bytes or {MAX_ITEMS} objects")
-            if not pages[-1].continue_token:
-                break
-            query = {**query, "continue": pages[-1].continue_token}
-        first = pages[0]
         try:
+            codec, pages = await read_pages(self._ask_page, self._list_watch.query, self._page_came)
             items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
+        finally:
+            self.on_its_way = 0
+        first = pages[0]
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
         self.heard = time.monotonic()
+
+    async def _ask_page(self, query: Mapping[str, str]) -> ApiResponse:
+        return await (self.upstream or self.client).request(
+            "GET",
+            self._list_watch.path,
+            query=query,
+            accept=self._list_watch.accept_as("PartialObjectMetadataList"),
+            codings=LIST_CODINGS,
+        )
+
+    def _page_came(self, size: int) -> None:
+        self.on_its_way = size
+        self.grew()
 
     async def current_version(self) -> int:
         """The version that the cloud has reached, from a list of one object. Raises a Failure where none comes."""
         query = {**self._list_watch.query, "limit": "1"}
         accept = replace(self._list_watch, metadata_only=True).accept_as("PartialObjectMetadataList")
         answer = await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
-        return (await _page(_codec(answer.content_type), answer)).version
+        return (await page_of(codec_of(answer.content_type), answer)).version
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
@@ -362,7 +345,7 @@ class Reflector:
 
     def _reader(self, stream: WatchStream, codings: str) -> FrameReader | DifferenceReader:
         """A reader for the coding of a watch. Malformed for a coding that the reflector did not ask for."""
-        codec = _codec(stream.content_type)
+        codec = codec_of(stream.content_type)
         if not stream.coding:
             return codec.frames()
         if stream.coding not in codings.split(",") or codec is not self._store.codec:
@@ -384,17 +367,3 @@ class Reflector:
                 raise frame.status
             case _:
                 raise ValueError(f"unknown event type {frame.type!r}")
-
-
-def _codec(content_type: str) -> Codec:
-    try:
-        return codec_for(Encoding(content_type))
-    except ValueError:
-        raise Malformed(f"the cloud answered in {content_type or 'no media type'}") from None
-
-
-async def _page(codec: Codec, answer: ApiResponse) -> ListPage:
-    try:
-        return await answer.decoded(codec.decode_list)
-    except ValueError as error:
-        raise Malformed(f"list: {error}") from error

@@ -15,7 +15,7 @@ from addons.upstream.servers import Server
 from kube.errors import StatusError, expired, forbidden, unavailable
 from kube.http.client import Switched, Unreachable
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import Malformed
+from kube.store.list_pages import Malformed
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
 SERVICES = ResourceType("", "v1", "services")

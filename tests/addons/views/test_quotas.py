@@ -14,6 +14,7 @@ from addons.telemetry import metrics
 from addons.views import quotas
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.store import list_pages
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import POD, SERVICES, service
@@ -165,6 +166,23 @@ async def test_bytes_of_all_tokens_are_bounded(
         assert len(await parts.names(target, caller=POD)) == 8
     kept = [quotas.size_of(source) for source in parts.sources if source.user]
     assert 0 < sum(kept) <= 100_000
+
+
+async def test_a_list_that_is_too_large_with_all_others_is_read_no_further(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token with four selectors once had the hub gather four lists of up to 512 MiB at once."""
+    monkeypatch.setattr(quotas, "MAX_BYTES", 30_000)
+    monkeypatch.setattr(list_pages, "PAGE", 2)
+    for number in range(20):
+        cloud.store.create(secret("a", f"s{number}", 5_000))
+    target = f"{SECRETS.format('a')}&labelSelector=!x"
+    before = beyond("bytes")
+    assert len(await parts.names(target, caller=POD)) == 20
+    paged = cloud.requests.where(lambda each: each.resource == "secrets" and "limit=2" in each.query)
+    assert 2 <= len(paged) <= 4
+    assert of_tokens(parts) == 0
+    assert beyond("bytes") == before + 1
 
 
 async def test_sources_that_grow_are_closed_the_largest_first(

@@ -12,7 +12,7 @@ from kube.concurrency.backoff import Backoff
 from kube.errors import REFUSALS
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
-from kube.store import reflector as reflector_module
+from kube.store import list_pages
 from kube.store.reflector import ListWatch, Reflector, State
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
@@ -57,7 +57,7 @@ async def test_it_lists_once_then_watches_from_there(
     cloud.store.delete("services", "x", "default")
     await until(reflector, store, lambda: equal(store, cloud))
     assert [item.labels for item in store] == [{}]
-    assert queries(cloud, LISTS) == [{"limit": str(reflector_module.PAGE)}]
+    assert queries(cloud, LISTS) == [{"limit": str(list_pages.PAGE)}]
     (query,) = queries(cloud, WATCHES)
     assert 300 <= int(query.pop("timeoutSeconds")) <= 600
     assert query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
@@ -138,7 +138,7 @@ async def test_bookmarks_advance_the_version(cloud: ScriptableCloud, start: Star
 async def test_a_long_list_comes_in_pages(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch, encoding: Encoding
 ) -> None:
-    monkeypatch.setattr(reflector_module, "PAGE", 2)
+    monkeypatch.setattr(list_pages, "PAGE", 2)
     for number in range(5):
         cloud.store.create(service(f"x{number}"))
     store = Store()
@@ -154,7 +154,7 @@ async def test_a_long_list_comes_in_pages(
 async def test_pages_that_expired_are_taken_all_at_once(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflector_module, "PAGE", 2)
+    monkeypatch.setattr(list_pages, "PAGE", 2)
     for number in range(5):
         cloud.store.create(service(f"x{number}"))
     cloud.faults.add(fault.Refuse(410), when=lambda request: "continue=" in request.query)

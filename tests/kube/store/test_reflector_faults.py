@@ -11,8 +11,10 @@ from aiohttp import web
 
 from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
+from kube.store import list_pages
 from kube.store import reflector as reflector_module
-from kube.store.reflector import Malformed, State
+from kube.store.list_pages import Malformed
+from kube.store.reflector import State
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -344,11 +346,11 @@ async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
 
 
 async def test_a_list_of_pages_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector_module, "PAGE", 2)
+    monkeypatch.setattr(list_pages, "PAGE", 2)
     async with ScriptableCloud() as cloud, reflecting(cloud) as start:
         for number in range(20):
             cloud.store.create(service(f"at-{number}", text="x" * 100))
-        monkeypatch.setattr(reflector_module, "MAX_LIST", 3000)
+        monkeypatch.setattr(list_pages, "MAX_LIST", 3000)
         store = Store()
         reflector = start(store)
         await until(reflector, store, lambda: isinstance(reflector.error, TooLarge))

@@ -1,0 +1,81 @@
+"""Reads a list for a store, page by page, within bounds. A long one takes a thread, so the event loop keeps serving."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, TooLarge
+from kube.store.store import Item, Key, Store
+from kube.wire.codec import Codec, ListPage, codec_for
+from kube.wire.codec_base import MAX_ITEMS
+from kube.wire.encoding import Encoding
+
+PAGE = 500
+"""Objects of a page, as in client-go's pager. The page bounds the memory that one response takes."""
+MAX_LIST = 512 * 1024 * 1024
+"""Bytes of all pages of a list, so that a server that always has a next page does not fill the memory."""
+LONG_LIST = 1000
+"""Objects of a list from which on a thread reads them. So many cost the event loop some milliseconds."""
+
+type Ask = Callable[[Mapping[str, str]], Awaitable[ApiResponse]]
+"""Sends the request for a page, which has this query."""
+
+
+class Malformed(Exception):
+    """A response that breaks the protocol. The store keeps its objects, and the reflector lists again."""
+
+
+async def read_pages(
+    ask: Ask, query: Mapping[str, str], came: Callable[[int], None]
+) -> tuple[Codec, list[ListPage]]:
+    """All pages of the list that `query` selects. `came` gets the bytes so far with each page.
+
+    Errors: those of `ask`; Malformed for a page that cannot be read, TooLarge for a list over the bounds.
+    """
+    pages: list[ListPage] = []
+    size = 0
+    asked = {**query, "limit": str(PAGE)}
+    while True:
+        try:
+            answer = await ask(asked)
+        except StatusError as error:
+            if error.code != 410 or not pages:
+                raise
+            # The snapshot of the pages is too old: ask for the whole list at once, as client-go's pager does.
+            pages.clear()
+            size, asked = 0, dict(query)
+            continue
+        codec = codec_of(answer.content_type)
+        pages.append(await page_of(codec, answer))
+        size += max(len(answer.body), sum(map(len, pages[-1].items)))
+        if size > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
+            raise TooLarge(f"the list is over {MAX_LIST} bytes or {MAX_ITEMS} objects")
+        came(size)
+        if not pages[-1].continue_token:
+            return codec, pages
+        asked = {**asked, "continue": pages[-1].continue_token}
+
+
+async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:
+    """The objects of a list, read for a store; ValueError when one cannot be read."""
+    if len(raws) < LONG_LIST:
+        return store.items(codec, raws)
+    return await asyncio.to_thread(store.items, codec, raws)
+
+
+def codec_of(content_type: str) -> Codec:
+    """The codec of an answer's media type; Malformed for one that the hub did not ask for."""
+    try:
+        return codec_for(Encoding(content_type))
+    except ValueError:
+        raise Malformed(f"the cloud answered in {content_type or 'no media type'}") from None
+
+
+async def page_of(codec: Codec, answer: ApiResponse) -> ListPage:
+    """An answer as a page of a list; Malformed where it is none."""
+    try:
+        return await answer.decoded(codec.decode_list)
+    except ValueError as error:
+        raise Malformed(f"list: {error}") from error
