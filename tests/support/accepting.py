@@ -1,9 +1,11 @@
-"""Ends a server of asyncio without losing connections that are on their way from its port to its protocol."""
+"""Ends a server without losing a connection: neither one that is on its way in, nor one that ends by and by."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+
+from aiohttp import web
 
 
 async def end_accepting(listening: socket.socket) -> None:
@@ -16,6 +18,21 @@ async def end_accepting(listening: socket.socket) -> None:
     tasks = (each for each in asyncio.all_tasks() if _name(each) == "_accept_connection2")
     if accepted := list(tasks):
         await asyncio.wait(accepted)
+
+
+async def end_server(runner: web.ServerRunner, listening: socket.socket) -> None:
+    """Close a server's port and every connection, as if it were killed. It may have ended already.
+
+    aiohttp closes a connection, and asyncio then waits up to 30 s for the peer to end its TLS. The loop may end before.
+    """
+    if listening.fileno() >= 0:
+        await end_accepting(listening)
+    connections = runner.server.connections if runner.server is not None else []
+    transports = [each.transport for each in connections if each.transport is not None]
+    await runner.cleanup()
+    for each in transports:
+        each.abort()
+    await asyncio.sleep(0)  # asyncio closes their sockets in the next turn of the loop
 
 
 def _name(task: asyncio.Task[object]) -> str:

@@ -1,4 +1,4 @@
-"""A server that ends has every connection that asyncio accepted for it."""
+"""A server that ends has every connection that asyncio accepted for it, and leaves none open."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ import socket
 import ssl
 from pathlib import Path
 
+import pytest
+from aiohttp import web
+
 from tests.cloud.pki import Authority
-from tests.support.accepting import end_accepting
+from tests.support.accepting import end_accepting, end_server
 
 TURNS_TO_ACCEPT = 10
 """Turns of the loop in which it finds a connection that is there, and makes a task for it."""
 
 
-async def test_a_connection_whose_handshake_goes_on_comes_to_the_server(tmp_path: Path) -> None:
+@pytest.fixture(name="sides")
+def sides_of_tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's, and that of clients."""
     authority = Authority()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*authority.issue_server("localhost", ["localhost"]).write(tmp_path, "server"))
-    trusting = ssl.create_default_context(cadata=authority.certificate.decode())
+    return context, ssl.create_default_context(cadata=authority.certificate.decode())
+
+
+async def test_a_connection_whose_handshake_goes_on_comes_to_the_server(
+    sides: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    context, trusting = sides
     came: list[asyncio.StreamWriter] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = await asyncio.start_server(
@@ -37,3 +48,30 @@ async def test_a_connection_whose_handshake_goes_on_comes_to_the_server(tmp_path
         for writer in (plain, *came):
             writer.transport.abort()
         server.close()
+
+
+async def test_a_connection_whose_client_does_not_end_its_tls_is_closed(
+    sides: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    async def answer(_request: web.BaseRequest) -> web.Response:
+        return web.Response()
+
+    server = web.Server(answer)
+    runner = web.ServerRunner(server)
+    await runner.setup()
+    listening = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listening, ssl_context=sides[0]).start()
+    host, port = listening.getsockname()
+    _, client = await asyncio.open_connection(host, port, ssl=sides[1], server_hostname="localhost")
+    transport = client.transport
+    assert isinstance(transport, asyncio.Transport)
+    transport.pause_reading()
+    while not server.connections:  # noqa: ASYNC110 - asyncio tells nobody of a connection
+        await asyncio.sleep(0.01)
+    (connection,) = server.connections
+    assert connection.transport is not None
+    accepted = connection.transport.get_extra_info("socket")
+    await end_server(runner, listening)
+    await end_server(runner, listening)
+    assert accepted.fileno() < 0
+    transport.abort()

@@ -24,7 +24,7 @@ from tests.cloud.scriptable.resources import RESOURCES, Resource, ResourceTable
 from tests.cloud.scriptable.server import Server
 from tests.cloud.scriptable.storage import FIRST_VERSION, HISTORY, Storage
 from tests.cloud.scriptable.watch import WatchSettings
-from tests.support.accepting import end_accepting
+from tests.support.accepting import end_server
 
 LOOPBACK = "127.0.0.1"
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -94,8 +94,7 @@ class ScriptableCloud:
     async def stop(self) -> None:
         """Close the port and every connection, as if killed."""
         if self._runner:
-            await end_accepting(self._listening)
-            await self._runner.cleanup()
+            await end_server(self._runner, self._listening)
             self._runner = None
 
 

@@ -19,7 +19,7 @@ from aiohttp import web
 from kube.errors import StatusError, bad_request, too_many_requests
 from tests.cloud.pki import Credential
 from tests.cloud.real import RealCloud
-from tests.support.accepting import end_accepting
+from tests.support.accepting import end_server
 
 GRACE = 0.1
 """Seconds that open watches are given at the end; 0 would mean any time."""
@@ -65,9 +65,7 @@ class YurtHub:
         """Close its port, and end what it serves. It may have ended already."""
         assert self._runner is not None
         assert self._listening is not None
-        if self._listening.fileno() >= 0:
-            await end_accepting(self._listening)
-        await self._runner.cleanup()
+        await end_server(self._runner, self._listening)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
