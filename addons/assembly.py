@@ -286,8 +286,10 @@ class Assembly:
         self._console.start(parts)
         parts.rules.listen(self._router.rules_changed)
         cached_relay = self._offline.cached_relay if self._offline is not None else None
-        can_resume = parts.sources.can_resume
-        self._router.start(parts.origin, parts.answerers, parts.rules, parts.inputs, can_resume, cached_relay)
+        of_other_rules = parts.sources.of_other_rules
+        self._router.start(
+            parts.origin, parts.answerers, parts.rules, parts.inputs, of_other_rules, cached_relay
+        )
         self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
         self._egress.drills.are_allowed |= settings.allow_drills

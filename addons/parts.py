@@ -20,6 +20,7 @@ from addons.requests.route_decision import RouteKind
 from addons.router import Answerer
 from addons.rules.events import ProblemEvents
 from addons.rules.filter_modules import FilterModules
+from addons.rules.given_versions import GivenVersions
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings
@@ -68,11 +69,11 @@ def make_parts(
         settings.idle,
         offline.copies if offline is not None else None,
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
-        offline.rules_edits() if offline is not None else None,
+        offline.given_versions() if offline is not None else GivenVersions(is_new=False),
     )
     inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
-    configmap = sources.sentinel(one_config_map(settings.namespace, settings.configmap))
-    rules.listen(lambda: sources.rules_changed(configmap.store.version))
+    configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
+    rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)
     reviews = Reviews(clients.of_token, settings.review_max_age)
     serving = Serving(

@@ -26,13 +26,21 @@ from addons.requests.client_request import ClientRequest
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.hidden_credentials import lend, path_of, send_to_origin
 from addons.requests.request_context import RequestContext, context_of
-from addons.requests.route_decision import Route, RouteKind, check_resumption, decide, may_be_filtered
+from addons.requests.route_decision import (
+    Route,
+    RouteKind,
+    corrected,
+    decide,
+    is_of_other_rules,
+    may_be_filtered,
+)
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
 from addons.telemetry.labels import resource_label, verb_label
 from addons.views.origin import Origin
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
+from kube.requests.request_info import ResourceType
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
@@ -61,7 +69,7 @@ class Router:
         self._answerers: Mapping[RouteKind, Answerer] = {}
         self._cached_relay: CachedRelay | None = None
         self._peer_headers: Callable[[], Mapping[str, str]] = dict
-        self._can_resume: Callable[[int], bool] = lambda _version: False
+        self._of_other_rules: Callable[[ResourceType], int] = lambda _type: 0
         self._waits_for: Callable[[], str] = str
 
     def refuse_while(self, missing: Callable[[], str]) -> None:
@@ -79,15 +87,15 @@ class Router:
         answerers: Mapping[RouteKind, Answerer],
         rules: RulesInForce,
         inputs: FilterInputs,
-        can_resume: Callable[[int], bool],
+        of_other_rules: Callable[[ResourceType], int],
         cached_relay: CachedRelay | None = None,
     ) -> None:
         """Take what a decision needs; requests that come earlier are refused. No `cached_relay`: nothing is kept.
 
-        `can_resume` says of a version whether clients hold it only from the rules in force.
+        `of_other_rules` is the newest version that a client may hold from a filtered view of other rules.
         """
         self._origin, self._rules, self._inputs, self._cached_relay = origin, rules, inputs, cached_relay
-        self._answerers, self._can_resume = answerers, can_resume
+        self._answerers, self._of_other_rules = answerers, of_other_rules
 
     def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
@@ -110,6 +118,7 @@ class Router:
         is_filterable = may_be_filtered(context.info, context.listener, self._rules.rules)
         if is_filterable:
             await self._rules.wait_known(self._options.settings.wait)
+        is_upgrade = "upgrade" in flow.request.headers
         context.route = decide(
             context.info,
             context.component,
@@ -117,11 +126,12 @@ class Router:
             context.listener,
             context.accept,
             self._rules.rules,
-            is_upgrade="upgrade" in flow.request.headers,
+            is_upgrade=is_upgrade,
             offline_policy=self._cached_relay.offline_policy if self._cached_relay is not None else None,
         )
-        if is_filterable and context.route.kind is RouteKind.RELAY:
-            check_resumption(context.info, self._rules.rules, self._can_resume)
+        is_relayed = context.route.kind is RouteKind.RELAY
+        if is_relayed and is_filterable and is_of_other_rules(context.info, self._of_other_rules):
+            context.route = corrected(context.info, context.caller, context.accept, is_upgrade=is_upgrade)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")

@@ -13,8 +13,8 @@ from enum import StrEnum
 from addons.views.source import Source
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS, POOL_LABEL
 from kube.requests.request_info import ResourceType
+from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
-from kube.store.reflector import ListWatch
 from kube.store.store import Change, Item
 from kube.wire.encoding import Encoding
 

@@ -12,7 +12,6 @@ write of the node again. Everything else waits LINGER, so that a burst of events
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,18 +19,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-import orjson
-
+from addons.offline.copy_meta import described, list_watch_of, source_name, witness_of
 from addons.offline.start_from_disk import StartFromDisk
 from addons.telemetry import metrics
 from kube.bounds import reached
-from kube.disk.database import Batch, Disk, DiskError, Key, Meta, NotKept
+from kube.disk.database import Batch, Disk, DiskError, Key, NotKept
 from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
 from kube.packed_text import Kept
-from kube.requests.request_info import ResourceType
 from kube.store.list_pages import read_items
-from kube.store.reflector import ListWatch, Reflector
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -63,6 +61,7 @@ class DiskCopies:
         """Called when the database had to be set aside, so that all that was written is lost."""
         self._lost = 0
         self._failing = False
+        self._dropping: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Read what is kept. The hub goes on where there is no disk, or where it takes longer than PATIENCE."""
@@ -160,6 +159,11 @@ class DiskCopies:
             for tell in (*(copy.lost for copy in self._copies), *self.on_loss):
                 tell()
 
+    def drop_unused(self) -> None:
+        """Delete the copies whose sources do not run."""
+        names = {str(name) for name in self.disk.metas} - self.running()
+        self._dropping = asyncio.create_task(self.drop(names), name="copies from before a restore")
+
     async def drop(self, names: Collection[str]) -> None:
         """Delete these copies, whose sources do not run."""
 
@@ -202,9 +206,9 @@ class DiskCopy:
         self._changed()
         self._copies.forget(self)
 
-    def start(self, reflector: Reflector, trusts: Callable[[int], bool]) -> StartFromDisk:
-        """Begin from this copy. The reflector lists anew when `trusts` denies the copy's version."""
-        return StartFromDisk(self.restore, self._store, reflector, trusts, self._list_watch.path)
+    def start(self, reflector: Reflector) -> StartFromDisk:
+        """Begin from this copy."""
+        return StartFromDisk(self.restore, self._store, reflector, self._list_watch.path)
 
     async def restore(self) -> StatusError | None:
         """Fill the store from the copy, if there is one. Returns the cloud's 404 where that was kept instead."""
@@ -228,6 +232,7 @@ class DiskCopy:
         if self._store.complete:
             return None  # the cloud was faster
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
+        self._store.witness = witness_of(meta)
         # The store may have been set aside since.
         self._whole, self._version = self._copies.disk.lost != losses, self._store.version
         self._pending.clear()
@@ -368,30 +373,11 @@ class DiskCopy:
         store = self._store
         return {
             "identity": self._identity,
-            "question": _described(self._list_watch),
+            "question": described(self._list_watch),
             "asked": self._last_used,
             "version": store.version,
+            "witness": [*store.witness.key, store.witness.version] if store.witness is not None else [],
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
         }
-
-
-def list_watch_of(meta: Meta) -> ListWatch:
-    """The list-watch that a copy's meta describes."""
-    group, version, resource, namespace, labels, fields, encoding, metadata_only = meta["question"]
-    kind = ResourceType(group, version, resource)
-    return ListWatch(kind, namespace, labels, fields, Encoding(encoding), metadata_only)
-
-
-def _described(list_watch: ListWatch) -> list[str | bool]:
-    return [
-        *(list_watch.type.group, list_watch.type.version, list_watch.type.resource),
-        *(list_watch.namespace, list_watch.label_selector, list_watch.field_selector),
-        *(list_watch.encoding, list_watch.metadata_only),
-    ]
-
-
-def source_name(identity: str, list_watch: ListWatch) -> str:
-    """The name of a source on disk: one for each identity and list-watch."""
-    return hashlib.sha256(orjson.dumps([identity, *_described(list_watch)])).hexdigest()[:32]

@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies, list_watch_of
+from addons.offline.copies import DiskCopies
+from addons.offline.copy_meta import list_watch_of
 from addons.telemetry import metrics
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.disk.database import Meta
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, State
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import State
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import varint
 

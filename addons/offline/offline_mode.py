@@ -10,7 +10,7 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.garbage import Garbage
-from addons.offline.kept_rules_edit import KeptRulesEdit
+from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import TABLE, Journal
@@ -21,7 +21,7 @@ from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
-from addons.rules.edits import RulesEdits
+from addons.rules.given_versions import GivenVersions
 from addons.settings import Settings
 from addons.upstream.health import Cloud
 from addons.views.reviews import Reviews
@@ -38,7 +38,7 @@ class Offline:
         self.copies = DiskCopies(Disk(folder), DiskWriter())
         self._answers = CachedResponses(self.copies)
         self._journal = Journal(self.copies)
-        self._edit = KeptRulesEdit(self.copies)
+        self._edit = KeptVersions(self.copies)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -81,9 +81,9 @@ class Offline:
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:
         return {RouteKind.CACHED_RELAY: self.cached_relay, RouteKind.LOCAL: self._lease}
 
-    def rules_edits(self) -> RulesEdits:
-        """The edits of the rules, beginning with the last one of an earlier process."""
-        return RulesEdits(self._edit.last, self._edit.keep, self._edit.newest_copy)
+    def given_versions(self) -> GivenVersions:
+        """The versions that clients may hold, beginning with what an earlier process gave."""
+        return self._edit.given()
 
     def waiting(self) -> int:
         """How many writes wait for the cloud."""

@@ -17,8 +17,8 @@ from addons.views.sources import Sources
 from kube.errors import StatusError, not_found
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.selectors import FieldSelector, LabelSelector
+from kube.store.list_watch import ListWatch
 from kube.store.listing import Form, Listing
-from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.wire.encoded_objects import Encoded

@@ -27,18 +27,13 @@ class StartFromDisk:
         restore: Callable[[], Awaitable[StatusError | None]],
         store: Store,
         reflector: Reflector,
-        trusts: Callable[[int], bool],
         name: str,
     ) -> None:
-        """`restore` fills the store from disk, or returns the refusal that was kept in place of a copy.
-
-        The reflector lists anew when `trusts` denies the version of the copy.
-        """
+        """`restore` fills the store from disk, or returns the refusal that was kept in place of a copy."""
         self.pending = True
         self._restore = restore
         self._store = store
         self._reflector = reflector
-        self._trusts = trusts
         self._name = name
 
     async def run(self) -> None:
@@ -51,9 +46,6 @@ class StartFromDisk:
             was_read = reading.done()
             reflecting = asyncio.create_task(reflector.run(), name=f"reflector {self._name}")
             if was_read:
-                if not self._trusts(self._store.version):
-                    await asyncio.sleep(0)
-                    reflector.relist()
                 await self._confirm()
             else:
                 await self._first_of(reading)

@@ -110,6 +110,10 @@ class PeerReader:
         self._must_verify |= is_elsewhere
         return is_elsewhere
 
+    async def reads_elsewhere(self) -> bool:
+        """Whether the next list goes to a leader, chosen now."""
+        return await self._next(resumes=False) is not None
+
     def forget_version(self) -> None:
         self._may_be_older = True
 

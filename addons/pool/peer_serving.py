@@ -21,7 +21,7 @@ from addons.views.serving import FUTURE_WAIT, Serving
 from addons.views.sources import Sources
 from kube.errors import StatusError, forbidden, too_large_version, too_many_requests, unavailable
 from kube.requests.request_info import RequestInfo, ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.store.watcher import Watcher
 
 MAX_OF_NODE = 256

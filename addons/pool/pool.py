@@ -30,7 +30,7 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.store.scope import EVERYTHING
 
 PORT_RETRY = 30.0

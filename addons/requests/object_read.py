@@ -28,7 +28,7 @@ class ObjectRead:
     is_exact: bool
     """The list must be of `version`, not of a later one."""
     is_consistent: bool
-    """The list has no resourceVersion: it must be as new as the cloud."""
+    """It has no resourceVersion: a list, and the state with which a watch begins, must be as new as the cloud."""
     is_continued: bool
     """The list is a further page of one that the cloud began."""
     wants_state: bool
@@ -49,6 +49,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
     wants_state = options.send_initial_events
     if wants_state is None:
         wants_state = options.resource_version in ("", "0")
+    wants_state = wants_state and info.verb == "watch"
     return ObjectRead(
         verb=info.verb,
         type=info.type,
@@ -58,9 +59,9 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
         fields=parse_field_selector(options.field_selector),
         version=parse_version(options.resource_version) if info.verb != "get" else 0,
         is_exact=options.resource_version_match == "Exact",
-        is_consistent=info.verb == "list" and options.resource_version == "",
+        is_consistent=(info.verb == "list" or wants_state) and options.resource_version == "",
         is_continued=bool(options.continue_token),
-        wants_state=info.verb == "watch" and wants_state,
+        wants_state=wants_state,
         bookmarks=options.allow_bookmarks,
         timeout_seconds=options.timeout_seconds,
         accepted=acceptable(accept),

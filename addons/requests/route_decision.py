@@ -15,7 +15,7 @@ from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
 from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, is_own_lease
 from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
-from kube.requests.request_info import RequestInfo
+from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
@@ -61,23 +61,31 @@ def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
 
 
-def check_resumption(info: RequestInfo, rules: Rules, can_resume: Callable[[int], bool]) -> None:
-    """StatusError 410 for a relayed watch that resumes from a version which a view may have given its client.
+def is_of_other_rules(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bool:
+    """Whether a watch resumes from a version which a filtered view of other rules may have given its client.
 
     Filters of earlier rules may have hidden objects of that version. The cloud takes the client to have seen them, and
-    never sends them. `can_resume` says of a version whether clients hold it only from the rules in force.
+    never sends them; only a view can. `newest` is the newest such version of a resource.
     """
     options = info.options
     if info.verb != "watch" or options.send_initial_events or info.type is None:
-        return
-    if not rules.could_filter(info.type.group, info.type.resource, info.verb):
-        return
+        return False
     try:
         version = parse_version(options.resource_version)
     except ValueError:
-        return  # the cloud refuses it
-    if version and not can_resume(version):
+        return False  # the cloud refuses it
+    return 0 < version <= newest(info.type)
+
+
+def corrected(info: RequestInfo, caller: Caller, accept: str | None, *, is_upgrade: bool) -> Route:
+    """The route of such a watch: a view. StatusError 410 where no view can answer it."""
+    representation = next(filter(_is_made_here, acceptable(accept)), None)
+    if is_upgrade or caller.impersonates or not _is_verifiable(caller) or representation is None:
+        version = info.options.resource_version
         raise expired(f"too old resource version: {version} (the filter rules have changed since)")
+    read = parse_read(info, accept)
+    reason = "from a version that other rules gave"
+    return Route(RouteKind.VIEW, reason, representation=representation, read=read)
 
 
 def decide(

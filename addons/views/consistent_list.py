@@ -2,7 +2,8 @@
 
 A list without resourceVersion promises that. A quiet resource has no event that would tell its watch how far the
 cluster has come (bookmarks come about once a minute), so the hub asks for the names and versions of what the client
-wants: a metadata list, a tenth of the objects. The copy is new enough when it holds each of them.
+wants: a metadata list, a tenth of the objects. The copy is new enough when it holds each of them. Where no event can
+bring it there, the copy is of another history (`kube.store.comparison`), and is listed anew.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
 from kube.errors import timeout, unavailable
 from kube.http.client import Client, Unreachable
+from kube.store.comparison import Comparison, compare
 from kube.store.scope import Scope
-from kube.store.store import Item, Key
+from kube.store.store import Key
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
 
@@ -44,7 +46,9 @@ async def wait_until_current(
         raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
     try:
         async with asyncio.timeout(wait):
-            while not _holds(source, scope, expected, version):
+            while (found := compare(source.store, expected, version, scope.matches)) is not Comparison.SAME:
+                if found is Comparison.DISPROVED:
+                    source.reflector.disprove()
                 await source.store.next_update()
     except TimeoutError:
         raise timeout("the node's copy did not catch up with the cloud") from None
@@ -56,19 +60,3 @@ def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:
     page = codec.decode_list(body)
     peeks = (codec.peek(raw) for raw in page.items)
     return page.version, {(peek.namespace, peek.name): peek.version for peek in peeks}
-
-
-def _holds(source: Source, scope: Scope, expected: dict[Key, int], version: int) -> bool:
-    """Whether each object is there at its version or a later one, and none that was gone at `version`."""
-    store = source.store
-    if store.version >= version:
-        return True
-    for key, at in expected.items():
-        item = store.get(key)
-        if item is None or item.version < at:
-            return False
-    return not any(_is_left_over(item, expected, version) and scope.matches(item) for item in store)
-
-
-def _is_left_over(item: Item, expected: dict[Key, int], version: int) -> bool:
-    return item.key not in expected and item.version <= version

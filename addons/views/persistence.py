@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from kube.errors import StatusError
-from kube.store.reflector import ListWatch, Reflector
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector
 from kube.store.store import Store
 
 
@@ -24,8 +24,8 @@ class StartFromCopy(Protocol):
 class SourceCopy(Protocol):
     """One source on disk."""
 
-    def start(self, reflector: Reflector, trusts: Callable[[int], bool]) -> StartFromCopy:
-        """Begin from the copy. The reflector lists anew when `trusts` denies the copy's version."""
+    def start(self, reflector: Reflector) -> StartFromCopy:
+        """Begin from the copy."""
 
     def use(self) -> None:
         """Note that a client uses the source."""
@@ -42,6 +42,9 @@ class SourceCopies(Protocol):
 
     def copy(self, identity: str, list_watch: ListWatch, store: Store) -> SourceCopy:
         """The copy of a source's store, which follows the store from now on."""
+
+    def drop_unused(self) -> None:
+        """Delete the copies whose sources do not run: the cloud was restored from a backup."""
 
     def list_watches(self, identity: str) -> list[ListWatch]:
         """What the disk holds of an identity's sources."""

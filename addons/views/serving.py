@@ -16,7 +16,7 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
-from addons.requests.route_decision import check_resumption
+from addons.requests.route_decision import is_of_other_rules
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
@@ -37,9 +37,11 @@ from kube.errors import (
     unauthorized,
 )
 from kube.http.client import Client
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
+from kube.store.resumption import Resumption
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
+from kube.store.view import View
 from kube.store.watcher import Watcher
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, Representation
@@ -52,6 +54,10 @@ SHARED = {
 """What every node reads in whole, with the fields that its field selectors may name. One source serves all callers."""
 FUTURE_WAIT = 3.0
 """Seconds a list waits for a version of the future, as kube-apiserver's watch cache."""
+
+
+class NoHistory(Exception):
+    """The view's history does not reach back to a client's version, and the cloud's may."""
 
 
 class Serving:
@@ -93,7 +99,9 @@ class Serving:
             return await self._from_view(wanted, read, form, request, opened)
         except BeyondQuota as beyond:
             metrics.BEYOND_QUOTA.labels(beyond.what).inc()
-            return await self._past_views(wanted, read, request)
+        except NoHistory:
+            pass  # the cloud knows what the client missed, and no filter stands between
+        return await self._past_views(wanted, read, request)
 
     async def _from_view(
         self,
@@ -118,13 +126,29 @@ class Serving:
             if read.verb == "list":
                 to = body if request.method != "HEAD" else None
                 return await list_response(view.listing(confirmed), to, packed=wanted.reads_differences)
-            if read.verb == "watch" and view.version < read.version and view.is_foreign(read.version):
-                # Such as a relayed list, which is newer than what events have brought to the view.
-                confirmed = await self._as_new_as_the_cloud(source, read, scope)
+            if read.verb == "watch" and not read.wants_state and read.version:
+                confirmed = await self._check_history(wanted, source, read, scope, view)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
             return await watch_response(view, read, body, check, confirmed, coding, opened)
+
+    async def _check_history(
+        self, wanted: ClientRequest, source: Source, read: ObjectRead, scope: Scope, view: View
+    ) -> int:
+        """Look whether the view can bring a client from its version to now, and have the cloud confirm a newer one.
+
+        Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
+        """
+        if view.projection.filtered:
+            # Such as a relayed list, which is newer than what events have brought to the view.
+            is_ahead = view.version < read.version
+            return await self._as_new_as_the_cloud(source, read, scope) if is_ahead else 0
+        is_lost = view.judge(read.version) is Resumption.EXPIRED
+        is_of_others = is_of_other_rules(wanted.info, self._sources.of_other_rules)
+        if is_lost and not wanted.peer and not is_of_others and source.is_up():
+            raise NoHistory
+        return 0
 
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest
@@ -135,7 +159,8 @@ class Serving:
         """
         if self._filters(wanted, read):
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
-        check_resumption(wanted.info, self._rules(), self._sources.can_resume)
+        if is_of_other_rules(wanted.info, self._sources.of_other_rules):
+            raise expired(f"too old resource version: {read.version} (the filter rules have changed since)")
         client = self._client_of(await self._reviews.identity(wanted.caller))
         with self._relays.open(lambda: bool(self._filters(wanted, read))) as relay:
             return await relayed_read(client, read, request, relay)
@@ -149,17 +174,18 @@ class Serving:
     ) -> tuple[Source, Scope]:
         """The source whose objects the caller may read, and which of them the caller wants."""
         caller, keep = wanted.caller, self._rules().is_cached(wanted.component)
+        begin_at = read.version if read.verb == "watch" and not read.wants_state else 0
         if caller.lending is not Lending.HUB:
             await self._check_rights(caller, read)
         evaluable = SHARED.get((read.type.group, read.type.resource))
         if evaluable is not None and read.fields.fields <= evaluable:
             list_watch = ListWatch(read.type, encoding=encoding)
-            source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep)
+            source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep, begin_at=begin_at)
             return source, Scope(read.namespace, read.labels, read.fields)
         identity = await self._reviews.identity(caller)
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
-        return self._sources.admit(identity, list_watch, keep=keep), EVERYTHING
+        return self._sources.admit(identity, list_watch, keep=keep, begin_at=begin_at), EVERYTHING
 
     async def _check_rights(self, caller: Caller, read: ObjectRead) -> None:
         """Return when the cloud lets the caller read this itself; StatusError 401, 403 or 503 otherwise."""

@@ -16,33 +16,24 @@ from functools import partial
 from addons.filters.filter import Filter
 from addons.filters.foreign import need_json
 from addons.requests.cloud_identity import CloudIdentity
-from addons.rules.foreign_versions import ANY, ForeignVersions
+from addons.rules.given_versions import ANY, GivenVersions
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
-from kube.concurrency.pulse import Pulse
-from kube.differences.reader import Misfit
-from kube.errors import StatusError, unavailable
-from kube.http.client import Client, TooLarge, Unreachable
-from kube.store.list_pages import Malformed
+from kube.concurrency.pulse import Pulse, first_of
+from kube.errors import unavailable
+from kube.http.client import Client
+from kube.requests.request_info import ResourceType
+from kube.store.list_watch import ListWatch
 from kube.store.listing import Form
 from kube.store.projection import Chain, InputKey, Projection
-from kube.store.reflector import ListWatch, Reflector
+from kube.store.reflector import Reflector
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import View
 from kube.wire.encoding import Encoding
-
-REASONS = {
-    Unreachable: "broken off",
-    TooLarge: "too large",
-    Malformed: "malformed",
-    StatusError: "error",
-    Misfit: "difference",
-}
-"""Of what stands between a source and the cloud, as a metric's label."""
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 """The chain of some filters, for objects of a resource (a metric's label); None without filters."""
@@ -86,22 +77,22 @@ class Source:
         chain_of: ChainOf,
         rules: Callable[[], Rules],
         is_up: Callable[[], bool],
-        compare_version: Callable[[int], None] | None = None,
-        can_resume: Callable[[int], bool] = lambda version: True,
-        newest_foreign: int = 0,
-        *,
-        was_edited: bool = False,
+        given: GivenVersions,
+        of_other_rules: Callable[[ResourceType], int],
+        unlike: int = 0,
+        begin_at: int = 0,
     ) -> None:
-        """`can_resume` says whether clients hold a version from the rules in force (`addons.rules.edits`).
+        """`begin_at` is the version that the first client holds, 0 for none.
 
-        `newest_foreign` and `was_edited` are those of `addons.rules.foreign_versions`.
+        `unlike` is the newest version that clients may hold of this resource as other inputs of its filters made it.
         """
         self.is_up = is_up
         self.list_watch = list_watch
         self.client = client
         self.user = identity.user
         self.store = Store()
-        self.reflector = Reflector(client, list_watch, self.store, compare_version=compare_version)
+        self.reflector = Reflector(client, list_watch, self.store, begin_at=begin_at)
+        self.reflector.reached = self._reached
         self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users = 0
@@ -112,22 +103,21 @@ class Source:
         self._restoring: StartFromCopy | None = None
         self._chain_of = chain_of
         self._rules = rules
-        self._can_resume = can_resume
-        ask = self.reflector.current_version
-        self._foreign = ForeignVersions(self.store, ask, newest_foreign, was_edited=was_edited)
-        self._given_filtered = 0
-        """The newest version that a filtered view which is gone gave a client."""
+        self._given = given
+        self._of_other_rules = of_other_rules
+        self._unlike = unlike
+        """The newest version that clients may hold as filters made it with inputs that nobody here follows."""
         self._settled = Pulse()
         self._settling: asyncio.Task[None] | None = None
         self._more = Pulse()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
         self.is_closed = False
 
-    def start(self, copies: SourceCopies | None, trusts: Callable[[int], bool]) -> Source:
-        """Begin: from disk if kept there. A copy of a version that `trusts` denies is listed anew."""
+    def start(self, copies: SourceCopies | None) -> Source:
+        """Begin: from disk if kept there."""
         path, run = self.list_watch.path, self.reflector.run
         if copies is not None:
-            self._restoring = self.keep(copies).start(self.reflector, trusts)
+            self._restoring = self.keep(copies).start(self.reflector)
             run = self._restoring.run
         self._task = asyncio.create_task(run(), name=f"source {path}")
         self._errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
@@ -146,7 +136,6 @@ class Source:
         self._settled.notify()
         self._task.cancel()
         self._errors.cancel()
-        self._foreign.close()
         if self._settling is not None:
             self._settling.cancel()
         if self.copy is not None:
@@ -213,20 +202,21 @@ class Source:
     def given_filtered(self) -> int:
         """The newest version that a client may hold from a filtered view of this source; 0 for none."""
         is_open = any(opened.view.projection.filtered for opened in self.views.values())
-        return self.store.newest_given if is_open else self._given_filtered
+        return self.store.newest_given if is_open else self._unlike
 
-    def rules_changed(self, *, was_edited: bool) -> None:
+    @property
+    def unlike(self) -> int:
+        """The newest version that clients may hold as other inputs of its filters made it."""
+        return max((self._unlike, *(each.unlike for each in self.projections.values())))
+
+    def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to it; its watchers get the difference.
 
-        A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON. `was_edited` says that
-        clients may hold versions from other rules.
+        A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON.
         """
-        if was_edited:
-            self._foreign.rules_edited()
         for key, opened in list(self.views.items()):
             filters = self._filters(key)
-            if filters:
-                self._foreign.learn()
+            self._learn(key)
             if not self._can_be_read_by(filters):
                 self._close_view(key)
             elif filters != opened.filters:
@@ -236,6 +226,9 @@ class Source:
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for projection in list(self.projections.values()):
             projection.inputs_changed(inputs)
+        for opened in self.views.values():
+            if opened.view.projection.filtered:
+                opened.view.end_ahead()
         self._switch_settled()
 
     def remind(self) -> None:
@@ -277,12 +270,13 @@ class Source:
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _moved(self) -> None:
-        await _first_of(self.store.next_update(), self.reflector.changed.wait())
+        await first_of(self.store.next_update(), self.reflector.changed.wait())
 
     async def _follow_errors(self) -> None:
         """Count what interrupts the source, and end all watches with the cloud's words once it refuses this user."""
         resource = group_resource_label(self.list_watch.type.group, self.list_watch.type.resource)
-        counters = {kind: metrics.SOURCE_ERRORS.labels(resource, text) for kind, text in REASONS.items()}
+        reasons = source_log.REASONS.items()
+        counters = {kind: metrics.SOURCE_ERRORS.labels(resource, text) for kind, text in reasons}
         counted = None
         while True:
             await self.reflector.changed.wait()
@@ -313,31 +307,41 @@ class Source:
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
             form = Form(metadata_only=key.metadata_only)
-            if filters and not self.reflector.lists:
-                # The store is from disk. An earlier process may have given its version, when inputs were others.
-                self._foreign.raise_to(self.store.whole_since)
-            foreign = partial(self._newest_foreign, key)
-            view = View(self._projection(filters), key.scope, form, self._can_resume, foreign)
+            elsewhere = partial(self._elsewhere, key)
+            view = View(self._projection(filters), key.scope, form, elsewhere)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
-        if opened.filters and self.is_up():
-            self._foreign.learn()
+        if self.is_up():
+            self._learn(key)
         opened.used = time.monotonic()
         return opened
 
     def _close_view(self, key: ViewKey) -> None:
-        """Let go of a view. Inputs may change until the next such view is made, at the same version."""
-        view = self.views.pop(key).view
-        if view.projection.filtered:
-            self._given_filtered = self.store.newest_given
-            self._foreign.raise_to(self.store.newest_given)
-        view.close()
+        self.views.pop(key).view.close()
 
-    def _newest_foreign(self, key: ViewKey) -> int:
-        """The newest version that a client of a filtered view may hold from elsewhere.
+    def _elsewhere(self, key: ViewKey) -> int:
+        """The newest version that a client of a view may hold with another state than the view ever showed.
 
         Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
         """
-        return ANY if self._key(replace(key, verb="list")).verb == "list" else self._foreign.newest
+        is_split = self._key(replace(key, verb="list")).verb == "list"
+        return ANY if is_split and self._filters(key) else self._known_elsewhere(key)
+
+    def _known_elsewhere(self, key: ViewKey) -> int:
+        """As `_elsewhere`, as far as it is the same for all views; ANY until the cloud has said how far it has come."""
+        if self._filters(key):
+            return self._given.of_elsewhere(self._what)
+        return self._of_other_rules(self.list_watch.type)
+
+    def _learn(self, key: ViewKey) -> None:
+        if self._known_elsewhere(key) == ANY:
+            self._given.learn(self._what, self._ask_version)
+
+    async def _ask_version(self) -> None:
+        self._reached(await self.reflector.current_version())
+
+    def _reached(self, version: int) -> None:
+        # A client may have been given a newer version while the answer was on its way.
+        self._given.reached(self._what, max(version, self.store.newest_given))
 
     def _filters(self, key: ViewKey) -> tuple[Filter, ...]:
         type_ = self.list_watch.type
@@ -363,7 +367,7 @@ class Source:
                 await asyncio.sleep(0)
             else:
                 # A change of an input switches views itself. The store's own changes are noticed here.
-                await _first_of(self.store.next_update(), self._more.wait())
+                await first_of(self.store.next_update(), self._more.wait())
             self._switch_settled()
 
     def _switch_settled(self) -> None:
@@ -379,7 +383,7 @@ class Source:
         projection = self.projections.get(filters)
         if projection is None:
             projection = self.projections[filters] = Projection(
-                self.store, self._chain_of(filters, self.list_watch.type.resource)
+                self.store, self._chain_of(filters, self.list_watch.type.resource), self._unlike
             )
         return projection
 
@@ -387,14 +391,7 @@ class Source:
         upcoming = [opened.next for opened in self.views.values()]
         for filters, projection in list(self.projections.items()):
             if not projection.in_use and projection not in upcoming:
+                # Inputs may change until the next such projection is made, at the same version.
+                self._unlike = self.store.newest_given if filters else self._unlike
                 del self.projections[filters]
                 projection.close()
-
-
-async def _first_of(*waited: asyncio.Future[None]) -> None:
-    """Return when the first of these futures is done; the others are cancelled."""
-    try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for each in waited:
-            each.cancel()

@@ -8,7 +8,19 @@ from __future__ import annotations
 import logging
 
 from addons.telemetry.log import Pace
+from kube.differences.reader import Misfit
 from kube.errors import StatusError
+from kube.http.client import TooLarge, Unreachable
+from kube.store.list_pages import Malformed
+
+REASONS = {
+    Unreachable: "broken off",
+    TooLarge: "too large",
+    Malformed: "malformed",
+    StatusError: "error",
+    Misfit: "difference",
+}
+"""Of what stands between a source and the cloud, as a metric's label."""
 
 logger = logging.getLogger(__name__)
 

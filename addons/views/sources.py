@@ -6,11 +6,12 @@ A source starts with its first client and stops some minutes after its last one.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.rules.edits import RulesEdits
+from addons.rules.given_versions import GivenVersions
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.persistence import SourceCopies
@@ -27,12 +28,14 @@ from addons.views.source import ChainOf, Source, ViewKey
 from kube.bounds import reached
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
+from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
-from kube.store.reflector import ListWatch, State
 from kube.store.upstream import Upstream
 
 BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
+RESTORE_TIME = 30.0
+"""Seconds within which all sources find one restore of the cloud, each by itself."""
 SWEEP_INTERVAL = 10.0
 """Seconds between looks for sources and views that no client uses."""
 
@@ -48,24 +51,24 @@ class Sources:
         idle: float,
         copies: SourceCopies | None = None,
         is_up: Callable[[], bool] = lambda: True,
-        edits: RulesEdits | None = None,
+        given: GivenVersions | None = None,
     ) -> None:
         """`rules` gives the rules in force; `is_up` says whether there is a cloud to wait for.
 
-        `edits` knows the last edit of the rules that an earlier process noted.
+        `given` knows what an earlier process gave clients.
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
         self._is_up = is_up
-        self._cloud_at: int | None = None
-        self._sentinel: Source | None = None
         self._copies = copies
         self._client_of = client_of
         self._chain_of = chain_of
         self._rules = rules
-        self._edits = edits or RulesEdits()
-        self._given_filtered = 0
+        self._given = given or GivenVersions()
+        self._unlike: dict[ResourceType, int] = {}
         """The newest version that a client was given by a filtered view of a source which is gone."""
+        self._restored = -RESTORE_TIME
+        """When the cloud was last found restored, in monotonic seconds."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._tasks = [
@@ -81,18 +84,24 @@ class Sources:
             task.cancel()
         for source in self:
             source.close()
+        self._given.close()
         self._sources.clear()
 
-    def get(self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True) -> Source:
-        """The source of a list-watch as an identity may see it, started where it does not run; `keep` it on disk."""
+    def get(
+        self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
+    ) -> Source:
+        """The source of a list-watch as an identity may see it, started where it does not run; `keep` it on disk.
+
+        `begin_at` is the version that the client holds, from which a new source should know what happened.
+        """
         copies = self._copies if keep else None
         source = self._sources.get((identity.user, list_watch))
         if not identity.is_hub and (source is None or source.copy is None):
             # What a token asks for is kept once its first list is known: see `measure`.
             copies = copies if copies and list_watch in copies.list_watches(identity.user) else None
         if source is None:
-            source = self._make(identity, list_watch)
-            self._sources[identity.user, list_watch] = source.start(copies, self._trusts)
+            source = self._make(identity, list_watch, begin_at)
+            self._sources[identity.user, list_watch] = source.start(copies)
             metrics.SOURCES.set(len(self._sources))
             return source
         if copies is not None:
@@ -102,25 +111,28 @@ class Sources:
             source.reflector.client = source.client = self._client_of(identity)
         return source
 
-    def admit(self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True) -> Source:
+    def admit(
+        self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
+    ) -> Source:
         """As `get`, for a client's request: BeyondQuota where the identity may have no further source."""
         if (identity.user, list_watch) not in self._sources:
             check_new_source(self, identity.user)
-        return self.get(identity, list_watch, keep=keep)
+        return self.get(identity, list_watch, keep=keep, begin_at=begin_at)
 
     def measure(self, source: Source, *, keep: bool) -> None:
         """Hold a token's source to the quotas once it has its first list, and `keep` it on disk where it is small.
 
         BeyondQuota where all sources of tokens are too large with this one, which is closed then.
         """
-        if source.user and source.is_closed:
+        if not source.user:
+            return
+        if not source.is_measured:
+            self._close_if_too_large(source)
+        if source.is_closed:
             raise BeyondQuota("bytes")
-        if not source.user or source.is_measured:
+        if source.is_measured:
             return
         source.is_measured = True
-        if source in too_large(self):
-            self._drop(source)
-            raise BeyondQuota("bytes")
         copies = self._copies if keep else None
         if copies is None:
             return
@@ -135,11 +147,10 @@ class Sources:
         """BeyondQuota where a user would open a view and may have no further one."""
         check_new_view(self, source, key, user)
 
-    def sentinel(self, list_watch: ListWatch) -> Source:
-        """A source of the hub's own that never stops, and that notices a restored cloud for all sources."""
-        source = self._sentinel = self._make(HUB_IDENTITY, list_watch, self._compare)
+    def lasting(self, list_watch: ListWatch) -> Source:
+        """A source of the hub's own that never stops."""
+        source = self.get(HUB_IDENTITY, list_watch)
         source.users += 1
-        self._sources["", list_watch] = source.start(self._copies, self._trusts)
         return source
 
     def list_watches(self, identity: CloudIdentity, type_: ResourceType) -> list[ListWatch]:
@@ -152,29 +163,30 @@ class Sources:
         for source in self:
             source.inputs_changed(inputs)
 
-    def rules_changed(self, version: int) -> None:
-        """Give each view the filters that the rules now bind to its component. `version` is that of the edit."""
-        given = max((self._given_filtered, *(each.given_filtered for each in self)))
-        was_edited = self._edits.note(self._rules().digest, version, given)
+    def rules_changed(self) -> None:
+        """Give each view the filters that the rules now bind to its component."""
+        given = {type_.group_resource: version for type_, version in self._unlike.items()}
         for source in self:
-            source.rules_changed(was_edited=was_edited)
+            resource = source.list_watch.type.group_resource
+            given[resource] = max(given.get(resource, 0), source.given_filtered)
+        self._given.rules_edited(self._rules().digest, given)
+        for source in self:
+            source.rules_changed()
 
-    def can_resume(self, version: int) -> bool:
-        """Whether every client that holds this version was given it under the rules in force."""
-        return self._edits.can_resume(version)
+    def of_other_rules(self, type_: ResourceType) -> int:
+        """The newest version of a resource that a client may hold from a filtered view of other rules."""
+        if not self._rules().could_filter(type_.group, type_.resource, "watch"):
+            return 0
+        return self._given.of_other_rules(type_.group_resource)
 
     def cloud_recovered(self) -> None:
         """End the delays of reflectors: the cloud is back."""
         for source in self:
             source.reflector.recovered()
 
-    def _make(
-        self,
-        identity: CloudIdentity,
-        list_watch: ListWatch,
-        compare_version: Callable[[int], None] | None = None,
-    ) -> Source:
+    def _make(self, identity: CloudIdentity, list_watch: ListWatch, begin_at: int) -> Source:
         client = self._client_of(identity)
+        others = (each.unlike for each in self if each.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
             identity,
@@ -182,47 +194,31 @@ class Sources:
             self._chain_of,
             self._rules,
             self._is_up,
-            compare_version,
-            lambda version: not self._could_filter(list_watch.type) or self.can_resume(version),
-            max(self._edits.version, self._given_filtered),
-            was_edited=self._edits.was_edited,
+            self._given,
+            self.of_other_rules,
+            max((self._unlike.get(list_watch.type, 0), *others)),
+            begin_at,
         )
-        made.reflector.restored = self._relist
+        made.reflector.restored = self._found_restored
         if made.user:
             made.reflector.grew = partial(self._close_if_too_large, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
-
-    def _could_filter(self, type_: ResourceType) -> bool:
-        return self._rules().could_filter(type_.group, type_.resource, "watch")
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(seconds)
             do()
 
-    def _trusts(self, version: int) -> bool:
-        """Whether the cloud can have been at the version of a copy from disk."""
-        watched = [each.store.version for each in self if each.reflector.state is State.WATCHING]
-        return self._cloud_at is None or version <= max(self._cloud_at, *watched, 0)
-
-    def _compare(self, version: int) -> None:
-        """After an outage: a source that is ahead of this version asks the cloud for the version of its own resource.
-
-        It may be ahead because the cloud was restored from a backup, or because an aggregated API has an etcd, and so
-        versions, of its own.
-        """
-        self._cloud_at = version
-        if self._sentinel is not None and self._sentinel.store.newest_given > version:
-            self._edits.restored(version)
+    def _found_restored(self) -> None:
+        """The cloud was restored from a backup. All others verify themselves; copies that nobody reads go."""
+        if time.monotonic() - self._restored < RESTORE_TIME:
+            return
+        self._restored = time.monotonic()
         for source in self:
-            if source.store.newest_given > version:
-                source.reflector.verify()
-
-    def _relist(self) -> None:
-        """The cloud was restored from a backup: no version that was resumed from means anything any more."""
-        for source in self:
-            source.reflector.relist()
+            source.reflector.verify()
+        if self._copies is not None:
+            self._copies.drop_unused()
 
     def _sweep(self) -> None:
         for source in self:
@@ -233,13 +229,14 @@ class Sources:
             self._drop(source)
 
     def _close_if_too_large(self, source: Source) -> None:
-        """Close a token's source whose list, while it comes, is too large with all sources of tokens."""
+        """Close a token's source that is too large with all sources of tokens, also while its list comes."""
         if not source.is_closed and source in too_large(self):
             self._drop(source)
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]
-        self._given_filtered = max(self._given_filtered, source.given_filtered)
+        type_ = source.list_watch.type
+        self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
         source.close()
         metrics.SOURCES.set(len(self._sources))
 

@@ -23,3 +23,12 @@ class Pulse:
         self._waiters.add(waiter)
         waiter.add_done_callback(self._waiters.discard)
         return waiter
+
+
+async def first_of(*waited: asyncio.Future[None]) -> None:
+    """Return when the first of these futures is done; the others are cancelled."""
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waited:
+            each.cancel()

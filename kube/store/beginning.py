@@ -30,8 +30,8 @@ class Beginning:
             yield write("ADDED", item)
 
 
-def correction(projection: Projection, scope: Scope) -> Beginning:
-    """What makes any state of the store's objects the one that a projection shows through a scope.
+def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
+    """What makes any state of the store's objects at version `since` the one that a projection shows through a scope.
 
     The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
     other namespaces, and of other names where the scope has a name, the client was never given.
@@ -43,4 +43,6 @@ def correction(projection: Projection, scope: Scope) -> Beginning:
             state.append(now)
         elif scope.may_have_held(item):
             hidden.append(item)
+    gone = projection.store.history.gone_after(since)
+    hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
     return Beginning(state, hidden=hidden)

@@ -65,6 +65,26 @@ async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key,
     return await asyncio.to_thread(store.items, codec, raws)
 
 
+async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key, int]]:
+    """The version of a list, and those of its objects. Errors as of `read_pages`; Malformed for an object."""
+    codec, pages = await read_pages(ask, query, lambda _size: None)
+    raws = [raw for page in pages for raw in page.items]
+
+    def read() -> dict[Key, int]:
+        return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, raws)}
+
+    try:
+        return pages[-1].version, read() if len(raws) < LONG_LIST else await asyncio.to_thread(read)
+    except ValueError as error:
+        raise Malformed(f"list: {error}") from error
+
+
+async def read_version(ask: Ask, query: Mapping[str, str]) -> int:
+    """The version that a server has reached, from a list of one object. Errors as of `read_pages`."""
+    answer = await ask({**query, "limit": "1"})
+    return (await page_of(codec_of(answer.content_type), answer)).version
+
+
 def codec_of(content_type: str) -> Codec:
     """The codec of an answer's media type; Malformed for one that the hub did not ask for."""
     try:

@@ -63,6 +63,9 @@ class ProjectionListener(Protocol):
     """Notified of what a projection shows, in the order of versions."""
 
     def changed(self, change: ProjectedChange) -> None: ...
+    def jumped(self) -> None:
+        """A list left a gap in the store's history. What it changed has been told."""
+
     def restarted(self) -> None: ...
 
 
@@ -73,8 +76,11 @@ class Projection:
     object only once it is evaluated.
     """
 
-    def __init__(self, store: Store, chain: Chain | None) -> None:
+    def __init__(self, store: Store, chain: Chain | None, unlike: int = 0) -> None:
+        """`unlike` is the newest version that clients may hold as other inputs made it, before this projection."""
         self.store = store
+        self.unlike = unlike
+        """The newest version that clients may hold as other inputs made it."""
         self._chain = chain
         self._overrides: dict[Key, Item | None] = {}
         self._reads: dict[Key, frozenset[InputKey]] = {}
@@ -85,6 +91,7 @@ class Projection:
         """Objects that the chain has not seen since the store was listed."""
         self._listeners: ScopeIndex[ProjectionListener] = ScopeIndex()
         self.evaluations = 0
+        self._jumps = store.history.jumps
         self._evaluate_all()
         store.listen(self)
 
@@ -148,6 +155,8 @@ class Projection:
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different."""
+        if self._chain is not None:
+            self.unlike = max(self.unlike, self.store.newest_given)
         touched = {key: None for name in inputs for key in sorted(self._readers.get(name, ()))}
         for key in touched:
             item = self.store.get(key)
@@ -167,21 +176,41 @@ class Projection:
             assert change.old is not None
             self._evaluate(change.old, None)
         before = self._overrides.get(change.key, change.old)
+        after = self._evaluate(change.new, before) if change.new is not None else None
         if change.new is None:
-            after = None
-            last = self._deleted_state(before, change)
             self._forget_object(change.key)
-        else:
-            after = self._evaluate(change.new, before)
-            last = before.with_version(change.version) if after is None and before is not None else before
         if self._is_news(before, after, change):
-            self._notify_changed(
-                ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
-            )
+            self._notify_changed(self._projected(change, before, after))
 
     def advanced(self) -> None:
         if not self._was_complete:
             self._evaluate_all()
+        if self._jumps != self.store.history.jumps:
+            self._jumps = self.store.history.jumps
+            for listener in self._listeners:
+                listener.jumped()
+
+    def replay(self, since: int) -> Iterator[ProjectedChange]:
+        """The store's changes after a version, as the chain shows them with its present inputs."""
+        for change in self.store.history.after(since):
+            before, after = (self._shown(item) for item in (change.old, change.new))
+            if self._is_news(before, after, change):
+                yield self._projected(change, before, after)
+
+    def _projected(self, change: Change, before: Item | None, after: Item | None) -> ProjectedChange:
+        last = before
+        if change.new is None:
+            last = self._deleted_state(before, change)
+        elif after is None and before is not None:
+            last = before.with_version(change.version)
+        return ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
+
+    def _shown(self, item: Item | None) -> Item | None:
+        """What the chain makes of any state of an object, without remembering what it read."""
+        if item is None or self._chain is None:
+            return item
+        evaluation = self._chain.evaluate(item)
+        return None if evaluation.pending else evaluation.item
 
     def restarted(self) -> None:
         self._overrides, self._reads, self._readers, self._pending = {}, {}, {}, set()
@@ -205,10 +234,7 @@ class Projection:
 
     def _deleted_state(self, before: Item | None, change: Change) -> Item | None:
         """The object of a DELETED event: its last state, filtered as the client saw it."""
-        last = change.last
-        if last is not None and self._chain is not None:
-            evaluation = self._chain.evaluate(last)
-            last = None if evaluation.pending else evaluation.item
+        last = self._shown(change.last)
         if last is None and before is not None:
             last = before.with_version(change.version)
         return last

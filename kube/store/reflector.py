@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from kube.concurrency.backoff import Backoff
@@ -20,12 +20,12 @@ from kube.differences.reader import DifferenceReader, Misfit
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.requests.request_info import ResourceType
-from kube.store.list_pages import Malformed, codec_of, page_of, read_items, read_pages
+from kube.store.continuity import Continuity, OtherHistory
+from kube.store.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
+from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.store.upstream import Upstream
-from kube.wire.codec import FrameReader, WatchFrame
-from kube.wire.encoding import Encoding
+from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame
 
 WATCH_SECONDS = (300.0, 600.0)
 """Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
@@ -35,6 +35,8 @@ SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
 EARLY = 30.0
 """Seconds before that time. A watch that ends within them is no sign of trouble."""
+WITNESS_WAIT = 10.0
+"""Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 EVENTS_AT_ONCE = 100
 """Events of a watch that are applied before other tasks run again: some milliseconds."""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
@@ -54,44 +56,6 @@ class State(StrEnum):
     REFUSED = "refused by the cloud"
 
 
-@dataclass(frozen=True, slots=True)
-class ListWatch:
-    """A list and watch of one resource. The cloud evaluates the selectors, which are in their canonical form."""
-
-    type: ResourceType
-    namespace: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
-    encoding: Encoding = Encoding.PROTOBUF
-    metadata_only: bool = False
-    """Ask for PartialObjectMetadata. Where only names and labels matter, nothing else crosses the link."""
-
-    @property
-    def path(self) -> str:
-        return self.type.path(self.namespace)
-
-    @property
-    def query(self) -> dict[str, str]:
-        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
-        return {name: text for name, text in selectors.items() if text}
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it reads all objects of the resource in all namespaces, and the whole objects."""
-        return self == ListWatch(self.type, encoding=self.encoding)
-
-    @property
-    def accept(self) -> str:
-        types = [Encoding.JSON] if self.encoding is Encoding.JSON else [Encoding.PROTOBUF, Encoding.JSON]
-        return ",".join(types)
-
-    def accept_as(self, kind: str) -> str:
-        """The Accept header of a list (kind "…List") or of a watch."""
-        if not self.metadata_only:
-            return self.accept
-        return ",".join(f"{each};as={kind};g=meta.k8s.io;v=v1" for each in self.accept.split(","))
-
-
 type Failure = StatusError | Unreachable | Malformed | Misfit
 """Why a store does not follow the cloud."""
 
@@ -105,11 +69,9 @@ class Reflector:
         list_watch: ListWatch,
         store: Store,
         backoff: Backoff | None = None,
-        compare_version: Callable[[int], None] | None = None,
+        begin_at: int = 0,
     ) -> None:
-        """`compare_version` gets the version that the cloud has reached after an outage, before the watch resumes: a
-        cloud that was restored from a backup would accept a watch from a version that it has not reached, and stay
-        silent."""
+        """`begin_at` is the version that the first list should have, so that a client can go on from it; 0 for any."""
         self.client = client
         self.upstream: Upstream | None = None  # reads in the cloud's place, but for the cloud's version
         self._list_watch = list_watch
@@ -118,13 +80,16 @@ class Reflector:
         self._must_list = True
         self._refusal: StatusError | None = None
         self._retry = asyncio.Event()
-        self._must_compare_version = False
-        self._compare_version = compare_version
+        self._begin_at = begin_at
+        self._continuity = Continuity(store)
         self._must_verify = False
+        """There was a break, in which the cloud may have been restored from a backup."""
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
-        """Called when `verify` finds that the cloud was restored from a backup."""
+        """Called when it shows that the cloud was restored from a backup."""
+        self.reached: Callable[[int], None] = lambda version: None
+        """Called with each version that the cloud has just said it is at."""
         self.on_its_way = 0
         """Bytes of the list that is read now."""
         self.grew: Callable[[], None] = lambda: None
@@ -165,7 +130,7 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled. Where the store is complete already, watch from its version."""
-        self._must_list, self._must_compare_version = not self._store.complete, self._store.complete
+        self._must_list, self._must_verify = not self._store.complete, self._store.complete
         try:
             while True:
                 try:
@@ -186,19 +151,17 @@ class Reflector:
         finally:
             self._set_state(State.STOPPED, self.error)
 
-    def relist(self) -> None:
-        """List again at once, because the version from which the watch resumed means nothing any more."""
-        self._must_list = True
-        if self.upstream is not None:
-            self.upstream.forget_version()
-        self._interrupt()
+    def disprove(self) -> None:
+        """List anew at once, as the beginning of another history: somebody knows that the cloud was restored."""
+        if not self._must_list:
+            self._found_restored("the names of its objects are others")
+            self._interrupt()
 
     def verify(self) -> None:
-        """Ask the cloud for its version of this resource before the watch resumes. Where it is behind, list again.
-
-        Versions are comparable within one resource only: an aggregated API has an etcd of its own.
-        """
-        if self.upstream is None or not self.upstream.verifies():
+        """Have the cloud prove its history before the watch resumes: another source found it restored."""
+        if self.upstream is not None:
+            self.upstream.forget_version()
+        if not self._must_list and not self._must_verify:
             self._must_verify = True
             self._interrupt()
 
@@ -225,32 +188,50 @@ class Reflector:
             self._round.result()
 
     async def _list_and_watch(self) -> None:
-        if self._must_compare_version and self._compare_version is not None and not self._must_list:
-            self._compare_version(await self.current_version())
-        if self._must_verify and not self._must_list:
-            await self._verify()
-        self._must_verify = False
-        if self._must_list:
-            self._set_state(State.LISTING, self.error)
-            self.lists += 1
-            await self._list()
-            self._must_list = False
-            self._refusal = None
-        self._must_compare_version = False
-        await self._watch()
+        try:
+            if self._must_verify and not self._must_list:
+                await self._verify()
+            if self._must_list:
+                self._set_state(State.LISTING, self.error)
+                self.lists += 1
+                await self._list()
+                self._continuity.begin()
+                self._must_list = False
+                self._refusal = None
+            self._must_verify = False
+            await self._watch()
+        except OtherHistory as error:
+            self._found_restored(str(error))
+            raise Malformed(f"the cloud was restored from a backup: {error}") from error
+        except StatusError as error:
+            if error.code != 410 or not self._continuity.awaits_witness:
+                raise
+            self._continuity.forget_witness()
+            self._must_verify = True
 
     async def _verify(self) -> None:
-        if self._store.newest_given > await self.current_version():
-            self._must_list = True
-            self.restored()
+        """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
+        if self.upstream is not None and await self.upstream.reads_elsewhere():
+            self._must_list = True  # costs no byte of the link to the cloud
+        elif not self._continuity.expect_witness():
+            given = self._store.newest_given
+            version, names = await read_names(self._ask_names, self._list_watch.query)
+            self._continuity.compare(version, names, given)
+            self.reached(version)
+
+    def _found_restored(self, why: str) -> None:
+        logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
+        self._store.disprove()
+        self._must_list = True
+        self.restored()
 
     async def _back_off(self, error: Failure) -> None:
         delay = self._backoff.next()
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        self._must_compare_version = True
-        code = error.code if isinstance(error, StatusError) else 0
-        self._must_list |= isinstance(error, Malformed) or code == 410
+        self._must_verify = True
+        if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
+            self._must_list = True
         refused = False
         if isinstance(error, StatusError) and error.code in REFUSALS:
             refused, self._must_list, self._refusal = True, True, error
@@ -273,7 +254,7 @@ class Reflector:
 
     async def _list(self) -> None:
         try:
-            codec, pages = await read_pages(self._ask_page, self._list_watch.query, self._page_came)
+            is_current, codec, pages = await self._read_list()
             items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
@@ -281,7 +262,22 @@ class Reflector:
             self.on_its_way = 0
         first = pages[0]
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
+        if is_current and (self.upstream is None or not self.upstream.verifies()):
+            self.reached(pages[-1].version)
         self.heard = time.monotonic()
+
+    async def _read_list(self) -> tuple[bool, Codec, list[ListPage]]:
+        """A list of the version to begin at where the cloud still has it; of the cloud's present one (True) else."""
+        query, begin_at = self._list_watch.query, self._begin_at
+        self._begin_at = 0
+        if begin_at and not self._store.complete:
+            exact = {"resourceVersion": str(begin_at), "resourceVersionMatch": "Exact"}
+            try:
+                return False, *await read_pages(self._ask_page, {**query, **exact}, self._page_came)
+            except StatusError as error:
+                if error.code in REFUSALS - {400}:
+                    raise
+        return True, *await read_pages(self._ask_page, query, self._page_came)
 
     async def _ask_page(self, query: Mapping[str, str]) -> ApiResponse:
         return await (self.upstream or self.client).request(
@@ -292,16 +288,17 @@ class Reflector:
             codings=LIST_CODINGS,
         )
 
+    async def _ask_names(self, query: Mapping[str, str]) -> ApiResponse:
+        accept = replace(self._list_watch, metadata_only=True).accept_as("PartialObjectMetadataList")
+        return await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
+
     def _page_came(self, size: int) -> None:
         self.on_its_way = size
         self.grew()
 
     async def current_version(self) -> int:
-        """The version that the cloud has reached, from a list of one object. Raises a Failure where none comes."""
-        query = {**self._list_watch.query, "limit": "1"}
-        accept = replace(self._list_watch, metadata_only=True).accept_as("PartialObjectMetadataList")
-        answer = await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
-        return (await page_of(codec_of(answer.content_type), answer)).version
+        """The version that the cloud has reached. Raises a Failure where none comes."""
+        return await read_version(self._ask_names, self._list_watch.query)
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
@@ -309,7 +306,7 @@ class Reflector:
             **self._list_watch.query,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": str(self._store.version),
+            "resourceVersion": str(self._continuity.watch_from),
             "timeoutSeconds": str(int(seconds)),
         }
         self.watches += 1
@@ -326,20 +323,30 @@ class Reflector:
             self._set_state(State.WATCHING, None)
             reader = self._reader(stream, codings)
             try:
-                async for chunk in stream.chunks:
-                    self.heard = time.monotonic()
-                    for frame in reader.feed(chunk):
-                        events += 1
-                        self._apply(frame)
-                        if not events % EVENTS_AT_ONCE:
-                            await asyncio.sleep(0)
+                async with asyncio.timeout(
+                    WITNESS_WAIT if self._continuity.awaits_witness else None
+                ) as limit:
+                    async for chunk in stream.chunks:
+                        self.heard = time.monotonic()
+                        for frame in reader.feed(chunk):
+                            events += 1
+                            self._apply(frame)
+                            if not events % EVENTS_AT_ONCE:
+                                await asyncio.sleep(0)
+                        self._continuity.progress()
+                        if not self._continuity.awaits_witness:
+                            limit.reschedule(None)
                 reader.close()
+            except TimeoutError:
+                self._continuity.forget_witness()
+                self._must_verify = True
+                return
             except Misfit:
                 raise
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error
         lasted = time.monotonic() - began
-        self._must_compare_version = lasted < seconds - EARLY
+        self._must_verify = lasted < seconds - EARLY
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
 
@@ -360,6 +367,8 @@ class Reflector:
     def _apply(self, frame: WatchFrame) -> None:
         match frame.type:
             case "ADDED" | "MODIFIED" | "DELETED":
+                peek = self._store.codec.peek(frame.raw)
+                self._continuity.event((peek.namespace, peek.name), peek.version)
                 self._store.apply(frame.type, frame.raw)
             case "BOOKMARK":
                 self._store.advance(self._store.codec.peek(frame.raw).version)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kube.concurrency.pulse import Pulse
 from kube.packed_text import Kept
+from kube.store.history import History
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS
@@ -90,6 +91,13 @@ class Item:
         return Item(self.store, self.key, version, self.labels, kept, self._unfiltered or self)
 
 
+class Witness(NamedTuple):
+    """An event that the cloud's history has: what was written at a version."""
+
+    key: Key
+    version: int
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
@@ -109,7 +117,7 @@ class StoreListener(Protocol):
     def changed(self, change: Change) -> None: ...
 
     def advanced(self) -> None:
-        """The store's version moved on without a change (a bookmark, or the end of a list)."""
+        """The store's version moved on without a change (a bookmark, or the end of a list, which may leave a gap)."""
 
     def restarted(self) -> None:
         """Versions went backwards: the cloud was restored from a backup, and no history holds any more."""
@@ -122,8 +130,10 @@ class Store:
         self.version = 0
         self.given_version = 0
         """The newest version that a list gave a client, where that is newer than the store's: see `View.listing`."""
-        self.whole_since = 0
-        """Each object that the cloud had at this version or later, and that the store was told of, is still there."""
+        self.history = History()
+        self.witness: Witness | None = None
+        """The newest event, since the last list. None where a list brought the store to where it is."""
+        self._is_disproved = False
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -133,6 +143,10 @@ class Store:
         """Of the raw forms of all items."""
         self._listeners: list[StoreListener] = []
         self._pulse = Pulse()
+
+    def disprove(self) -> None:
+        """Take the next list for the beginning of another history: the cloud was restored from a backup."""
+        self._is_disproved = True
 
     @property
     def newest_given(self) -> int:
@@ -176,14 +190,16 @@ class Store:
 
         A change carries the object's own version. A deletion carries the list's version, the only one known.
         """
-        known = self.complete
-        behind = version < self.newest_given
-        restarted = known and (behind or codec.encoding is not self.codec.encoding)
+        known, before = self.complete, self.version
+        is_other = self._is_disproved or version < self.newest_given
+        restarted = known and (is_other or codec.encoding is not self.codec.encoding)
         follows = known and not restarted
+        self._is_disproved, self.witness = False, None
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
-            self._items, self.whole_since = items, version
+            self._items = items
+            self.history.begin(version)
             self._bytes = sum(len(item.kept) for item in items.values())
             self.version, self.given_version = (
                 (version, 0) if restarted else (self.version, self.given_version)
@@ -194,12 +210,18 @@ class Store:
                 listener.restarted()
         for change in changes:
             self._commit(change)
+        if follows and version > before:
+            self.history.jump(before, version)
+            self.version = version
+            for listener in self._listeners:
+                listener.advanced()
         self.advance(version)
 
     def apply(self, event_type: str, raw: bytes) -> None:
         """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room."""
         item = self._item(raw)
         old = self._items.get(item.key)
+        self.witness = Witness(item.key, item.version)
         if event_type == "DELETED":
             if old is not None:
                 self._commit(Change(item.version, item.key, old, None, item))
@@ -254,9 +276,9 @@ class Store:
         self._bytes = self._bytes_after(change.old, change.new)
         if change.new is None:
             del self._items[change.key]
-            self.whole_since = max(self.whole_since, change.version)
         else:
             self._items[change.key] = change.new
         self.version = max(self.version, change.version)
+        self.history.add(self.version, change)
         for listener in self._listeners:
             listener.changed(change)

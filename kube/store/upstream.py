@@ -25,6 +25,9 @@ class Upstream(Protocol):
         Then the upstream asks the cloud for its version before the reflector reads from the cloud again.
         """
 
+    async def reads_elsewhere(self) -> bool:
+        """Whether the next list comes from another server than the cloud; chosen now."""
+
     def forget_version(self) -> None:
         """The cloud was restored from a backup. The next list may be older than what the reflector knows."""
 

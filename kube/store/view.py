@@ -3,36 +3,27 @@
 A view looks at a projection through a scope and writes objects in one form. It serialises each event once into its
 ring; watchers read the ring at their own pace.
 
-From which version may a client resume? A client resumes by a watch from the version that it has reached. The view
-must send every event that the client has not seen; it may repeat events. Versions are the cloud's resourceVersions.
+From which version may a client resume? `kube.store.resumption.judge` decides it; the view carries it out. The rules are
+those of `docs/versions.md`, under the same numbers:
 
-1. The ring orders events by (version, sequence). The cloud's events have sequence 0. The node causes events too: an
-   input of a filter changes, a rule changes, the node writes a status while the cloud is away. Such a local event
-   carries its object's old version, so the ring orders it after the view's present version, by sequence.
+1. The ring orders events by (version, sequence). The cloud's events have sequence 0. Events of the node's own come
+   after the view's present version, by sequence, whatever version their objects carry.
 2. A client that resumes at version V gets the local events at V again: the client may have seen V before them.
-3. A filtered view has no history before its first client. An earlier process, or another hub, may have given the
-   same version while the filters had other inputs. So the view refuses to resume (410) until it has answered a list
-   or a watch; history begins with that answer. Without filters, a version means one state, and history begins when
-   the view is made. A client that may hold its version from filters that are gone (`can_resume`) gets the events after
-   that version, and then the whole state once more: the filters may have hidden some of it.
-4. The ring is bounded. When it drops an event, `View.oldest_resumable` rises; older versions get 410.
-5. A client may come with a version newer than the view's: the cloud, or another view of the same source, gave it.
-   The watcher skips the cloud's events up to that version. A local event ends the skipping: it may have been made of
-   an older state than the client has, which only the skipped events mend.
-6. A bookmark is made only by `Watcher`, when it has sent everything up to the version that the bookmark carries: the
-   view's version where the watcher has read the whole ring, or the version at which the watch was ended.
+3. A client may hold another state than the view showed: up to `elsewhere` by other rules or another process, and up to
+   `unlike` by inputs that this view has not followed. It gets the whole state, and DELETED for what it must not keep.
+4. What the view's ring no longer holds, or never held, comes from the store's history where that reaches back.
+5. A client may be ahead of the view. The watcher skips the cloud's events up to its version; a local event ends the
+   skipping. Where filters change what the view shows, such a watch ends with 410.
+6. A bookmark is made only by `Watcher`, when it has sent everything up to the version that the bookmark carries.
 7. A list may carry a version that the cloud confirmed for it, newer than the store's (`View.listing`). From then on
    the view is at that version; the cloud's late events are ordered after it.
-8. When the cloud's versions go backwards (it was restored from a backup), every watch ends with 410 and the history
-   begins anew.
-9. A client of a filtered view may hold a version from elsewhere, up to `newest_foreign`: a relay, other filters or an
-   earlier process gave it. A watch that resumes there gets the whole state, and DELETED for each object that the view
-   hides. It gets 410 where an object has gone since, which nobody could name.
+8. Where a list left a gap in the store's history, or another history began, nobody goes on from within it: 410.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from kube.differences.records import Former, event_record
@@ -40,6 +31,7 @@ from kube.errors import StatusError, expired
 from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
+from kube.store.resumption import Resumption, judge
 from kube.store.ring import Place, Ring
 from kube.store.scope import Scope
 from kube.store.store import Item
@@ -51,6 +43,9 @@ RING_MIN_EVENTS = 1000
 """Events of history kept at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
 RING_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of history kept by a view at most: nodes with 1 GB of memory run several views."""
+
+MAX_CONFIRMED = 100
+"""Versions that a view remembers to have given in lists although no event brought it there."""
 
 TRIM_DELAY = 0.1
 """Seconds until a view drops history over its bounds. Each watcher that keeps up has read a burst by then."""
@@ -64,22 +59,18 @@ class View:
         projection: Projection,
         scope: Scope,
         form: Form,
-        can_resume: Callable[[int], bool] = lambda version: True,
-        newest_foreign: Callable[[], int] = lambda: 0,
+        elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`can_resume` says of a version whether clients can hold it only from the rules in force (rule 3);
-        `newest_foreign` is the newest version that a client can hold from elsewhere (rule 9).
-        """
+        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3)."""
         self.scope = scope
         self.form = form
         self.watchers: set[Watcher] = set()
         self._projection = projection
         self._everything = scope.is_everything
         self.ring = Ring(projection.store.version)
-        self._can_resume = can_resume
-        self._newest_foreign = newest_foreign
-        self._confirmed_version = 0
-        """The newest version that the cloud confirmed for a list of this view (rule 7)."""
+        self._elsewhere = elsewhere
+        self._confirmed: deque[int] = deque([0], maxlen=MAX_CONFIRMED)
+        """The newest versions that the cloud confirmed for lists of this view (rule 7)."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
         self._last_bookmark = (0, b"")
@@ -98,15 +89,11 @@ class View:
 
     @property
     def version(self) -> int:
-        return max(self._projection.store.version, self._confirmed_version)
+        return max(self._projection.store.version, self._confirmed[-1])
 
     @property
     def codec(self) -> Codec:
         return self._projection.store.codec
-
-    @property
-    def oldest_resumable(self) -> int:
-        return self.ring.oldest if self._has_history else self.version + 1
 
     @property
     def projection(self) -> Projection:
@@ -130,37 +117,42 @@ class View:
         self._begin_history()
         return self._open(self.ring.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
 
-    def is_foreign(self, since: int) -> bool:
-        """Whether a client may hold this version from elsewhere, with another state (rule 9)."""
-        return self._projection.filtered and since <= self._newest_foreign()
+    def judge(self, since: int) -> Resumption:
+        """What a client gets that has the version `since`."""
+        return judge(
+            since,
+            self._projection.store.history,
+            now=self.version,
+            is_confirmed=since in self._confirmed,
+            oldest=self.ring.oldest if self._has_history else None,
+            elsewhere=self._elsewhere(),
+            unlike=self._projection.unlike,
+            is_filtered=self._projection.filtered,
+        )
 
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
     ) -> Watcher:
         """A watcher of the events after version `since`, or from now on when None. `confirmed` as in `listing`.
 
-        StatusError 410 by rules 3, 4 and 9.
+        StatusError 410 where nobody knows what the client may hold.
         """
         self._confirm(confirmed)
         if since is None:
             self._begin_history()
             return self._open(self.ring.end, 0, bookmarks, coding)
-        if self.is_foreign(since):
-            return self._correct(since, bookmarks, coding)
-        if since < self.oldest_resumable or not self._has_history:
-            raise expired(f"too old resource version: {since} ({self.oldest_resumable})")
-        position, end = self.ring.position_after(since), self.ring.end
-        if self._projection.filtered or self._can_resume(since):
-            return self._open(position, since, bookmarks, coding)
-        missed = [event.frame for event in self.ring.read(position, end)]
-        return self._open(end, 0, bookmarks, coding, Beginning(list(self), missed))
-
-    def _correct(self, since: int, bookmarks: bool, coding: StreamCoding) -> Watcher:
-        """A watcher whose client may hold any of the store's objects, in any form (rule 9)."""
-        if not self._projection.store.whole_since <= since <= self.version:
+        resumption = self.judge(since)
+        if resumption is Resumption.EXPIRED:
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
-        return self._open(self.ring.end, 0, bookmarks, coding, correction(self._projection, self.scope))
+        if resumption is Resumption.FOLLOW:
+            return self._open(self.ring.position_after(since), since, bookmarks, coding)
+        if resumption is Resumption.CORRECT:
+            beginning = correction(self._projection, self.scope, since)
+        else:
+            missed = (self._event(change) for change in self._projection.replay(since))
+            beginning = Beginning((), [frame for frame in missed if frame])
+        return self._open(self.ring.end, 0, bookmarks, coding, beginning)
 
     def place(self) -> Place:
         """The place of a watcher that has read the whole ring."""
@@ -175,6 +167,7 @@ class View:
     def switch(self, projection: Projection) -> None:
         """Use another chain from now on, and send watchers the difference."""
         old, self._projection = self._projection, projection
+        self.end_ahead()
         old.forget(self)
         projection.listen(self, self.scope)
         before = {item.key: item for item in old if self.scope.matches(item)}
@@ -187,8 +180,21 @@ class View:
                 self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))
 
     def changed(self, change: ProjectedChange) -> None:
-        if not self._has_history:
+        if not self._has_history or not (frame := self._event(change)):
             return
+        if change.is_local:
+            self.ring.touch(self.version)
+        shown_before = change.before is not None and self.scope.matches(change.before)
+        record = self._record(frame, change.before if shown_before else None)
+        if not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_soon(self._tell, self.ring.end)
+        self.ring.append(change.version, frame, record)
+        if self._trimming is None:
+            self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
+
+    def _event(self, change: ProjectedChange) -> bytes:
+        """The event that a change is for this view's clients; empty where it concerns none of their objects."""
         before, after = change.before is not None, change.after is not None
         if not self._everything:
             before = change.before is not None and self.scope.matches(change.before)
@@ -200,23 +206,30 @@ class View:
             if item is not None and not change.is_local:
                 item = item.with_version(change.version)
         else:
-            return
+            return b""
         assert item is not None
         frame = change.frames.get((event_type, self.form.name))
         if frame is None:
             frame = change.frames[event_type, self.form.name] = self.frame(event_type, item)
-        if change.is_local:
-            self.ring.touch(self.version)
-        record = self._record(frame, change.before if before else None)
-        if not self._is_telling:
-            self._is_telling = True
-            asyncio.get_running_loop().call_soon(self._tell, self.ring.end)
-        self.ring.append(change.version, frame, record)
-        if self._trimming is None:
-            self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
+        return frame
+
+    def jumped(self) -> None:
+        """End the watches whose clients are in a gap: what they hold besides, nobody knows. Take the others past it."""
+        history = self._projection.store.history
+        self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
+        self.send_bookmark()
+
+    def end_ahead(self) -> None:
+        """End the watches whose clients are ahead. What they hold besides was not made by these filters."""
+        self._end_seen(lambda seen: seen > self.version)
+
+    def _end_seen(self, is_lost: Callable[[int], bool]) -> None:
+        for watcher in list(self.watchers):
+            if is_lost(watcher.seen_version):
+                watcher.end(expired(f"too old resource version: {watcher.seen_version} ({self.version})"))
 
     def restarted(self) -> None:
-        self._confirmed_version = 0
+        self._confirmed = deque([0], maxlen=MAX_CONFIRMED)
         self.ring.restart(self.version)
         self._has_history = not self._projection.filtered
         self.end_watches(expired("the cluster's resource versions went backwards"))
@@ -228,7 +241,8 @@ class View:
 
     def _confirm(self, version: int) -> None:
         store = self._projection.store
-        self._confirmed_version = max(self._confirmed_version, version)
+        if version > self._confirmed[-1]:
+            self._confirmed.append(version)
         store.given_version = max(store.given_version, version)
         self.ring.touch(self.version)
 

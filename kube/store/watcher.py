@@ -81,7 +81,6 @@ class Watcher:
         "_end",
         "_error",
         "_position",
-        "_seen_version",
         "_start",
         "_waiter",
         "bookmarks",
@@ -89,6 +88,7 @@ class Watcher:
         "ended",
         "fell_behind",
         "outlet",
+        "seen_version",
         "view",
     )
 
@@ -114,8 +114,8 @@ class Watcher:
         self._start = view.place()
         self._beginning = beginning
         self._position = position
-        self._seen_version = seen_version
-        """The client has seen the cloud's events up to this version (rule 5)."""
+        self.seen_version = seen_version
+        """The client has seen the cloud's events up to this version (rule 5); 0 where the view knows what it has."""
         self._bookmark_due = False
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
@@ -163,7 +163,7 @@ class Watcher:
             waits
             and news.is_shared
             and self._position == news.position
-            and self._seen_version < news.oldest
+            and self.seen_version < news.oldest
             and not self._bookmark_due
             and not self.ended
         )
@@ -213,13 +213,13 @@ class Watcher:
             self._position = end
             if any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
-                self._seen_version, self._bookmark_due = 0, self._error is None
-            seen = self._seen_version
+                self.seen_version, self._bookmark_due = 0, self._error is None
+            seen = self.seen_version
             write = self.coding.event
             frames = [write(event) for event in events if event.version > seen or event.sequence]
         if self._bookmark_due:
             self._bookmark_due = False
             if self.bookmarks:
                 version = self.view.version if self._end is None else self._end.version
-                frames.append(self.coding.frame(self.view.bookmark(max(version, self._seen_version))))
+                frames.append(self.coding.frame(self.view.bookmark(max(version, self.seen_version))))
         return frames

@@ -22,7 +22,8 @@ from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchSt
 from kube.http.http2 import Http2Session
 from kube.http.http2_connection import Connection
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, Reflector, State
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector, State
 from kube.store.store import Change, Store
 
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
@@ -78,6 +79,10 @@ class Leaders:
 
     def verifies(self) -> bool:
         """It reads from leaders alone."""
+        return True
+
+    async def reads_elsewhere(self) -> bool:
+        """As `verifies`."""
         return True
 
     def forget_version(self) -> None:

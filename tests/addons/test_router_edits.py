@@ -8,8 +8,12 @@ import pytest
 from mitmproxy import http
 
 from addons.requests.caller import Listener
+from addons.requests.request_context import context_of
+from addons.requests.route_decision import RouteKind
 from tests.addons.support.routed import Routed
 from tests.addons.support.samples import SLICES
+
+RELAY, VIEW = RouteKind.RELAY, RouteKind.VIEW
 
 
 @pytest.fixture
@@ -19,41 +23,55 @@ async def routed() -> AsyncIterator[Routed]:
     made.inputs.close()
 
 
-def code_of(flow: http.HTTPFlow) -> int:
-    """0 for a request that goes on."""
-    return flow.response.status_code if flow.response is not None else 0
+def route_of(flow: http.HTTPFlow) -> RouteKind:
+    context = context_of(flow)
+    assert context is not None
+    assert context.route is not None
+    return context.route.kind
 
 
 @pytest.mark.parametrize(
-    ("target", "component", "code"),
+    ("target", "component", "route"),
     [
-        (f"{SLICES}?watch=true&resourceVersion=100", "other", 410),
-        (f"{SLICES}?watch=true&resourceVersion=100&sendInitialEvents=false", "other", 410),
-        ("/apis/discovery.k8s.io/v1/watch/endpointslices?resourceVersion=100", "other", 410),
+        (f"{SLICES}?watch=true&resourceVersion=100", "other", VIEW),
+        (
+            f"{SLICES}?watch=true&resourceVersion=100&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+            "other",
+            VIEW,
+        ),
+        ("/apis/discovery.k8s.io/v1/watch/endpointslices?resourceVersion=100", "other", VIEW),
         # What the client holds is newer than the edit, or the client is sent the whole state.
-        (f"{SLICES}?watch=true&resourceVersion=101", "other", 0),
-        (f"{SLICES}?watch=true&resourceVersion=0", "other", 0),
-        (f"{SLICES}?watch=true", "other", 0),
+        (f"{SLICES}?watch=true&resourceVersion=101", "other", RELAY),
+        (f"{SLICES}?watch=true&resourceVersion=0", "other", RELAY),
+        (f"{SLICES}?watch=true", "other", RELAY),
         (
             f"{SLICES}?watch=true&resourceVersion=100&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-            *("other", 0),
+            *("other", RELAY),
         ),
-        (f"{SLICES}?resourceVersion=100", "other", 0),
+        (f"{SLICES}?resourceVersion=100", "other", RELAY),
         # The cloud refuses the version itself; a view knows its own history; no filter knows the resource.
-        (f"{SLICES}?watch=true&resourceVersion=x", "other", 0),
-        (f"{SLICES}?watch=true&resourceVersion=100", "reader", 0),
-        ("/api/v1/namespaces?watch=true&resourceVersion=100", "other", 0),
+        (f"{SLICES}?watch=true&resourceVersion=x", "other", RELAY),
+        (f"{SLICES}?watch=true&resourceVersion=100", "reader", VIEW),
+        ("/api/v1/namespaces?watch=true&resourceVersion=100", "other", RELAY),
     ],
 )
 async def test_a_relayed_watch_does_not_resume_over_an_edit(
-    routed: Routed, target: str, component: str, code: int
+    routed: Routed, target: str, component: str, route: RouteKind
 ) -> None:
     """A view that the edit took away may have given the version, and have hidden objects that the cloud never sends."""
     routed.edited_at = 100
-    assert code_of(await routed.request(target, component)) == code
+    assert route_of(await routed.request(target, component)) is route
+
+
+async def test_what_no_view_can_write_is_listed_anew_after_an_edit(routed: Routed) -> None:
+    routed.edited_at = 100
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=table)
+    assert flow.response is not None
+    assert flow.response.status_code == 410
 
 
 async def test_the_hubs_own_watch_resumes_over_an_edit(routed: Routed) -> None:
     routed.edited_at = 100
     target = f"{SLICES}?watch=true&resourceVersion=100"
-    assert code_of(await routed.request(target, "other", listener=Listener.INTERNAL)) == 0
+    assert route_of(await routed.request(target, "other", listener=Listener.INTERNAL)) is RELAY

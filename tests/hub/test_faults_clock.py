@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copies import list_watch_of
+from addons.offline.copy_meta import list_watch_of
 from kube.disk.database import Batch, Disk
 from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from addons.offline.copies import list_watch_of, source_name
+from addons.offline.copy_meta import list_watch_of, source_name
 from kube.disk.database import Disk
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from addons.offline.copies import source_name
+from addons.offline.copy_meta import source_name
 from kube.disk.database import Disk
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink

@@ -94,6 +94,6 @@ def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
         "hidden": hidden,
         "watchers": len(opened.view.watchers),
         "version": opened.view.version,
-        "oldest": opened.view.oldest_resumable,
+        "oldest": opened.view.ring.oldest,
         "evaluations": opened.view.projection.evaluations,
     }

@@ -16,8 +16,8 @@ from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
+from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
-from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import endpoint_slice, fill, node, node_pool, raw, service

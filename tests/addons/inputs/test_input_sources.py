@@ -13,8 +13,8 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, list_watches_of, unknown
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
+from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
-from kube.store.reflector import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node_pool

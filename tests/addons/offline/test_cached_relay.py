@@ -43,7 +43,7 @@ from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.session import Session
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType, parse_request
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients

@@ -10,12 +10,13 @@ from pathlib import Path
 import diskcache
 import pytest
 
-from addons.offline.copies import DiskCopies, source_name
+from addons.offline.copies import DiskCopies
+from addons.offline.copy_meta import source_name
 from kube.disk.database import Batch, Disk, DiskError, open_cache
 from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import CODEC, PODS, pod, restored, settled, shown

@@ -11,7 +11,8 @@ import pytest
 
 from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies, source_name
+from addons.offline.copies import DiskCopies
+from addons.offline.copy_meta import source_name
 from addons.offline.garbage import DAY, INTERVAL, Garbage, unmounted, unused
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
@@ -21,7 +22,7 @@ from kube.disk.database import Disk, Meta
 from kube.disk.writer import DiskWriter
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import ended
 from tests.cloud.scriptable import ScriptableCloud

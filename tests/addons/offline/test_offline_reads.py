@@ -12,7 +12,7 @@ from addons.rules.table import parse_rules
 from addons.views.sources import Sources
 from kube.http.client import Unreachable
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled

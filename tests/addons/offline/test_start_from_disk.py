@@ -11,7 +11,8 @@ import pytest
 from addons.offline.copies import DiskCopies
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, Reflector
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import service
@@ -30,7 +31,7 @@ class Beginning:
         self.store = Store()
         self.reflector = Reflector(client, SERVICES, self.store)
         self.copy = copies.copy("", SERVICES, self.store)
-        self.restoring = self.copy.start(self.reflector, lambda _: True)
+        self.restoring = self.copy.start(self.reflector)
         self.task = asyncio.create_task(self.restoring.run())
 
     async def shown(self) -> set[str]:

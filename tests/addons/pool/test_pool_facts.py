@@ -18,7 +18,7 @@ from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node, node_pool
 from tests.cloud.pki import Authority

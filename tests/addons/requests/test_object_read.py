@@ -17,7 +17,7 @@ ONE = "/api/v1/namespaces/a/services/web"
         (SERVICES, "list", 0, True, False),
         (f"{SERVICES}?resourceVersion=0", "list", 0, False, False),
         (f"{SERVICES}?resourceVersion=7", "list", 7, False, False),
-        (f"{SERVICES}?watch=true", "watch", 0, False, True),
+        (f"{SERVICES}?watch=true", "watch", 0, True, True),
         (f"{SERVICES}?watch=true&resourceVersion=0", "watch", 0, False, True),
         (f"{SERVICES}?watch=true&resourceVersion=7", "watch", 7, False, False),
         (

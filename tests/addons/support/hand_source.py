@@ -16,6 +16,10 @@ class HandReflector:
         self.refusal: StatusError | None = None
         self.error: StatusError | Unreachable | Malformed | None = None
         self.changed = Pulse()
+        self.disproved = False
+
+    def disprove(self) -> None:
+        self.disproved = True
 
     def refuse(self, error: StatusError | None) -> None:
         """The cloud answers the question with a definite no, or does so no longer."""

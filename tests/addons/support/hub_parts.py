@@ -21,7 +21,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
-from addons.rules.edits import RulesEdit, RulesEdits
+from addons.rules.given_versions import GivenVersions, RulesEdit
 from addons.rules.table import Rules, parse_rules
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
@@ -58,17 +58,17 @@ class HubParts:
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
-        self.edit = edit or RulesEdit(self.rules.digest, 0)
+        self.edit = edit or RulesEdit(self.rules.digest)
         self.inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
         self.sources = Sources(
             lambda identity: self._client_of(identity.authorization),
             partial(chain_of, self.inputs),
             lambda: self.rules,
             idle,
-            edits=RulesEdits(self.edit, self._keep_edit),
+            given=GivenVersions(self.edit, self._keep_edit),
         )
         if edit is None:
-            self.sources.rules_changed(0)
+            self.sources.rules_changed()
         self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
         self.serving = Serving(
             self.sources,
@@ -142,7 +142,7 @@ class HubParts:
         """Edit the rules: as of a ConfigMap, an edit has a version of its own."""
         self.rules = parse_rules(data)
         self.cloud.store.put(config_map(data, name="edited"))
-        self.sources.rules_changed(self.cloud.store.version)
+        self.sources.rules_changed()
         self.serving.rules_changed()
 
     def _keep_edit(self, edit: RulesEdit) -> None:

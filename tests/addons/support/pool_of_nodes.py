@@ -25,7 +25,8 @@ from kube.errors import expired, too_large_version
 from kube.http.client import ApiResponse, Client, RawResponse, Unreachable, WatchStream
 from kube.http.session import Session
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, Reflector
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 

@@ -15,7 +15,7 @@ from addons.ui.reports.running_hub import RunningHub
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import NODE, RULES, HubParts
 from tests.cloud.ports import free_port

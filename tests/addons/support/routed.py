@@ -23,7 +23,7 @@ from addons.views.origin import Answer, Origin
 from addons.views.source import Source
 from kube.errors import unavailable
 from kube.json_type import Json
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from tests.addons.support.cutting import Cut
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import HUB, raw, request_context
@@ -98,7 +98,7 @@ class Routed:
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(
             *(cast(Origin, self.door), ANSWERERS, cast(RulesInForce, self.known), self.inputs),
-            lambda version: version > self.edited_at,
+            lambda _type: self.edited_at,
         )
 
     def _open(self, list_watch: ListWatch) -> Source:

@@ -21,9 +21,9 @@ from addons.views.source import Source
 from kube.errors import not_found
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.list_watch import ListWatch
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
-from kube.store.reflector import ListWatch
 from kube.store.scope import Scope
 from kube.store.view import View
 from kube.wire.api_objects import decode_object

@@ -17,7 +17,7 @@ async def test_copies_on_disk_fit(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as made:
         copies: SourceCopies = made
         copy: SourceCopy = copies.copy("", PODS, store)
-        start: StartFromCopy = copy.start(_reflector(client, store), lambda _: True)
+        start: StartFromCopy = copy.start(_reflector(client, store))
         assert start.pending
         assert copies.list_watches("") == []
         copy.close()

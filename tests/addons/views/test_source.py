@@ -15,7 +15,7 @@ from addons.rules.table import parse_rules
 from addons.views.source import ViewKey
 from kube.errors import StatusError
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.hub_parts import HubParts
@@ -228,7 +228,7 @@ async def test_a_view_of_protobuf_ends_where_a_filter_needs_json(
     watchers = [view.watch(None, bookmarks=False) for view in views]
     careful = in_order(FILTERS, [foreign(Hiding(components=frozenset({"agent"}), protobuf=False), "")])
     parts.rules = parse_rules({}, filters=careful)
-    parts.sources.rules_changed(0)
+    parts.sources.rules_changed()
     ended = {source.list_watch.encoding: each.ended for source, each in zip(both, watchers, strict=True)}
     assert ended == {Encoding.JSON: False, Encoding.PROTOBUF: True}
     with pytest.raises(StatusError, match="the rules have changed under this request") as caught:

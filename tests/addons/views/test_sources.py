@@ -10,7 +10,8 @@ from addons.telemetry import metrics
 from addons.views import source as source_module
 from addons.views.source import Source, ViewKey
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, State
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import State
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
@@ -174,7 +175,7 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
     assert parts.sources.get(HUB_IDENTITY, SERVICES) is not source
 
 
-async def test_an_edit_is_after_all_that_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
+async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
     parts.set_rules(DISCARDING)
     source = await ready(parts)
     await source.view(KEY, 1)
@@ -183,8 +184,8 @@ async def test_an_edit_is_after_all_that_a_stopped_source_gave(parts: HubParts, 
     parts.sources._sweep()
     assert source not in parts.sources
     parts.rules = parse_rules({})
-    parts.sources.rules_changed(version - 1)
-    assert parts.edit.version == version
+    parts.sources.rules_changed()
+    assert parts.edit.versions == {"services": version}
 
 
 async def test_a_source_in_use_stays(parts: HubParts, clock: Clock) -> None:
@@ -222,53 +223,35 @@ async def test_closing_ends_watches_cleanly(parts: HubParts) -> None:
     assert list(parts.sources) == []
 
 
-async def test_a_sentinel_is_never_idle(parts: HubParts) -> None:
-    assert parts.sources.sentinel(SERVICES).users == 1
+async def test_a_lasting_source_is_never_idle(parts: HubParts) -> None:
+    assert parts.sources.lasting(SERVICES).users == 1
 
 
-async def test_a_source_that_is_ahead_of_another_api_is_not_listed_anew(
+async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselves(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """An aggregated API has versions of its own. Each outage once listed every source anew because of them."""
-    cloud.store.create(service("web"))
-    source = await ready(parts)
-    await until(lambda: source.reflector.state is State.WATCHING)
-    for _ in range(3):
-        before = source.reflector.watches
-        parts.sources._compare(source.store.version - 1)
-        await _watches(source, before + 1)
-    assert source.reflector.lists == 1
-
-
-async def test_one_source_that_finds_the_cloud_restored_has_all_listed_anew(
-    parts: HubParts, cloud: ScriptableCloud
-) -> None:
-    """Those that are not ahead, too: the same version may mean other objects now."""
+    """Those that are of another version space are not listed anew: an aggregated API has an etcd of its own."""
     sources = [await ready(parts, each) for each in (SERVICES, NODES)]
-    sources[0].store.given_version = cloud.store.version + 10
-    parts.sources._compare(cloud.store.version)
-    await until(lambda: all(each.reflector.lists == 2 for each in sources))
-    await until(lambda: all(each.reflector.state is State.WATCHING for each in sources))
-    assert [each.reflector.lists for each in sources] == [2, 2]
+    before = sources[1].reflector.watches
+    sources[0].reflector.disprove()
+    await until(lambda: sources[0].reflector.lists == 2)
+    await _watches(sources[1], before + 1)
+    assert [each.reflector.lists for each in sources] == [2, 1]
 
 
-async def test_a_restored_cloud_gives_versions_that_are_relayed_again(
+async def test_versions_that_other_rules_gave_end_where_the_cloud_is(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """A filtered view gave later versions before an edit. Relayed watches of the restored ones got 410 for long."""
-    sentinel = parts.sources.sentinel(NODES)
-    await sentinel.ready(2)
+    """A restored cloud is at an older version. Relayed watches of it once got 410 for long."""
     parts.set_rules(DISCARDING)
     source = await ready(parts)
     await source.view(KEY, 1)
+    source.store.given_version = cloud.store.version + 10
     parts.set_rules({})
-    version = source.store.version
-    assert not parts.sources.can_resume(version)
-    parts.sources._compare(sentinel.store.version)
-    assert not parts.sources.can_resume(version), "the cloud is where it was"
-    sentinel.store.given_version = version + 10
-    parts.sources._compare(version - 1)
-    assert parts.sources.can_resume(version)
+    assert parts.sources.of_other_rules(SERVICES.type) == source.store.given_version
+    source.reflector.disprove()
+    await until(lambda: source.reflector.lists == 2 and source.reflector.state is State.WATCHING)
+    assert parts.sources.of_other_rules(SERVICES.type) == source.store.version
 
 
 async def _watches(source: Source, count: int) -> None:

@@ -38,9 +38,18 @@ type Predicate = Callable[[LoggedRequest], bool]
 
 
 def matching(
-    *, verb: str = "", resource: str = "", path: str = "", user: str = "", user_agent: str = ""
+    *,
+    verb: str = "",
+    resource: str = "",
+    path: str = "",
+    user: str = "",
+    user_agent: str = "",
+    whole: bool = False,
 ) -> Predicate:
-    """Whether all that is given is so; `user_agent` is a prefix, the rest must be equal."""
+    """Whether all that is given is so; `user_agent` is a prefix, the rest must be equal.
+
+    `whole`: whole objects are asked for, not just their names and versions.
+    """
 
     def predicate(request: LoggedRequest) -> bool:
         return (
@@ -49,6 +58,7 @@ def matching(
             and path in {"", request.path}
             and user in {"", request.user}
             and request.user_agent.startswith(user_agent)
+            and not (whole and "as=PartialObjectMetadata" in request.accept)
         )
 
     return predicate

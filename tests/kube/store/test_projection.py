@@ -29,6 +29,9 @@ class Steps:
             (step.version, step.key[1], address(step.before), address(step.after), step.is_local)
         )
 
+    def jumped(self) -> None:
+        self.told.append("jumped")
+
     def restarted(self) -> None:
         self.told.append("restarted")
 

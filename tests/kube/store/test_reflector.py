@@ -13,7 +13,8 @@ from kube.errors import REFUSALS
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store import list_pages
-from kube.store.reflector import ListWatch, Reflector, State
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector, State
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -57,7 +58,8 @@ async def test_it_lists_once_then_watches_from_there(
     cloud.store.delete("services", "x", "default")
     await until(reflector, store, lambda: equal(store, cloud))
     assert [item.labels for item in store] == [{}]
-    assert queries(cloud, LISTS) == [{"limit": str(list_pages.PAGE)}]
+    lists = matching(verb="list", resource="services")
+    assert queries(cloud, lists) == [{"limit": str(list_pages.PAGE)}]
     (query,) = queries(cloud, WATCHES)
     assert 300 <= int(query.pop("timeoutSeconds")) <= 600
     assert query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
@@ -110,15 +112,14 @@ async def test_selectors_and_the_namespace_are_the_clouds_to_evaluate(
 async def test_a_store_that_is_complete_is_resumed_without_a_list(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    cloud.store.create(service("x"))
+    made = cloud.store.create(service("x"))
+    raw = Toy("x", "default", int(made["metadata"]["resourceVersion"])).raw(Encoding.JSON)
     store = Store()
-    store.replace(
-        codec_for(Encoding.JSON), "v1", "Service", cloud.store.version, [Toy("x").raw(Encoding.JSON)]
-    )
+    store.replace(codec_for(Encoding.JSON), "v1", "Service", cloud.store.version, [raw])
     cloud.store.create(service("y"))
     reflector = start(store)
     await until(reflector, store, lambda: len(store) == 2)
-    assert (cloud.requests.count(verb="list"), reflector.lists) == (0, 0)
+    assert (len(cloud.requests.where(LISTS)), reflector.lists) == (0, 0)
 
 
 async def test_bookmarks_advance_the_version(cloud: ScriptableCloud, start: Start) -> None:
@@ -333,32 +334,33 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     assert reflector.lists == 2
 
 
-async def test_after_an_outage_it_says_where_the_cloud_is_before_it_goes_on() -> None:
+async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is() -> None:
     told: list[int] = []
     async with ScriptableCloud() as cloud, new_session() as session:
         cloud.store.create(service("web"))
         store = Store()
         list_watch = ListWatch(SERVICES, encoding=Encoding.JSON)
         backoff = Backoff(0.005, 0.01, jitter=lambda: 0.0)
-        reflector = Reflector(Client(session, cloud.url, {}), list_watch, store, backoff, told.append)
+        reflector = Reflector(Client(session, cloud.url, {}), list_watch, store, backoff)
+        reflector.reached = told.append
         running = asyncio.create_task(reflector.run())
         await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        assert told == []
+        assert told == [cloud.store.version]
         await cloud.stop()
         await until(reflector, store, lambda: reflector.state is State.WAITING)
         await cloud.start()
         await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        assert told == [cloud.store.version]
+        assert told == [cloud.store.version] * 2
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_relist_lists_anew_at_once() -> None:
+async def test_a_store_that_is_disproved_is_listed_anew_at_once() -> None:
     async with ScriptableCloud() as cloud, reflecting(cloud) as start:
         cloud.store.create(service("web"))
         store = Store()
         reflector = start(store)
         await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        reflector.relist()
+        reflector.disprove()
         await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
         assert equal(store, cloud)

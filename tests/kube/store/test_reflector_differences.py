@@ -21,6 +21,7 @@ from tests.kube.support.toys import RecordedInputs, Toy
 
 CODEC = codec_for(Encoding.JSON)
 LIST = CODEC.encode_list("v1", "Service", 10, [Toy("x", version=10).raw(Encoding.JSON)])
+NAMES = CODEC.encode_list("v1", "Service", 20, [Toy("x", version=11).raw(Encoding.JSON)])
 (BEFORE,) = CODEC.decode_list(bytes(LIST)).items
 AFTER = Toy("x", version=11, address="10.0.0.2").raw(Encoding.JSON)
 EVENT = CODEC.encode_event("MODIFIED", "v1", "Service", AFTER)
@@ -49,6 +50,8 @@ class Server:
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         codings = request.headers["Accept-Encoding"]
+        if "as=PartialObjectMetadataList" in request.headers["Accept"]:
+            return web.Response(body=bytes(NAMES), headers={"Content-Type": CODEC.content_type})
         if "watch" not in request.query:
             self.lists += 1
             assert "zstd" in codings.split(",")

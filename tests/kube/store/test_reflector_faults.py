@@ -79,7 +79,7 @@ async def test_a_watch_that_fails_is_resumed_or_listed_anew(
     )
     cloud.store.create(service("last"))
     await until(reflector, store, lambda: equal(store, cloud))
-    assert (cloud.requests.count(verb="list"), cloud.requests.count(verb="watch")) == (lists, 2)
+    assert (len(cloud.requests.where(LISTS)), cloud.requests.count(verb="watch")) == (lists, 2)
     assert (reflector.lists, reflector.watches) == (lists, 2)
     # Nothing was told twice, nothing was missed.
     told = [change.version for change in recorder.changes]
@@ -321,7 +321,7 @@ async def test_a_reflector_that_is_told_to_list_again_can_be_stopped_in_the_same
         reflector = start(store)
         await until(reflector, store, lambda: reflector.state is State.WATCHING)
         (running,) = [task for task in asyncio.all_tasks() if "Reflector.run" in repr(task.get_coro())]
-        reflector.relist()
+        reflector.disprove()
         running.cancel()
         await asyncio.wait((running,), timeout=5)
         assert running.cancelled()

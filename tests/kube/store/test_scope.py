@@ -76,6 +76,7 @@ class Counter:
     def changed(self, change: ProjectedChange) -> None:
         self.changes += 1
 
+    def jumped(self) -> None: ...
     def restarted(self) -> None: ...
 
 

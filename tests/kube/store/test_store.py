@@ -158,6 +158,7 @@ def test_a_second_list_is_told_as_the_changes_it_makes_in_the_order_of_versions(
         (15, ("b", "new"), None, 15),
         (17, ("a", "changed"), 2, 17),
         (20, ("a", "gone"), 3, None),
+        "at 20",
     ]
     # Only the list's version is known of the deletion, and the object says so.
     last = recorder.changes[2].last

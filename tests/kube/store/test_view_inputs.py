@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
+from kube.store.view import View
 from tests.kube.support.toys import (
     Toy,
     ToyChain,
@@ -14,6 +16,7 @@ from tests.kube.support.toys import (
     events_of,
     filled,
     refusal,
+    scope,
     short,
     tell,
     told,
@@ -122,8 +125,13 @@ async def test_nothing_is_told_of_an_object_while_its_input_is_not_known() -> No
 @pytest.mark.parametrize("since", [10, 15])
 async def test_a_filtered_view_made_anew_does_not_know_who_saw_what_through_other_inputs(since: int) -> None:
     """A client of the process before may hold the very version, or a later one if the disk was behind."""
-    view = view_of(filled(10, Toy("x", version=4, reads="i")), {INPUT: "keep"})
-    assert refusal(lambda: view.watch(since, bookmarks=True)) == 410
+    projection = Projection(filled(10, Toy("x", version=4, reads="i")), ToyChain("p", {INPUT: "drop"}))
+    view = View(projection, scope(), Form(metadata_only=False), lambda: 15)
+    if since > 10:
+        assert refusal(lambda: view.watch(since, bookmarks=True)) == 410
+    else:
+        first = events_of(view, view.watch(since, bookmarks=True).initial_events())
+        assert [short(each) for each in first] == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
 async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch, Reflector, State
+from kube.store.list_watch import ListWatch
+from kube.store.reflector import Reflector, State
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
@@ -19,7 +20,7 @@ from tests.cloud.scriptable.request_log import LoggedRequest, matching
 from tests.cloud.sessions import new_session
 
 SERVICES = ResourceType("", "v1", "services")
-LISTS = matching(verb="list", resource="services")
+LISTS = matching(verb="list", resource="services", whole=True)
 WATCHES = matching(verb="watch", resource="services")
 PATIENCE = 10.0
 """Seconds; for what takes milliseconds."""

@@ -234,6 +234,12 @@ class WatchClient:
         self.replayed = len(waiting(probe) or ())
         probe.end()
         self.watcher = self.view.watch(self.version, bookmarks=self.bookmarks)
+        initial = events_of(self.view, list(self.watcher.initial_events()))
+        after = self.replayed
+        self.replayed = len(initial)
+        for event in initial:
+            self._apply(event)
+        self.replayed = after
 
     def watch_list(self) -> None:
         """Take the state as events, and go on from there."""

@@ -23,7 +23,7 @@ from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.request_info import ResourceType
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.codec import codec_for

@@ -1,0 +1,121 @@
+"""Which versions clients may hold with another state than the views of now show, for each resource.
+
+A client that left before an edit of the rules holds what the old filters made of its version. The cloud takes the
+client to have seen what they hid, and never sends it. A client of an earlier process, or of a relay before the rules
+filtered it, holds what no view of this process made. The number alone does not tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.store.list_pages import Malformed
+
+ANY = sys.maxsize
+"""Newer than every version: nobody knows yet how new."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulesEdit:
+    """The digest of the rules, and for each resource the newest version that a client may hold from other filters."""
+
+    digest: str
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+class GivenVersions:
+    """The newest such version of each resource, which is named as in `endpointslices.discovery.k8s.io`.
+
+    Versions are comparable within one resource only: events, or an aggregated API, may have an etcd of their own.
+    """
+
+    def __init__(
+        self,
+        kept: RulesEdit | None = None,
+        keep: Callable[[RulesEdit], None] | None = None,
+        copied: Collection[str] = (),
+        *,
+        is_new: bool = True,
+    ) -> None:
+        """`kept` is what an earlier process noted, None for nothing; `keep` lets the next one know.
+
+        `copied` are the resources of the copies on disk: an earlier process gave their clients versions, and nobody
+        knows how new the last of them were. `is_new`: but for these, no process before this one gave any.
+        """
+        self._last = kept
+        self._keep = keep
+        self._digest: str | None = None
+        self._earlier = {*copied, *(kept.versions if kept is not None else ())}
+        """Resources of which an earlier process gave versions, while nobody knows how new."""
+        self._other_rules: dict[str, int] = dict(kept.versions) if kept is not None else {}
+        self._elsewhere = dict.fromkeys(self._earlier, ANY)
+        self._newest_elsewhere = 0 if is_new else ANY
+        """That of resources which `_elsewhere` does not name."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:
+        """The rules of this digest are in force.
+
+        `given` has for each resource the newest version that filtered views of this process gave any client.
+        """
+        if digest == self._digest:
+            return
+        is_first, self._digest = self._digest is None, digest
+        if is_first and self._last is not None and self._last.digest == digest:
+            return
+        for resource in self._earlier:
+            self._other_rules[resource] = ANY
+        for resource, version in given.items():
+            self._other_rules[resource] = max(self.of_other_rules(resource), version)
+        if not is_first or self._last is not None:
+            # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it.
+            self._elsewhere, self._newest_elsewhere = {}, ANY
+        self._save()
+
+    def of_other_rules(self, resource: str) -> int:
+        """The newest version of a resource that a client may hold from a filtered view of other rules; 0 for none."""
+        return self._other_rules.get(resource, 0)
+
+    def of_elsewhere(self, resource: str) -> int:
+        """The newest version that a client of a filtered view may hold from elsewhere; 0 for none."""
+        return self._elsewhere.get(resource, self._newest_elsewhere)
+
+    def learn(self, resource: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """Have `ask` tell how far the cloud has come (`reached`). Nobody waits for the answer."""
+        asking = self._asking.get(resource)
+        if asking is None or asking.done():
+            task = asyncio.create_task(_asked(ask), name=f"version of {resource}")
+            self._asking[resource] = task
+
+    def close(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+
+    def reached(self, resource: str, version: int) -> None:
+        """The cloud has said just now that a resource is at this version: nobody was given a later one before.
+
+        After a restore from a backup it is a lower one than before.
+        """
+        self._earlier.discard(resource)
+        if self.of_elsewhere(resource) > version:
+            self._elsewhere[resource] = version
+        if self.of_other_rules(resource) > version:
+            self._other_rules[resource] = version
+            self._save()
+
+    def _save(self) -> None:
+        if self._digest is not None:
+            self._last = RulesEdit(self._digest, dict(self._other_rules))
+            if self._keep is not None:
+                self._keep(self._last)
+
+
+async def _asked(ask: Callable[[], Awaitable[None]]) -> None:
+    with contextlib.suppress(StatusError, Unreachable, Malformed):  # asked again by the next client
+        await ask()

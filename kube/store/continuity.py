@@ -1,0 +1,90 @@
+"""Whether the cloud goes on with the history that a store has, or was restored from a backup meanwhile.
+
+A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. So
+after each break a reflector has the cloud prove its history: by an event that the store has seen, or by names and
+versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kube.store.comparison import Comparison, compare
+from kube.store.store import Key, Store, Witness
+
+FEW = 50
+"""Objects up to which their names and versions are asked for: less than one whole object of another store."""
+
+
+class OtherHistory(Exception):
+    """The cloud's history is not that of the store."""
+
+
+class Continuity:
+    """What the cloud has to show before the store's version means the same again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._resumed_at = 0
+        self._witness: Witness | None = None
+        self._expected: tuple[int, Mapping[Key, int]] | None = None
+
+    @property
+    def awaits_witness(self) -> bool:
+        """Whether the watch must first bring an event that the store has seen."""
+        return self._witness is not None
+
+    @property
+    def watch_from(self) -> int:
+        """The version to watch from."""
+        return self._witness.version - 1 if self._witness is not None else self._store.version
+
+    def begin(self) -> None:
+        """The store was just listed: nothing has to be shown."""
+        self._resumed_at, self._witness, self._expected = 0, None, None
+
+    def expect_witness(self) -> bool:
+        """Have the watch begin with the last event of the store; False where names are the cheaper proof.
+
+        A history that has this event is the same up to it, and the store lacks nothing up to it.
+        """
+        self._resumed_at, self._expected = self._store.version, None
+        self._witness = self._store.witness if len(self._store) > FEW else None
+        return self.awaits_witness
+
+    def forget_witness(self) -> None:
+        """The cloud cannot show the event any more, or not yet."""
+        self._witness = self._store.witness = None
+
+    def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
+        """Take what the cloud has at a version. OtherHistory where no event can bring the store there.
+
+        `given` is the newest version that clients had been given before the cloud was asked.
+        """
+        if version < given:
+            raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
+        self._compare(version, names)
+
+    def event(self, key: Key, version: int) -> None:
+        """Check an event of the watch before the store takes it. OtherHistory for one that the store should know."""
+        if self._witness is not None:
+            if self._witness != (key, version):
+                raise OtherHistory(f"version {self._witness.version} is not of {'/'.join(self._witness.key)}")
+            self._witness = None
+        elif version and version <= self._resumed_at:
+            raise OtherHistory(
+                f"{'/'.join(key)} was written at version {version}, of which the store has nothing"
+            )
+
+    def progress(self) -> None:
+        """Compare again once the store has come as far as the names. OtherHistory where it is not the same then."""
+        if self._expected is not None and self._store.version >= self._expected[0]:
+            self._compare(*self._expected)
+
+    def _compare(self, version: int, names: Mapping[Key, int]) -> None:
+        self._expected = None
+        found = compare(self._store, names, version)
+        if found is Comparison.DISPROVED:
+            raise OtherHistory(f"the cloud had other objects at version {version}")
+        if found is Comparison.BEHIND:
+            self._expected = version, names

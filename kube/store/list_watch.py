@@ -1,0 +1,46 @@
+"""What a reflector lists and watches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kube.requests.request_info import ResourceType
+from kube.wire.encoding import Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class ListWatch:
+    """A list and watch of one resource. The cloud evaluates the selectors, which are in their canonical form."""
+
+    type: ResourceType
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+    encoding: Encoding = Encoding.PROTOBUF
+    metadata_only: bool = False
+    """Ask for PartialObjectMetadata. Where only names and labels matter, nothing else crosses the link."""
+
+    @property
+    def path(self) -> str:
+        return self.type.path(self.namespace)
+
+    @property
+    def query(self) -> dict[str, str]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: text for name, text in selectors.items() if text}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it reads all objects of the resource in all namespaces, and the whole objects."""
+        return self == ListWatch(self.type, encoding=self.encoding)
+
+    @property
+    def accept(self) -> str:
+        types = [Encoding.JSON] if self.encoding is Encoding.JSON else [Encoding.PROTOBUF, Encoding.JSON]
+        return ",".join(types)
+
+    def accept_as(self, kind: str) -> str:
+        """The Accept header of a list (kind "…List") or of a watch."""
+        if not self.metadata_only:
+            return self.accept
+        return ",".join(f"{each};as={kind};g=meta.k8s.io;v=v1" for each in self.accept.split(","))

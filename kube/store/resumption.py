@@ -1,0 +1,49 @@
+"""The judge: what a client that comes with a version gets of a view. `docs/versions.md` explains the rules."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kube.store.history import History
+
+
+class Resumption(Enum):
+    """The ways to bring a client from its version to now."""
+
+    FOLLOW = "follow"
+    """The view's own events after the version."""
+    REPLAY = "replay"
+    """The store's changes after the version, as the view shows them, and then the view's events."""
+    CORRECT = "correct"
+    """The whole state, and DELETED for what the client may hold besides."""
+    EXPIRED = "expired"
+    """410: nobody knows what the client may hold."""
+
+
+def judge(
+    since: int,
+    history: History,
+    *,
+    now: int,
+    is_confirmed: bool,
+    oldest: int | None,
+    elsewhere: int,
+    unlike: int,
+    is_filtered: bool,
+) -> Resumption:
+    """What a client gets that has the version `since`.
+
+    `now` is the view's version; `is_confirmed` says that the cloud had the view's state at `since`; `oldest` is the
+    version from which the view's own events go on (None: it has none yet). Up to `elsewhere` clients may hold another
+    state than the view ever showed, and up to `unlike` one that inputs made which the view has not followed.
+    """
+    if history.is_in_gap(since) and not is_confirmed:
+        return Resumption.EXPIRED
+    can_correct = since <= now and history.names_all_gone_after(since)
+    if since <= elsewhere:
+        return Resumption.CORRECT if can_correct else Resumption.EXPIRED
+    if oldest is not None and since >= oldest:
+        return Resumption.FOLLOW
+    if since > unlike and since <= now and history.has_all_after(since):
+        return Resumption.REPLAY
+    return Resumption.CORRECT if is_filtered and can_correct else Resumption.EXPIRED

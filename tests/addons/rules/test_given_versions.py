@@ -1,0 +1,73 @@
+"""Which versions clients may hold with another state, for each resource, in this process and over a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.rules.given_versions import ANY, GivenVersions, RulesEdit
+
+KEPT = RulesEdit("a", {"pods": 100})
+
+
+@pytest.mark.parametrize(
+    ("kept", "copied", "edits", "other_rules", "elsewhere"),
+    [
+        # Before the first hub of a node there were no filters.
+        (None, [], [], 0, 0),
+        (None, [], ["a"], 0, 0),
+        # The same rules as before the restart: filters had other inputs, perhaps.
+        (KEPT, [], ["a"], 100, ANY),
+        (RulesEdit("a"), [], ["a"], 0, 0),
+        # Edited while no hub ran: nobody knows how new the last versions were that the earlier process gave.
+        (KEPT, [], ["b"], ANY, ANY),
+        (RulesEdit("a"), ["pods"], ["b"], ANY, ANY),
+        (RulesEdit("a"), ["nodes"], ["b"], 0, ANY),
+        # Copies without a note are from a hub whose rules nobody knows.
+        (None, ["pods"], ["a"], ANY, ANY),
+        # An edit of this process.
+        (None, [], ["a", "b"], 0, ANY),
+        (KEPT, [], ["a", "b"], ANY, ANY),
+    ],
+)
+def test_what_an_earlier_process_and_an_edit_leave(
+    kept: RulesEdit | None, copied: list[str], edits: list[str], other_rules: int, elsewhere: int
+) -> None:
+    given = GivenVersions(kept, copied=copied)
+    for digest in edits:
+        given.rules_edited(digest, {})
+    assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
+
+
+def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
+    """One number for all resources once refused each list of the others for ever."""
+    kept: list[RulesEdit] = []
+    given = GivenVersions(None, kept.append)
+    given.rules_edited("a", {})
+    given.rules_edited("b", {"events": 10_000, "services": 7})
+    assert [given.of_other_rules(each) for each in ("events", "services", "pods")] == [10_000, 7, 0]
+    given.rules_edited("c", {"services": 5})
+    assert given.of_other_rules("services") == 7
+    assert kept[-1] == RulesEdit("c", {"events": 10_000, "services": 7})
+
+
+def test_no_number_is_above_what_its_resource_has_reached() -> None:
+    """The cloud may have been restored from a backup."""
+    kept: list[RulesEdit] = []
+    given = GivenVersions(KEPT, kept.append)
+    given.rules_edited("b", {"nodes": 50})
+    given.reached("pods", 120)
+    assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (120, 120)
+    given.reached("pods", 30)
+    given.reached("nodes", 60)
+    assert (given.of_other_rules("pods"), given.of_other_rules("nodes")) == (30, 50)
+    assert kept[-1].versions == {"pods": 30, "nodes": 50}
+    given.rules_edited("c", {})
+    assert given.of_other_rules("pods") == 30, "what the earlier process gave is known by now"
+
+
+def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> None:
+    given = GivenVersions(is_new=False)
+    given.rules_edited("a", {})
+    assert given.of_elsewhere("pods") == ANY
+    given.reached("pods", 9)
+    assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (9, ANY)

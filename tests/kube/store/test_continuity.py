@@ -1,0 +1,96 @@
+"""The cloud proves its history: by an event that the store has seen, or by names and versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.store import continuity as continuity_module
+from kube.store.continuity import Continuity, OtherHistory
+from kube.store.store import Store
+from tests.kube.support.toys import Toy, fill, filled, tell
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store that is too large to ask for its names, and that has seen `y` come at version 11."""
+    monkeypatch.setattr(continuity_module, "FEW", 1)
+    store = filled(10, Toy("x", version=4))
+    tell(store, "ADDED", Toy("y", version=11))
+    store.advance(20)
+    return store
+
+
+def test_a_watch_begins_with_the_event_that_the_store_has_seen(large: Store) -> None:
+    continuity = Continuity(large)
+    assert continuity.expect_witness()
+    assert continuity.watch_from == 10
+    continuity.event(("a", "y"), 11)
+    assert not continuity.awaits_witness
+    continuity.event(("a", "x"), 21)
+
+
+@pytest.mark.parametrize(("name", "version"), [("x", 11), ("y", 12), ("z", 21)])
+def test_another_event_is_of_another_history(large: Store, name: str, version: int) -> None:
+    continuity = Continuity(large)
+    continuity.expect_witness()
+    with pytest.raises(OtherHistory):
+        continuity.event(("a", name), version)
+
+
+def test_an_event_that_the_store_should_know_is_of_another_history(large: Store) -> None:
+    """The store had everything up to version 20."""
+    continuity = Continuity(large)
+    continuity.expect_witness()
+    continuity.event(("a", "y"), 11)
+    with pytest.raises(OtherHistory):
+        continuity.event(("a", "z"), 20)
+
+
+def test_a_list_is_no_witness(large: Store) -> None:
+    """It does not say what was deleted last."""
+    fill(large, 30, Toy("x", version=4), Toy("y", version=11))
+    continuity = Continuity(large)
+    assert not continuity.expect_witness()
+    assert continuity.watch_from == 30
+
+
+def test_a_few_objects_are_compared_by_name() -> None:
+    store = filled(10, Toy("x", version=4))
+    tell(store, "ADDED", Toy("y", version=11))
+    assert not Continuity(store).expect_witness()
+
+
+def test_names_that_the_store_does_not_have_yet_are_compared_again() -> None:
+    """A deletion that never comes makes no difference until the store is at the version of the names."""
+    store = filled(10, Toy("x", version=4), Toy("ghost", version=9))
+    continuity = Continuity(store)
+    continuity.compare(15, {("a", "x"): 4}, 10)
+    tell(store, "ADDED", Toy("y", version=14))
+    continuity.progress()
+    store.advance(16)
+    with pytest.raises(OtherHistory):
+        continuity.progress()
+
+
+def test_what_the_events_bring_is_the_same_history() -> None:
+    store = filled(10, Toy("x", version=4), Toy("gone", version=9))
+    continuity = Continuity(store)
+    continuity.compare(15, {("a", "x"): 4}, 10)
+    tell(store, "DELETED", Toy("gone", version=14))
+    store.advance(16)
+    continuity.progress()
+
+
+def test_a_cloud_that_is_behind_what_was_given_was_restored() -> None:
+    store = filled(10, Toy("x", version=4))
+    with pytest.raises(OtherHistory):
+        Continuity(store).compare(11, {("a", "x"): 4}, 12)
+
+
+def test_after_a_list_nothing_has_to_be_shown(large: Store) -> None:
+    continuity = Continuity(large)
+    continuity.expect_witness()
+    fill(large, 30, Toy("x", version=4))
+    continuity.begin()
+    assert continuity.watch_from == 30
+    continuity.event(("a", "old"), 5)

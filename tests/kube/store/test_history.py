@@ -1,0 +1,85 @@
+"""What a store knows of its past, and what it knows that it does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.store import history as history_module
+from kube.store.store import Store
+from tests.kube.support.toys import Toy, fill, filled, tell
+
+
+def told_after(store: Store, version: int) -> list[tuple[int, str, bool]]:
+    """Version and name of each change after a version, and whether the object went."""
+    return [(each.version, each.key[1], each.new is None) for each in store.history.after(version)]
+
+
+def test_the_changes_after_a_version() -> None:
+    store = filled(10, Toy("x", version=4))
+    tell(store, "ADDED", Toy("y", version=11))
+    tell(store, "DELETED", Toy("x", version=12))
+    assert told_after(store, 10) == [(11, "y", False), (12, "x", True)]
+    assert told_after(store, 11) == [(12, "x", True)]
+    assert [store.history.has_all_after(version) for version in (9, 10, 12)] == [False, True, True]
+    assert list(store.history.gone_after(10)) == [("a", "x")]
+
+
+def test_what_the_node_wrote_comes_after_the_version_at_which_it_did() -> None:
+    store = filled(10, Toy("x", version=4))
+    store.amend(Toy("x", version=4, address="10.0.0.9").raw(store.codec.encoding))
+    assert told_after(store, 10) == [(4, "x", False)]
+    assert told_after(store, 11) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"), [(10, True), (11, False), (19, False), (20, True), (21, True)]
+)
+def test_nobody_goes_on_from_within_the_gap_of_a_list(version: int, is_known: bool) -> None:
+    """What was written and deleted between the two versions was never seen."""
+    store = filled(10, Toy("x", version=4))
+    fill(store, 20, Toy("x", version=4), Toy("y", version=15))
+    assert store.history.is_in_gap(version) is not is_known
+    assert store.history.has_all_after(version) is is_known
+    assert store.history.names_all_gone_after(version) is is_known
+
+
+def test_a_list_at_the_same_version_leaves_no_gap() -> None:
+    store = filled(10, Toy("x", version=4))
+    fill(store, 10, Toy("x", version=4))
+    assert store.history.jumps == 0
+
+
+def test_a_history_is_bounded_by_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "MAX_CHANGES", 2)
+    store = filled(10, Toy("x", version=4))
+    tell(store, "DELETED", Toy("x", version=11))
+    for version in (12, 13):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+    assert [store.history.has_all_after(version) for version in (10, 11)] == [False, True]
+    assert [store.history.names_all_gone_after(version) for version in (10, 11)] == [False, True]
+    tell(store, "ADDED", Toy("at14", version=14))
+    assert [store.history.has_all_after(version) for version in (11, 12)] == [False, True]
+    assert store.history.names_all_gone_after(11), "nothing has gone since"
+
+
+def test_a_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "MAX_BYTES", 0)
+    store = filled(10)
+    tell(store, "ADDED", Toy("y", version=11))
+    assert told_after(store, 10) == []
+
+
+def test_gaps_that_are_too_many_are_one() -> None:
+    store = filled(10, Toy("x", version=4))
+    for version in range(20, 20 + 10 * (history_module.MAX_GAPS + 1), 10):
+        fill(store, version, Toy("x", version=4))
+    assert not store.history.has_all_after(10)
+    assert store.history.has_all_after(20)
+
+
+def test_another_history_begins_with_its_list() -> None:
+    store = filled(10, Toy("x", version=4))
+    tell(store, "DELETED", Toy("x", version=11))
+    store.disprove()
+    fill(store, 30, Toy("x", version=4))
+    assert [store.history.has_all_after(version) for version in (11, 29, 30)] == [False, False, True]

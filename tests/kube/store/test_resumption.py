@@ -1,0 +1,70 @@
+"""What the judge says of a client and its version, as a table. The store has all from 10 on but a gap from 20 to 30."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kube.store.resumption import Resumption, judge
+from tests.kube.support.toys import Toy, fill, filled, tell
+
+FOLLOW, REPLAY, CORRECT, EXPIRED = (
+    Resumption.FOLLOW,
+    Resumption.REPLAY,
+    Resumption.CORRECT,
+    Resumption.EXPIRED,
+)
+PLAIN: dict[str, Any] = {
+    "now": 40,
+    "is_confirmed": False,
+    "oldest": 35,
+    "elsewhere": 0,
+    "unlike": 0,
+    "is_filtered": False,
+}
+FILTERED = PLAIN | {"is_filtered": True}
+
+
+@pytest.mark.parametrize(
+    ("since", "view", "expected"),
+    [
+        # The view's own events.
+        (35, PLAIN, FOLLOW),
+        (40, PLAIN, FOLLOW),
+        # The client is ahead.
+        (50, PLAIN, FOLLOW),
+        # Before the view's own events the store's history counts, as far as it goes.
+        (34, PLAIN, REPLAY),
+        (12, PLAIN, REPLAY),
+        (9, PLAIN, EXPIRED),
+        # Within a gap nobody knows what the client may hold, but where the cloud confirmed this very state.
+        (25, PLAIN, EXPIRED),
+        (25, PLAIN | {"oldest": 10}, EXPIRED),
+        (25, PLAIN | {"oldest": 10, "is_confirmed": True}, FOLLOW),
+        (20, PLAIN | {"oldest": 10}, FOLLOW),
+        (30, PLAIN | {"oldest": 10}, FOLLOW),
+        # From elsewhere: any state is made the right one, as long as what has gone can be named.
+        (36, PLAIN | {"elsewhere": 36}, CORRECT),
+        (36, PLAIN | {"elsewhere": 35}, FOLLOW),
+        (25, PLAIN | {"elsewhere": 36}, EXPIRED),
+        (9, PLAIN | {"elsewhere": 36}, EXPIRED),
+        (50, FILTERED | {"elsewhere": 60}, EXPIRED),
+        # Inputs that the view has not followed may have made another state.
+        (34, FILTERED | {"unlike": 33}, REPLAY),
+        (34, FILTERED | {"unlike": 34}, CORRECT),
+        (36, FILTERED | {"unlike": 36}, FOLLOW),
+        # A filtered view before its first client.
+        (34, FILTERED | {"oldest": None}, REPLAY),
+        (40, FILTERED | {"oldest": None}, REPLAY),
+        (50, FILTERED | {"oldest": None}, EXPIRED),
+        (9, FILTERED | {"oldest": None}, EXPIRED),
+    ],
+)
+def test_what_a_client_gets(since: int, view: dict[str, Any], expected: Resumption) -> None:
+    store = filled(10, Toy("x", version=4))
+    tell(store, "ADDED", Toy("y", version=15))
+    store.advance(20)
+    fill(store, 30, Toy("x", version=4), Toy("y", version=15))
+    tell(store, "MODIFIED", Toy("x", version=38))
+    assert judge(since, store.history, **view) is expected
