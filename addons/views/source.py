@@ -267,6 +267,7 @@ class Source:
 
     def _is_ready(self, version: int) -> bool:
         known = self.store.complete and not self._is_restoring
+        known &= not (self.store.is_disproved and self.is_up())
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _moved(self) -> None:

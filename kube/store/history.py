@@ -69,6 +69,11 @@ class History:
             _, end = self._gaps.popleft()
             self._oldest, self._names_gone_since = max(self._oldest, end), max(self._names_gone_since, end)
 
+    @property
+    def newest_gap(self) -> int:
+        """The version at which the last gap begins; 0 where there is none."""
+        return self._gaps[-1][0] if self._gaps else 0
+
     def is_in_gap(self, version: int) -> bool:
         """Whether a client of this version may hold what the store has never seen."""
         return any(before < version < after for before, after in self._gaps)

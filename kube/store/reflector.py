@@ -20,12 +20,15 @@ from kube.differences.reader import DifferenceReader, Misfit
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.requests.resource_versions import parse_version
 from kube.store.continuity import Continuity, OtherHistory
 from kube.store.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
 from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.store.upstream import Upstream
+from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame
+from kube.wire.codec_base import HISTORY_GAP
 
 WATCH_SECONDS = (300.0, 600.0)
 """Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
@@ -202,7 +205,6 @@ class Reflector:
             await self._watch()
         except OtherHistory as error:
             self._found_restored(str(error))
-            raise Malformed(f"the cloud was restored from a backup: {error}") from error
         except StatusError as error:
             if error.code != 410 or not self._continuity.awaits_witness:
                 raise
@@ -371,7 +373,11 @@ class Reflector:
                 self._continuity.event((peek.namespace, peek.name), peek.version)
                 self._store.apply(frame.type, frame.raw)
             case "BOOKMARK":
-                self._store.advance(self._store.codec.peek(frame.raw).version)
+                encoding = self._store.codec.encoding
+                bookmark = decode_object(encoding, frame.api_version, frame.kind, frame.raw)
+                self._store.advance(bookmark.version)
+                if gap := bookmark.annotations.get(HISTORY_GAP):
+                    self._store.jump(parse_version(gap), bookmark.version)
             case _ if frame.status is not None:
                 raise frame.status
             case _:

@@ -133,7 +133,7 @@ class Store:
         self.history = History()
         self.witness: Witness | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
-        self._is_disproved = False
+        self.is_disproved = False
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -146,7 +146,7 @@ class Store:
 
     def disprove(self) -> None:
         """Take the next list for the beginning of another history: the cloud was restored from a backup."""
-        self._is_disproved = True
+        self.is_disproved = True
 
     @property
     def newest_given(self) -> int:
@@ -191,10 +191,10 @@ class Store:
         A change carries the object's own version. A deletion carries the list's version, the only one known.
         """
         known, before = self.complete, self.version
-        is_other = self._is_disproved or version < self.newest_given
+        is_other = self.is_disproved or version < self.newest_given
         restarted = known and (is_other or codec.encoding is not self.codec.encoding)
         follows = known and not restarted
-        self._is_disproved, self.witness = False, None
+        self.is_disproved, self.witness = False, None
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
@@ -210,11 +210,8 @@ class Store:
                 listener.restarted()
         for change in changes:
             self._commit(change)
-        if follows and version > before:
-            self.history.jump(before, version)
-            self.version = version
-            for listener in self._listeners:
-                listener.advanced()
+        if follows:
+            self.jump(before, version)
         self.advance(version)
 
     def apply(self, event_type: str, raw: bytes) -> None:
@@ -249,6 +246,14 @@ class Store:
             for listener in self._listeners:
                 listener.advanced()
         self._pulse.notify()
+
+    def jump(self, before: int, version: int) -> None:
+        """Take a gap in the history: what lies between these versions was never seen."""
+        if version > before:
+            self.history.jump(before, version)
+            self.version = max(self.version, version)
+            for listener in self._listeners:
+                listener.advanced()
 
     def next_update(self) -> asyncio.Future[None]:
         """A future that the next event, bookmark or list completes."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from kube.differences.records import Former, event_record
 from kube.errors import StatusError, expired
@@ -38,6 +38,7 @@ from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
 from kube.store.watcher import News, Watcher
 from kube.wire.codec import Codec
+from kube.wire.codec_base import NO_ANNOTATIONS
 
 RING_MIN_EVENTS = 1000
 """Events of history kept at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
@@ -217,7 +218,8 @@ class View:
         """End the watches whose clients are in a gap: what they hold besides, nobody knows. Take the others past it."""
         history = self._projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
-        self.send_bookmark()
+        for watcher in list(self.watchers):
+            watcher.tell_gap(history.newest_gap)
 
     def end_ahead(self) -> None:
         """End the watches whose clients are ahead. What they hold besides was not made by these filters."""
@@ -291,10 +293,10 @@ class View:
         raw = self.form.raw(self.codec, former)
         return event_record(frame, Former(*former.key, former.version, raw))
 
-    def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
+    def bookmark(self, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> bytes:
         """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
-        if initial_events_end:
-            return self.codec.encode_bookmark(*self._type(), version, initial_events_end=True)
+        if annotations:
+            return self.codec.encode_bookmark(*self._type(), version, annotations)
         if self._last_bookmark[0] != version:
             self._last_bookmark = (version, self.codec.encode_bookmark(*self._type(), version))
         return self._last_bookmark[1]

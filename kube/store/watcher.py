@@ -7,7 +7,7 @@ alike: `News` is written once for each coding, and goes to each client without a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from kube.errors import StatusError
@@ -16,7 +16,7 @@ from kube.store.ring import Place, Ring
 from kube.store.store import Item
 from kube.store.stream_coding import StreamCoding
 from kube.wire.codec import Codec
-from kube.wire.codec_base import PIECE
+from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
 
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
@@ -45,8 +45,8 @@ class Watched(Protocol):
     def frame(self, event_type: str, item: Item) -> bytes:
         """One event of an object."""
 
-    def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
-        """A bookmark of a version; `initial_events_end` for the one that ends a state."""
+    def bookmark(self, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> bytes:
+        """A bookmark of a version."""
 
 
 class News:
@@ -80,6 +80,7 @@ class Watcher:
         "_bookmark_due",
         "_end",
         "_error",
+        "_gap",
         "_position",
         "_start",
         "_waiter",
@@ -117,6 +118,8 @@ class Watcher:
         self.seen_version = seen_version
         """The client has seen the cloud's events up to this version (rule 5); 0 where the view knows what it has."""
         self._bookmark_due = False
+        self._gap = NO_ANNOTATIONS
+        """What the next bookmark says of a gap in the history."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
         self._end: Place | None = None
@@ -134,7 +137,8 @@ class Watcher:
             return
         yield from beginning.frames(self.view.frame)
         if self.bookmarks:
-            yield self.view.bookmark(self._start.version, initial_events_end=beginning.is_list)
+            ends = INITIAL_EVENTS_ENDED if beginning.is_list else NO_ANNOTATIONS
+            yield self.view.bookmark(self._start.version, ends)
 
     async def frames(self) -> list[bytes]:
         """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""
@@ -187,6 +191,12 @@ class Watcher:
         self._bookmark_due = True
         self.wake()
 
+    def tell_gap(self, since: int) -> None:
+        """As `send_bookmark`, for other hubs too: a list left a gap after this version."""
+        self._gap = {HISTORY_GAP: str(since)}
+        if self.bookmarks:
+            self.send_bookmark()
+
     def end(self, error: StatusError | None = None) -> None:
         """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
         if self._end is None:
@@ -221,5 +231,7 @@ class Watcher:
             self._bookmark_due = False
             if self.bookmarks:
                 version = self.view.version if self._end is None else self._end.version
-                frames.append(self.coding.frame(self.view.bookmark(max(version, self.seen_version))))
+                bookmark = self.view.bookmark(max(version, self.seen_version), self._gap)
+                frames.append(self.coding.frame(bookmark))
+                self._gap = NO_ANNOTATIONS
         return frames

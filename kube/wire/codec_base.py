@@ -5,8 +5,9 @@ message, as in the items of a list, without magic and kind; in JSON compact text
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kube.errors import StatusError
@@ -28,6 +29,10 @@ PIECE = 64 * 1024
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
+HISTORY_GAP = "edgehub.io/history-gap"
+"""The annotation of a hub's bookmark behind events that a list brought: the version after which the list left a gap."""
+NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
+INITIAL_EVENTS_ENDED: Mapping[str, str] = MappingProxyType({INITIAL_EVENTS_END: "true"})
 
 METADATA_API_VERSION = "meta.k8s.io/v1"
 
@@ -181,7 +186,7 @@ class Codec(ABC):
 
     @abstractmethod
     def encode_bookmark(
-        self, api_version: str, kind: str, version: int, initial_events_end: bool = False
+        self, api_version: str, kind: str, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS
     ) -> bytes:
         """A frame with the version that a watch has reached, as an object of the watched kind."""
 

@@ -1,7 +1,7 @@
 """The JSON encoding: joins lists and frames from the texts of objects, and splits them again."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
@@ -10,10 +10,10 @@ from kube.packed_text import Kept, packed
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
-    INITIAL_EVENTS_END,
     MAX_FRAME,
     MAX_ITEMS,
     METADATA_API_VERSION,
+    NO_ANNOTATIONS,
     Codec,
     FrameReader,
     ListBody,
@@ -94,11 +94,11 @@ class JsonCodec(Codec):
         return b"".join((_EVENT_HEADS[event_type], raw, b"}\n"))
 
     def encode_bookmark(
-        self, api_version: str, kind: str, version: int, initial_events_end: bool = False
+        self, api_version: str, kind: str, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS
     ) -> bytes:
         metadata: JsonObject = {"resourceVersion": write_version(version)}
-        if initial_events_end:
-            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
         raw = write_json({"kind": kind, "apiVersion": api_version, "metadata": metadata})
         return self.encode_event("BOOKMARK", api_version, kind, raw)
 

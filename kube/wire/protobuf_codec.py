@@ -13,9 +13,9 @@ from kube.packed_text import Kept
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
-    INITIAL_EVENTS_END,
     MAX_FRAME,
     MAX_ITEMS,
+    NO_ANNOTATIONS,
     Codec,
     FrameReader,
     ListBody,
@@ -134,11 +134,12 @@ class ProtobufCodec(Codec):
         )
 
     def encode_bookmark(
-        self, api_version: str, kind: str, version: int, initial_events_end: bool = False
+        self, api_version: str, kind: str, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS
     ) -> bytes:
         metadata: dict[str, Any] = {"resourceVersion": write_version(version)}
-        if initial_events_end:
-            metadata["annotations"] = [{"key": INITIAL_EVENTS_END, "value": "true"}]
+        if annotations:
+            pairs = annotations.items()
+            metadata["annotations"] = [{"key": name, "value": value} for name, value in pairs]
         raw: bytes = _METADATA.new(metadata=metadata).SerializeToString()
         return self.encode_event("BOOKMARK", api_version, kind, raw)
 

@@ -11,6 +11,7 @@ import yaml
 from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
 from kube.errors import expired
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
 from tests.kube.support import recorded
@@ -129,7 +130,7 @@ def test_a_watch_is_a_document_for_each_event(name: str, encoding: Encoding) -> 
 @pytest.mark.parametrize("encoding", Encoding)
 def test_the_end_of_the_initial_events_is_told(encoding: Encoding) -> None:
     codec = codec_for(encoding)
-    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark("v1", "Service", 6, True)
+    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark("v1", "Service", 6, INITIAL_EVENTS_ENDED)
     first, last = documents(readable_watch(encoding, body))
     assert "initialEventsEnd" not in first
     assert last["initialEventsEnd"] is True

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kube.errors import StatusError, expired, too_large_version
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
-from kube.wire.codec_base import read_status
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED, read_status
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, delimited
 from tests.kube.support.recorded import LISTS, OBJECTS, SINGLES, STREAMS, body, single
@@ -246,7 +246,7 @@ def test_the_bookmark_that_ends_the_state(codec: Codec) -> None:
     *_, recorded = read(codec, body("services.initial", codec.encoding))
     version = codec.peek(recorded.raw).version
     assert recorded.type == "BOOKMARK"
-    (ours,) = read(codec, codec.encode_bookmark(*SERVICE, version, initial_events_end=True))
+    (ours,) = read(codec, codec.encode_bookmark(*SERVICE, version, INITIAL_EVENTS_ENDED))
     assert ours[:3] == recorded[:3]
     bookmarks = [decode_object(codec.encoding, *SERVICE, frame.raw) for frame in (recorded, ours)]
     assert bookmarks[0].annotations == bookmarks[1].annotations == {"k8s.io/initial-events-end": "true"}

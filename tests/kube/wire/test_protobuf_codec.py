@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError, invalid
 from kube.wire import protobuf_codec
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope, read_varint, varint
 from tests.kube.support.recorded import LISTS, SINGLES, STREAMS, body, single
@@ -63,7 +64,7 @@ def test_a_list_read_by_the_walker() -> None:
 
 
 def test_the_object_of_a_bookmark_read_by_the_walker() -> None:
-    frame = CODEC.encode_bookmark("v1", "Service", 7, initial_events_end=True)
+    frame = CODEC.encode_bookmark("v1", "Service", 7, INITIAL_EVENTS_ENDED)
     (envelope,) = find(frame[4:], 2, 1)
     assert find(envelope.removeprefix(MAGIC), 1, 2) == [b"Service"]
     (raw,) = find(envelope.removeprefix(MAGIC), 2)
