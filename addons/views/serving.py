@@ -6,6 +6,7 @@ caller's view of it, write the answer.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -36,7 +37,8 @@ from kube.errors import (
     too_many_requests,
     unauthorized,
 )
-from kube.http.client import Client
+from kube.http.client import Client, Unreachable
+from kube.store.list_pages import Malformed
 from kube.store.list_watch import ListWatch
 from kube.store.resumption import Resumption
 from kube.store.scope import EVERYTHING, Scope
@@ -140,15 +142,22 @@ class Serving:
 
         Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
         """
-        if view.projection.filtered:
-            # Such as a relayed list, which is newer than what events have brought to the view.
-            is_ahead = view.version < read.version
-            return await self._as_new_as_the_cloud(source, read, scope) if is_ahead else 0
-        is_lost = view.judge(read.version) is Resumption.EXPIRED
         is_of_others = is_of_other_rules(wanted.info, self._sources.of_other_rules)
-        if is_lost and not wanted.peer and not is_of_others and source.is_up():
+        if view.version < read.version and source.is_up():
+            # Such as of a relayed list, which is newer than what events have brought to the view.
+            if view.projection.filtered or is_of_others:
+                return await self._as_new_as_the_cloud(source, read, scope)
+            await self._check_reached(source, read.version)
+        is_lost = view.judge(read.version) is Resumption.EXPIRED
+        if is_lost and not (view.projection.filtered or is_of_others or wanted.peer) and source.is_up():
             raise NoHistory
         return 0
+
+    async def _check_reached(self, source: Source, version: int) -> None:
+        """StatusError 410 where the cloud has not reached a client's version: it was restored from a backup since."""
+        with contextlib.suppress(Unreachable, Malformed):
+            if await source.reflector.current_version() < version:
+                raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest

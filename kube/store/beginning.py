@@ -43,6 +43,6 @@ def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
             state.append(now)
         elif scope.may_have_held(item):
             hidden.append(item)
-    gone = projection.store.history.gone_after(since)
+    gone = projection.store.gone_after(since)
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
     return Beginning(state, hidden=hidden)

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from kube.store.store import Change, Item, Key
+from typing import Protocol
 
 MAX_CHANGES = 256
 """Changes that a history keeps: twice what a small watch cache of kube-apiserver does."""
@@ -21,23 +18,28 @@ MAX_GAPS = 16
 """Gaps that a history keeps apart."""
 
 
-class Entry(NamedTuple):
-    """One change, and the version of the store at which it came. A change of the node's own has an older version."""
+class Recorded(Protocol):
+    """What a history needs of a change, `kube.store.store.Change`."""
 
-    at: int
-    change: Change
+    @property
+    def is_local(self) -> bool:
+        """The node made the change by itself."""
+
+    @property
+    def is_deletion(self) -> bool:
+        """The object went."""
 
     @property
     def size(self) -> int:
-        item = self.change.new or self.change.last
-        return len(item.kept) if item is not None else 0
+        """Bytes of the object."""
 
 
-class History:
+class History[C: Recorded]:
     """The past of one store. A history begins anew where versions mean something else than before."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[tuple[int, C]] = deque()
+        """Each change, and the version of the store at which it came: one of the node's own has an older version."""
         self._bytes = 0
         self._gaps: deque[tuple[int, int]] = deque()
         self.jumps = 0
@@ -54,10 +56,10 @@ class History:
         self._bytes = 0
         self._oldest = self._names_gone_since = version
 
-    def add(self, at: int, change: Change) -> None:
+    def add(self, at: int, change: C) -> None:
         """Take a change that came when the store was at version `at`."""
-        self._entries.append(Entry(at, change))
-        self._bytes += self._entries[-1].size
+        self._entries.append((at, change))
+        self._bytes += change.size
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_BYTES:
             self._forget_oldest()
 
@@ -83,28 +85,19 @@ class History:
         return version >= self._oldest and not self.is_in_gap(version)
 
     def names_all_gone_after(self, version: int) -> bool:
-        """Whether `gone_after` gives all that a client of this version may hold and the cloud has no more."""
+        """Whether `after` names all that a client of this version may hold and the cloud has no more."""
         return version >= self._names_gone_since and not self.is_in_gap(version)
 
-    def after(self, version: int) -> Iterator[Change]:
+    def after(self, version: int) -> Iterator[C]:
         """The changes after a version, and those of the node's own at it."""
         for at, change in self._entries:
             if at > version or (at == version and change.is_local):
                 yield change
 
-    def gone_after(self, version: int) -> dict[Key, Item]:
-        """The last state of each object that has gone after a version. It may have come again since."""
-        gone: dict[Key, Item] = {}
-        for change in self.after(version):
-            last = change.last or change.old
-            if change.new is None and last is not None:
-                gone[change.key] = last.with_version(change.version)
-        return gone
-
     def _forget_oldest(self) -> None:
-        entry = self._entries.popleft()
-        self._bytes -= entry.size
+        at, change = self._entries.popleft()
+        self._bytes -= change.size
         # A client at the version of a change of the node's own may lack the change.
-        self._oldest = max(self._oldest, entry.at + entry.change.is_local)
-        if entry.change.new is None:
-            self._names_gone_since = max(self._names_gone_since, entry.at)
+        self._oldest = max(self._oldest, at + change.is_local)
+        if change.is_deletion:
+            self._names_gone_since = max(self._names_gone_since, at)

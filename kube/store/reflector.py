@@ -179,7 +179,7 @@ class Reflector:
             self._round.cancel()
 
     async def _run_round(self) -> None:
-        """List and watch once. `disprove` and `verify` end the round early. A cancellation of `run` always gets through."""
+        """List and watch once. `disprove` and `verify` end the round. A cancellation of `run` always gets through."""
         self._round = asyncio.create_task(self._list_and_watch(), name=f"watch {self._list_watch.path}")
         try:
             await asyncio.wait((self._round,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from kube.store.history import History
 
@@ -22,7 +23,7 @@ class Resumption(Enum):
 
 def judge(
     since: int,
-    history: History,
+    history: History[Any],
     *,
     now: int,
     is_confirmed: bool,

@@ -110,6 +110,16 @@ class Change:
     is_local: bool = False
     """The node made this change by itself: the object keeps the version that the cloud gave it."""
 
+    @property
+    def is_deletion(self) -> bool:
+        return self.new is None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        item = self.new or self.last or self.old
+        return len(item.kept) if item is not None else 0
+
 
 class StoreListener(Protocol):
     """Notified of what happens to a store, synchronously and in the order of versions."""
@@ -130,7 +140,7 @@ class Store:
         self.version = 0
         self.given_version = 0
         """The newest version that a list gave a client, where that is newer than the store's: see `View.listing`."""
-        self.history = History()
+        self.history: History[Change] = History()
         self.witness: Witness | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
         self.is_disproved = False
@@ -254,6 +264,15 @@ class Store:
             self.version = max(self.version, version)
             for listener in self._listeners:
                 listener.advanced()
+
+    def gone_after(self, version: int) -> dict[Key, Item]:
+        """The last state of each object that has gone after a version. It may have come again since."""
+        gone: dict[Key, Item] = {}
+        for change in self.history.after(version):
+            last = change.last or change.old
+            if change.is_deletion and last is not None:
+                gone[change.key] = last.with_version(change.version)
+        return gone
 
     def next_update(self) -> asyncio.Future[None]:
         """A future that the next event, bookmark or list completes."""

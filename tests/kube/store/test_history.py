@@ -21,7 +21,7 @@ def test_the_changes_after_a_version() -> None:
     assert told_after(store, 10) == [(11, "y", False), (12, "x", True)]
     assert told_after(store, 11) == [(12, "x", True)]
     assert [store.history.has_all_after(version) for version in (9, 10, 12)] == [False, True, True]
-    assert list(store.history.gone_after(10)) == [("a", "x")]
+    assert list(store.gone_after(10)) == [("a", "x")]
 
 
 def test_what_the_node_wrote_comes_after_the_version_at_which_it_did() -> None:
