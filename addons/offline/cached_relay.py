@@ -23,7 +23,7 @@ from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER, UNFRAMED_HEADER
-from addons.requests.offline_policy import OfflinePolicy
+from addons.requests.offline_policy import OfflinePolicy, is_token_request
 from addons.upstream.health import Cloud
 from addons.views.responses import HEADERS
 from addons.views.reviews import Reviews
@@ -32,6 +32,9 @@ from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import RequestInfo
 
+TAKEN_AWAY = frozenset({403, 404})
+"""Codes by which the cloud says that a former answer holds no longer. A 401 is about the credentials: the node's own
+may have expired, and a user of many tokens loses one of them."""
 TRIES = 3
 """Times that a read is sent before the hub answers it: another server may be up."""
 HOP_BY_HOP = frozenset(
@@ -101,12 +104,14 @@ class CachedRelay:
                 break
             answer = await self._relay(wanted.caller, http_request, body)
             if answer is not None:
-                identity = await self._reviews.identity(wanted.caller)
-                self._keep(identity.user, request, answer)
+                self.keep_response(wanted.caller, request, answer)
                 return web.Response(
                     status=answer.status, headers=_end_to_end(answer.headers), body=answer.body
                 )
-        return await self._from_node(await self._reviews.identity(wanted.caller), wanted, request)
+        identity = await self._reviews.identity(wanted.caller)
+        if not identity.is_hub:
+            await self._reviews.may(identity.authorization, wanted.info)
+        return await self._from_node(identity, wanted, request)
 
     async def _tries(self, wanted: ClientRequest) -> int:
         """How often to send the request: a read again, a write once, and none before a pending write of its object."""
@@ -116,6 +121,8 @@ class CachedRelay:
 
     def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
         options = request.info.options
+        if answer.status in TAKEN_AWAY and (request.info.method == "GET" or is_token_request(request.info)):
+            self._answers.forget(request.key(identity).name)
         if UNFRAMED_HEADER in answer.headers:
             return
         if answer.status == 201:
@@ -128,9 +135,11 @@ class CachedRelay:
             self._answers.keep(request.key(identity), answer.headers, answer.body)
 
     async def _keep_own(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
-        with contextlib.suppress(StatusError):
-            identity = await self._reviews.identity(caller)
-            self._keep(identity.user, request, answer)
+        if answer.status != 401:
+            with contextlib.suppress(StatusError):
+                identity = await self._reviews.identity(caller)
+                self._keep(identity.user, request, answer)
+        self._reviews.learn(caller.authorization, request.info, answer.status)
 
     async def _relay(self, caller: Caller, request: web.BaseRequest, body: bytes) -> RawResponse | None:
         """A server's answer; None where there was none."""

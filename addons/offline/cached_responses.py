@@ -192,10 +192,14 @@ class CachedResponses:
     async def drop(self, names: Collection[str]) -> None:
         """Delete these answers, also from disk."""
         for name in names:
-            if self._shares.remove(name):
-                self._delete_row(name)
-        self._write()
+            self.forget(name)
         await self.written()
+
+    def forget(self, name: str) -> None:
+        """Delete an answer, also from disk, if there is one of that name. Never waits."""
+        if self._shares.remove(name):
+            self._delete_row(name)
+            self._write()
 
     async def written(self) -> None:
         """Return when no answer waits for the disk."""

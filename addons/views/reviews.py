@@ -1,7 +1,8 @@
-"""What the cloud says of a caller's token: whose it is, and whether it may read what the node shares.
+"""What the cloud says of a caller's token: whose it is, and what it may do.
 
-The hub remembers an answer for less than a minute; while the cloud is away for longer, but never past the expiry of
-the token itself, nor past an age that the operator sets.
+The hub asks the cloud, and learns from what the cloud answers to the caller's own requests. It remembers an answer for
+less than a minute; while the cloud is away for longer, but never past the expiry of the token itself, nor past an age
+that the operator sets.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from addons.requests.token_expiry import expiry_of
 from kube.bounds import reached
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.client import Client, Unreachable
+from kube.requests.request_info import RequestInfo, ResourceType
 
 REMEMBER = 40.0
 """Seconds a yes holds while the cloud is up: with the pause between two looks at an open watch, less than a minute."""
@@ -31,7 +33,7 @@ REMEMBER_NO = 30.0
 MAX_TOKENS = 1024
 """Tokens whose answers are remembered: a node's pods have some dozens, rotated hourly."""
 MAX_ANSWERS = 128
-"""Answers of one token. The oldest goes first, and never one of another token."""
+"""Answers of one token. The least recently used goes first, and never one of another token."""
 
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -39,8 +41,14 @@ ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 USER = "whose token"
 """In place of a verb, in the review whose answer is a name."""
 
+OF_CREDENTIAL = "authentication.kubernetes.io/"
+"""How kube-apiserver begins the names of what it adds to a user by itself: the token's id, its pod, its node.
+
+They differ from token to token and give no right. All else may narrow what a token is good for.
+"""
+
 type Review = tuple[str, ...]
-"""USER, or the attributes of an access review."""
+"""USER, the attributes of a resource in an access review (as `_right`), or a verb and a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +94,33 @@ class Reviews:
 
     async def may_read(self, authorization: str, read: ObjectRead) -> None:
         """Return when the token's user may make this read itself; StatusError 401 or 403 otherwise."""
-        type_ = read.type
-        scope = (read.verb, type_.group, type_.version, type_.resource, read.namespace, read.name)
-        reason = await self._ask(authorization, scope, lambda: self._access(authorization, scope))
+        await self._check(authorization, _right(read.verb, read.type, "", read.namespace, read.name))
+
+    async def may(self, authorization: str, info: RequestInfo) -> None:
+        """As `may_read`, for any request."""
+        await self._check(authorization, _right_to(info))
+
+    def learn(self, authorization: str, info: RequestInfo, code: int) -> None:
+        """Take the code of the cloud's own answer to a request of this token for what it says of the token's rights.
+
+        401: the token is worth nothing any more. 403: it may not do this. 2xx: it may.
+        """
+        token, right = _digest(authorization), _right_to(info)
+        if code == 401:
+            self._answers.pop(token, None)
+        elif code == 403:
+            self._remember(token, right, _refusal(right))
+        elif code in (200, 201):
+            self._remember(token, right, "")
+
+    async def _check(self, authorization: str, right: Review) -> None:
+        reason = await self._ask(authorization, right, lambda: self._access(authorization, right))
         if reason:
             raise forbidden(reason)
 
     async def _ask(self, authorization: str, review: Review, ask: Callable[[], Any]) -> str:
         token = _digest(authorization)
-        known = self._answers.get(token, OrderedDict()).get(review)
+        known = self._known(token, review)
         if known is not None and self._clock() < known.until and not self._is_expired(authorization):
             return known.answer
         try:
@@ -107,21 +133,29 @@ class Reviews:
                     return known.answer
             # The cloud's no ends what was remembered: an outage must not bring it back.
             self._forget(token, review)
+            if isinstance(error, StatusError) and error.code == 401:
+                self._answers.pop(token, None)
             if isinstance(error, Unreachable):
                 raise unavailable(f"who asks cannot be verified: {error}") from error
             raise
-        holds = REMEMBER_USER if review == (USER,) else REMEMBER_NO if answer else REMEMBER
-        self._remember(token, review, Reviewed(answer, self._clock(), self._clock() + holds))
+        self._remember(token, review, answer)
         return answer
+
+    def _known(self, token: str, review: Review) -> Reviewed | None:
+        answers = self._answers.get(token, OrderedDict())
+        if review in answers:
+            answers.move_to_end(review)
+        return answers.get(review)
 
     def _is_expired(self, authorization: str) -> bool:
         """Whether the token says that its time is over. While there is a cloud, the cloud decides that."""
         expiry = expiry_of(authorization)
         return expiry is not None and expiry <= self._wall_clock()
 
-    def _remember(self, token: str, review: Review, reviewed: Reviewed) -> None:
+    def _remember(self, token: str, review: Review, answer: str) -> None:
+        holds = REMEMBER_USER if review == (USER,) else REMEMBER_NO if answer else REMEMBER
         answers = self._answers.setdefault(token, OrderedDict())
-        answers[review] = reviewed
+        answers[review] = Reviewed(answer, self._clock(), self._clock() + holds)
         answers.move_to_end(review)
         self._answers.move_to_end(token)
         if len(answers) > MAX_ANSWERS:
@@ -141,29 +175,19 @@ class Reviews:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self._post(authorization, USER_PATH, review)
         user = answer.get("status", {}).get("userInfo", {})
-        return json.dumps([user.get("username", ""), sorted(user.get("groups", []))])
+        extra = user.get("extra") or {}
+        extra = {name: extra[name] for name in extra if not name.startswith(OF_CREDENTIAL)}
+        who = (user.get("username", ""), sorted(user.get("groups", [])), user.get("uid", ""), extra)
+        return json.dumps(who, sort_keys=True)
 
-    async def _access(self, authorization: str, scope: tuple[str, ...]) -> str:
-        verb, group, version, resource, namespace, name = scope
-        attributes = {
-            "verb": verb,
-            "group": group,
-            "version": version,
-            "resource": resource,
-            "namespace": namespace,
-            "name": name,
-        }
+    async def _access(self, authorization: str, right: Review) -> str:
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
+            "spec": _attributes(right),
         }
         answer = await self._post(authorization, ACCESS_PATH, review)
-        if answer.get("status", {}).get("allowed") is True:
-            return ""
-        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-        dotted = f"{resource}.{group}" if group else resource
-        return f'{dotted} is forbidden: cannot {verb} resource "{resource}" in API group "{group}" {where}'
+        return "" if answer.get("status", {}).get("allowed") is True else _refusal(right)
 
     async def _post(self, authorization: str, path: str, review: dict[str, Any]) -> dict[str, Any]:
         body = json.dumps(review).encode()
@@ -173,6 +197,37 @@ class Reviews:
         except ValueError:
             raise Unreachable(f"POST {path}: the answer is no JSON") from None
         return document if isinstance(document, dict) else {}
+
+
+def _right_to(info: RequestInfo) -> Review:
+    if info.type is None:
+        return info.verb, info.path
+    return _right(info.verb, info.type, info.subresource, info.namespace, info.name)
+
+
+def _right(verb: str, type_: ResourceType, subresource: str, namespace: str, name: str) -> Review:
+    return verb, type_.group, type_.version, type_.resource, subresource, namespace, name
+
+
+def _attributes(right: Review) -> dict[str, dict[str, str]]:
+    """The attributes of a right, as an access review has them."""
+    if len(right) == 2:
+        return {"nonResourceAttributes": dict(zip(("verb", "path"), right, strict=True))}
+    names = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
+    found = dict(zip(names, right, strict=True))
+    return {"resourceAttributes": found}
+
+
+def _refusal(right: Review) -> str:
+    """Why a right is none, in kube-apiserver's words."""
+    if len(right) == 2:
+        verb, path = right
+        return f'forbidden: cannot {verb} path "{path}"'
+    verb, group, _, resource, subresource, namespace, _ = right
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    dotted = f"{resource}.{group}" if group else resource
+    what = f"{resource}/{subresource}" if subresource else resource
+    return f'{dotted} is forbidden: cannot {verb} resource "{what}" in API group "{group}" {where}'
 
 
 def _is_of_the_link(error: Unreachable | StatusError) -> bool:

@@ -38,7 +38,7 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
-from kube.errors import StatusError
+from kube.errors import unauthorized
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.session import Session
 from kube.json_type import Json
@@ -56,6 +56,13 @@ EVENTS = "/api/v1/namespaces/a/events"
 TOKEN = "/api/v1/namespaces/a/serviceaccounts/s/token"
 ASKS = {"Accept": "application/json", "Accept-Encoding": "gzip", "Content-Type": STRATEGIC}
 TYPED = {"Content-Type": "application/json"}
+A_TOKEN = raw(
+    {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "status": {"token": "t", "expirationTimestamp": "2100-01-01T00:00:00Z"},
+    }
+)
 REPORT = b'{"status":{"phase":"Running"}}'
 
 
@@ -67,6 +74,16 @@ class FakeCloud(Client):
         self.says: list[tuple[int, bytes] | str | None] = []
         self.asked = 0
         self.is_unframed = False
+        self.users: dict[str, str] = {}
+        """The users of tokens, while there is a cloud."""
+        self.is_gone = False
+
+    def of(self, authorization: str) -> Client:
+        """A cloud that reviews one token, and knows no other right than what its own answers say."""
+        user = self.users.get(authorization, "")
+        if self.is_gone:
+            return Told(*[Unreachable("gone")] * 2)
+        return Told({"status": {"userInfo": {"username": user}}} if user else unauthorized("Unauthorized"))
 
     async def relay(self, *_args: object, **_named: object) -> RawResponse:
         self.asked += 1
@@ -92,7 +109,7 @@ class Node:
         self.sources = Sources(
             lambda _: self.cloud, lambda *_: None, lambda: parse_rules(None), 300, self.copies
         )
-        reviews = Reviews(lambda _: self.cloud, 3600)
+        reviews = Reviews(self.cloud.of, 3600)
         objects, answers, journal = (
             OfflineReads(self.sources, 1),
             CachedResponses(self.copies),
@@ -134,6 +151,11 @@ class Node:
         asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
         answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
         self.cached_relay.keep_response(how.get("caller", HUB), asked, answer)
+
+    async def lose_cloud(self) -> None:
+        await until(lambda: not self.cached_relay._tasks)
+        self.cloud.is_gone = True
+        self.health.failed("gone")
 
     def hold_node(self) -> None:
         """A GET of the node passed before."""
@@ -229,37 +251,66 @@ async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
 
 
 async def test_a_token_that_passed_is_given_again_for_the_same_request(node: Node) -> None:
-    token = raw(
-        {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "status": {"token": "t", "expirationTimestamp": "2100-01-01T00:00:00Z"},
-        }
-    )
-    node.passed("POST", TOKEN, 201, token, sent=b"for a pod", headers=TYPED)
+    node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
     node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
     node.health.failed("gone")
-    assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, token)
+    assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, A_TOKEN)
     assert (await node.send("POST", TOKEN, b"for another"))[0] == 503
 
 
-async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def user(_self: Reviews, authorization: str) -> str:
-        if authorization != POD.authorization:
-            raise StatusError(401, "Unauthorized", "who")
-        return "pod"
+OTHER = Caller(POD.lending, "Bearer another token of the pod's account")
 
-    monkeypatch.setattr(Reviews, "user", user)
+
+async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
+    node.cloud.users = {POD.authorization: "pod", "Bearer stranger": ""}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
     stranger = Caller(POD.lending, "Bearer stranger")
     node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
-    await until(lambda: not node.cached_relay._tasks)
-    node.health.failed("gone")
+    await node.lose_cloud()
     assert (await node.get())[0] == 503
-    assert (await node.get(caller=stranger))[0] == 401
+    assert (await node.get(caller=stranger))[0] == 503
     assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+
+
+async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
+    """Pods of one account share what is kept. Each shows the cloud's word for its own token."""
+    node.cloud.users = {POD.authorization: "pod", OTHER.authorization: "pod"}
+    node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
+    node.passed("GET", OBJECT + "-other", 404, b"", caller=OTHER)
+    await node.lose_cloud()
+    assert (await node.get(caller=OTHER))[0] == 503
+    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+
+
+@pytest.mark.parametrize(
+    ("caller", "code", "offline"),
+    [
+        (HUB, 403, 503),
+        (HUB, 404, 503),
+        (HUB, 401, 200),  # the node's own identity has ended, which is as if there were no cloud
+        (HUB, 500, 200),
+        (POD, 403, 403),
+        (POD, 404, 503),
+        (POD, 401, 503),
+        (POD, 500, 200),
+    ],
+)
+async def test_what_the_cloud_refused_since_is_not_answered_from_before(
+    node: Node, caller: Caller, code: int, offline: int
+) -> None:
+    node.cloud.users = {POD.authorization: "pod"}
+    for said in (200, code):
+        node.passed("GET", OBJECT, said, b"a secret", caller=caller)
+        await until(lambda: not node.cached_relay._tasks)
+    await node.lose_cloud()
+    assert (await node.get(caller=caller))[0] == offline
+
+
+async def test_a_refused_token_request_takes_the_token_away(node: Node) -> None:
+    node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
+    node.passed("POST", TOKEN, 404, b"no", sent=b"for a pod", headers=TYPED)
+    await node.lose_cloud()
+    assert (await node.send("POST", TOKEN, b"for a pod"))[0] == 503
 
 
 # -- writes --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -24,6 +25,7 @@ from addons.views.watch_response import CHECK_INTERVAL
 from kube.errors import StatusError, unauthorized
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from kube.requests.request_info import parse_request
 from tests.addons.requests.test_token_expiry import jwt
 from tests.addons.support.samples import read_of
 
@@ -102,7 +104,7 @@ async def code_of(ask: Callable[[], Any]) -> int:
 
 async def test_a_user_is_who_the_cloud_says(reviews: Reviews, cloud: Cloud) -> None:
     found = await reviews.user(TOKEN)
-    assert json.loads(found) == ["system:serviceaccount:shop:web", ["a", "b"]]
+    assert json.loads(found) == ["system:serviceaccount:shop:web", ["a", "b"], "", {}]
     ((authorization, path, review),) = cloud.asked
     assert (authorization, path, review["kind"]) == (TOKEN, USER_PATH, "SelfSubjectReview")
 
@@ -111,6 +113,23 @@ async def test_two_tokens_of_one_user_are_one_identity(reviews: Reviews, cloud: 
     first = await reviews.user(TOKEN)
     cloud.user = {"username": cloud.user["username"], "groups": ["a", "b"]}
     assert await reviews.user("Bearer rotated") == first
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        ({"uid": "of the service account made anew"}, False),
+        ({"extra": {"scopes.example.com": ["read-only"]}}, False),
+        ({"extra": {"authentication.kubernetes.io/credential-id": ["JTI=another token of it"]}}, True),
+    ],
+)
+async def test_a_user_made_anew_or_of_a_narrower_scope_is_another(
+    reviews: Reviews, cloud: Cloud, other: Json, same: bool
+) -> None:
+    cloud.user = {**cloud.user, "uid": "u", "extra": {}}
+    first = await reviews.user(TOKEN)
+    cloud.user = {**cloud.user, **other}
+    assert (await reviews.user("Bearer other") == first) is same
 
 
 async def test_an_identity_is_never_that_of_the_hub(reviews: Reviews, cloud: Cloud) -> None:
@@ -128,6 +147,7 @@ async def test_the_cloud_is_asked_what_the_client_asked(reviews: Reviews, cloud:
         "group": "",
         "version": "v1",
         "resource": "services",
+        "subresource": "",
         "namespace": "shop",
         "name": "",
     }
@@ -217,6 +237,39 @@ async def test_a_token_that_the_cloud_has_refused_is_not_trusted_again_offline(
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 401
     cloud.error = Unreachable("no route")
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
+
+
+async def test_the_clouds_answers_to_the_caller_itself_are_reviews_too(
+    reviews: Reviews, cloud: Cloud
+) -> None:
+    cloud.error = Unreachable("no route")
+    asked = {name: parse_request("GET", f"/api/v1/namespaces/shop/secrets/{name}") for name in ("a", "b")}
+    version = parse_request("GET", "/version")
+    reviews.learn(TOKEN, asked["a"], 200)
+    reviews.learn(TOKEN, version, 200)
+    await reviews.may(TOKEN, asked["a"])
+    await reviews.may(TOKEN, version)
+    assert await code_of(lambda: reviews.may(TOKEN, asked["b"])) == 503
+    reviews.learn(TOKEN, asked["a"], 403)
+    assert await code_of(lambda: reviews.may(TOKEN, asked["a"])) == 403
+    reviews.learn(TOKEN, asked["b"], 401)
+    for info in (asked["a"], version):
+        assert await code_of(partial(reviews.may, TOKEN, info)) == 503, "the token is worth nothing"
+
+
+async def test_a_right_to_a_path_is_asked_for(reviews: Reviews, cloud: Cloud) -> None:
+    cloud.allowed = False
+    assert await code_of(lambda: reviews.may(TOKEN, parse_request("GET", "/version"))) == 403
+    assert cloud.asked[0][2]["spec"] == {"nonResourceAttributes": {"verb": "get", "path": "/version"}}
+
+
+async def test_what_is_used_stays(reviews: Reviews, cloud: Cloud) -> None:
+    """Whose the token is decides over all that is kept for it."""
+    await reviews.user(TOKEN)
+    for number in range(MAX_ANSWERS):
+        reviews.learn(TOKEN, parse_request("GET", f"/api/v1/namespaces/shop/secrets/{number}"), 200)
+        await reviews.user(TOKEN)
+    assert len(cloud.asked) == 1
 
 
 @pytest.mark.parametrize(("body", "code"), [(b"<html>", 503), (b"[]", 403), (b"{}", 403)])
