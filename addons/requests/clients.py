@@ -6,14 +6,23 @@ whose Authorization got lost on the way is refused there: it never becomes the h
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
 from addons.telemetry.labels import HUB
-from kube.http.client import Client
+from kube.bounds import reached
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, Client, WatchStream
 from kube.http.session import Session
 
 USER_AGENT = {"User-Agent": HUB}
+MAX_TOKENS = 16
+"""Tokens of one user, the last used of which stay. Each costs one request when all of them are refused."""
 
 
 class Clients:
@@ -40,3 +49,52 @@ class Clients:
     def relaying(self, caller: Caller) -> Client:
         """Sends a caller's request as it is. The Authorization, if any, is among the request's own headers."""
         return self._lent if caller.lending is Lending.HUB else self._own
+
+
+class TokenClients(Client):
+    """The clients of one user's tokens as one client, which outlives each of the tokens.
+
+    Pods of a service account share the user's sources. A pod's token dies with the pod, and the others read on: the
+    newest token asks, and where the cloud refuses it with 401, it goes, and the next one asks.
+    """
+
+    def __init__(self, authorization: str, client: Client) -> None:
+        self._clients = OrderedDict({authorization: client})
+
+    def add(self, authorization: str, client: Client) -> None:
+        """Ask with this token first."""
+        self._clients[authorization] = client
+        self._clients.move_to_end(authorization)
+        if len(self._clients) > MAX_TOKENS:
+            self._clients.popitem(last=False)
+            reached("tokens of a user")
+
+    async def request(self, *asked: Any, **options: Any) -> ApiResponse:
+        while True:
+            authorization, client = self._newest
+            try:
+                return await client.request(*asked, **options)
+            except StatusError as error:
+                self._drop(authorization, error)
+
+    @asynccontextmanager
+    async def watch(self, *asked: Any, **options: Any) -> AsyncIterator[WatchStream]:
+        async with AsyncExitStack() as stack:
+            while True:
+                authorization, client = self._newest
+                try:
+                    stream = await stack.enter_async_context(client.watch(*asked, **options))
+                    break
+                except StatusError as error:
+                    self._drop(authorization, error)
+            yield stream
+
+    @property
+    def _newest(self) -> tuple[str, Client]:
+        return next(reversed(self._clients.items()))
+
+    def _drop(self, authorization: str, error: StatusError) -> None:
+        """Forget a refused token. The error goes on where it is another one, or no token is left to ask with."""
+        if error.code != 401 or set(self._clients) == {authorization}:
+            raise error
+        self._clients.pop(authorization, None)

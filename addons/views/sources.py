@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from addons.requests.clients import TokenClients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.given_versions import GivenVersions
 from addons.rules.table import Rules
@@ -71,6 +72,8 @@ class Sources:
         """When the cloud was last found restored, in monotonic seconds."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
+        self._clients: dict[str, TokenClients] = {}
+        """Of the users with sources."""
         self._tasks = [
             asyncio.create_task(self._every(SWEEP_INTERVAL, self._sweep), name="sweep of sources"),
             asyncio.create_task(self._every(BOOKMARK_INTERVAL, self._remind), name="bookmarks"),
@@ -106,9 +109,7 @@ class Sources:
             return source
         if copies is not None:
             source.keep(copies)
-        if not identity.is_hub:
-            # Tokens rotate: the user's newest one is the one that lives.
-            source.reflector.client = source.client = self._client_of(identity)
+        self._client(identity)
         return source
 
     def admit(
@@ -185,7 +186,7 @@ class Sources:
             source.reflector.recovered()
 
     def _make(self, identity: CloudIdentity, list_watch: ListWatch, begin_at: int) -> Source:
-        client = self._client_of(identity)
+        client = self._client(identity)
         others = (each.unlike for each in self if each.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
@@ -204,6 +205,15 @@ class Sources:
             made.reflector.grew = partial(self._close_if_too_large, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
+
+    def _client(self, identity: CloudIdentity) -> Client:
+        """A client that has all tokens of the user, this one as the newest."""
+        client = self._client_of(identity)
+        if identity.is_hub:
+            return client
+        shared = self._clients.setdefault(identity.user, TokenClients(identity.authorization, client))
+        shared.add(identity.authorization, client)
+        return shared
 
     async def _every(self, seconds: float, do: Callable[[], None]) -> None:
         while True:
@@ -238,6 +248,8 @@ class Sources:
         type_ = source.list_watch.type
         self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
         source.close()
+        if not any(each.user == source.user for each in self):
+            self._clients.pop(source.user, None)
         metrics.SOURCES.set(len(self._sources))
 
     def _remind(self) -> None:

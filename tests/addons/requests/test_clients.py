@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
 
 import pytest
 
 from addons.requests.caller import Caller, Lending
-from addons.requests.clients import Clients
+from addons.requests.clients import MAX_TOKENS, Clients, TokenClients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
+from addons.telemetry import metrics
+from kube.errors import StatusError, forbidden, unauthorized
 from kube.http.client import Client
 from kube.http.session import Session
+from tests.addons.support.observed import value_of
+from tests.addons.support.scripted_client import Asked, ScriptedClient
 
 HOW = {INTERNAL_HEADER: "secret"}
 TOKEN = "Bearer t"
@@ -35,3 +40,83 @@ def test_what_each_client_carries() -> None:
 def test_there_is_no_client_of_an_empty_token() -> None:
     with pytest.raises(ValueError, match="token"):
         Clients(cast(Session, None), "http://127.0.0.1:1", "secret").of_token("")
+
+
+# -- the tokens of one user ----------------------------------------------------------------------------------------
+
+
+class Tokens:
+    """A cloud that knows some tokens; `asked` are those that were shown to it."""
+
+    def __init__(self, *good: str) -> None:
+        self.good = set(good)
+        self.error: StatusError | None = None
+        self.asked: list[str] = []
+
+    def client(self, token: str) -> Client:
+        def script(asked: Asked) -> Any:
+            self.asked.append(token)
+            if self.error is not None or token not in self.good:
+                raise self.error or unauthorized("Unauthorized")
+            return _nothing() if asked.method == "WATCH" else {}
+
+        return ScriptedClient(script)
+
+    def clients(self, *tokens: str) -> TokenClients:
+        made = TokenClients(tokens[0], self.client(tokens[0]))
+        for token in tokens:
+            made.add(token, self.client(token))
+        return made
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for piece in ():
+        yield piece
+
+
+async def _list(client: Client) -> None:
+    await client.request("GET", "/api/v1/pods")
+
+
+async def _watch(client: Client) -> None:
+    async with client.watch("/api/v1/pods", query={}, accept="", timeout=1) as stream:
+        assert [chunk async for chunk in stream.chunks] == []
+
+
+@pytest.mark.parametrize("ask", [_list, _watch])
+async def test_a_user_reads_on_when_one_of_its_tokens_dies(ask: Callable[[Client], Any]) -> None:
+    cloud = Tokens("a", "b")
+    client = cloud.clients("a", "b", "dead")
+    await ask(client)
+    await ask(client)
+    assert cloud.asked == ["dead", "b", "b"]
+
+
+async def test_the_last_token_stays_and_gets_the_clouds_401() -> None:
+    cloud = Tokens()
+    client = cloud.clients("a", "b")
+    for _ in range(2):
+        with pytest.raises(StatusError, match="Unauthorized"):
+            await _list(client)
+    assert cloud.asked == ["b", "a", "a"]
+    cloud.good.add("new")
+    client.add("new", cloud.client("new"))
+    await _list(client)
+
+
+async def test_another_refusal_is_of_the_user_and_not_of_the_token() -> None:
+    cloud = Tokens("a", "b")
+    cloud.error = forbidden("no")
+    with pytest.raises(StatusError, match="no"):
+        await _list(cloud.clients("a", "b"))
+    assert cloud.asked == ["b"]
+
+
+async def test_the_tokens_of_a_user_are_bounded() -> None:
+    cloud = Tokens("0", "1")
+    told = metrics.BOUNDS_REACHED.labels("tokens of a user")
+    before = value_of(told)
+    client = cloud.clients(*map(str, range(MAX_TOKENS + 1)))
+    assert value_of(told) == before + 1
+    await _list(client)
+    assert cloud.asked[-1] == "1"

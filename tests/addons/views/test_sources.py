@@ -100,6 +100,25 @@ async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(
     assert names(source) == ["db", "web"]
 
 
+async def test_a_pod_whose_token_dies_ends_no_watch_of_another_pod(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """Both pods are of one service account, and the one that died had asked last."""
+    user = User("system:serviceaccount:kube-system:coredns")
+    cloud.access.tokens |= {"alive": user, "dying": user}
+    cloud.store.create(service("web"))
+    for token in ("alive", "dying"):
+        source = parts.sources.get(CloudIdentity("coredns", f"Bearer {token}"), SERVICES)
+        await source.ready(2)
+    watcher = (await source.view(KEY, 1, "coredns")).watch(None, bookmarks=False)
+    del cloud.access.tokens["dying"]
+    await cut_watches(cloud)
+    cloud.store.create(service("db"))
+    (added,) = await watcher.frames()
+    assert b'"ADDED"' in added
+    watcher.end()
+
+
 # -- views ---------------------------------------------------------------------------------------------------------
 
 
