@@ -10,13 +10,13 @@ from urllib.parse import unquote
 
 import orjson
 
+from addons.offline.list_heads import HEAD, continue_token
 from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
 from kube.requests.query import first_values
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
-from kube.wire.list_heads import HEAD, continue_token
 
 MAX_BODY = 4 * 1024 * 1024
 """Bytes of one answer on the wire: OpenAPI v2 of a large cluster is about as large as that, packed."""

@@ -9,7 +9,7 @@ from typing import Any
 from kube.errors import StatusError, bad_request, entity_too_large, invalid
 from kube.json_type import Json
 from kube.requests.quoting import quoted
-from kube.wire.json_fields import write_json
+from kube.wire.json_fields import write_shallow
 
 MAX_OPERATIONS = 10_000
 """In one patch (apiserver, maxJSONPatchOperations)."""
@@ -66,7 +66,7 @@ class JsonPatching:
 
     def _copy(self, value: Any) -> Any:
         try:
-            self._copied += len(write_json(value))
+            self._copied += len(write_shallow(value))
         except ValueError as error:
             raise _refused(str(error)) from error
         if self._copied > MAX_COPIED:

@@ -10,7 +10,7 @@ from kube.objects.json_patch import apply_json_patch
 from kube.objects.merge_keys import merge_keys_of
 from kube.objects.strategic_diff import strategic_diff
 from kube.objects.strategic_merge import strategic_merge
-from kube.wire.json_fields import write_json
+from kube.wire.json_fields import write_shallow
 
 __all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "apply_patch", "strategic_diff"]
 
@@ -61,7 +61,7 @@ def _without_nulls(value: Any) -> Any:
 def _parsed(patch: bytes) -> Any:
     try:
         parsed = orjson.loads(patch)
-        write_json(parsed)  # refuses a document that is nested too deep to walk
+        write_shallow(parsed)  # refuses a document that is nested too deep to walk
     except ValueError as error:
         raise bad_request(f"error decoding patch: {error}") from error
     return parsed
@@ -76,7 +76,7 @@ def _object_of(patch: bytes) -> Json:
 
 def _an_object(patched: Any) -> Json:
     try:
-        write_json(patched)
+        write_shallow(patched)
     except ValueError as error:
         raise _no_object(str(error)) from error
     if not isinstance(patched, dict):

@@ -1,10 +1,10 @@
 """The JSON encoding: joins lists and frames from the texts of objects, and splits them again."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import orjson
-
+from kube.bounds import reached
 from kube.errors import StatusError
 from kube.packed_text import Kept, packed
 from kube.requests.resource_versions import parse_version
@@ -19,14 +19,13 @@ from kube.wire.codec_base import (
     ListBody,
     ListPage,
     ObjectPeek,
-    WatchFrame,
     item_kind,
-    read_status,
     write_version,
 )
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
-from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
+from kube.wire.json_fields import JsonFields, JsonObject, TooDeep, parse_json, parse_object, write_json
+from kube.wire.json_frames import JsonFrameReader, type_of
 from kube.wire.negotiation import METADATA_KIND
 
 LONG_LIST = 1024 * 1024
@@ -46,7 +45,7 @@ class JsonCodec(Codec):
     watch_content_type = "application/json"
 
     def decode_list(self, body: bytes) -> ListPage:
-        page, raws = _read_in_parts(body) if len(body) > LONG_LIST else _read_at_once(body)
+        page, raws = _read(body)
         metadata = JsonFields(page, Edits()).child("metadata")
         api_version, kind = _type_of_items(page)
         return ListPage(
@@ -73,7 +72,7 @@ class JsonCodec(Codec):
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parsed = parse_object(body)
-        api_version, kind = _type_of(parsed)
+        api_version, kind = type_of(parsed)
         # An indented body would break a watch, where each line is an event. The server's own body has one line.
         raw = body.strip(_BLANKS)
         return api_version, kind, write_json(parsed) if _LINE_END.search(raw) else raw
@@ -142,6 +141,14 @@ def _write(page: JsonObject, items: object) -> Iterator[bytes]:
     head = {"kind": kind, "apiVersion": api_version}
     for item in items:
         yield write_json(head | item)
+
+
+def _read(body: bytes) -> tuple[JsonObject, list[bytes]]:
+    """A list, and the raw forms of its items, without those that are nested too deep for any parser."""
+    if len(body) <= LONG_LIST:
+        with contextlib.suppress(TooDeep):
+            return _read_at_once(body)
+    return _read_in_parts(body)
 
 
 def _read_at_once(body: bytes) -> tuple[JsonObject, list[bytes]]:
@@ -215,9 +222,11 @@ def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
             yield items, guess.start(1)
             begin = guess.end(1)
             continue
-        end, is_last = _end_of_part(body, begin)
+        end, is_last = _end_of_part(body, begin, PART)
         items = _array(body[begin:end])
-        if items is None or (not items and body[begin - 1 : begin] == b","):
+        if items is None:
+            items = list(_readable(body, begin, end))
+        elif not items and body[begin - 1 : begin] == b",":
             raise ValueError(f"the items of a list are no JSON after char {begin}")
         yield items, end
         if is_last:
@@ -228,23 +237,40 @@ def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
 def _array(inside: bytes) -> list[object] | None:
     """The items between two brackets, as deep as they are in a list; None where that is no JSON array."""
     try:
-        (items,) = orjson.loads(b"[[%b]]" % inside)
+        found = parse_json(b"[[%b]]" % inside)
     except ValueError:
         return None
+    items = found[0] if isinstance(found, list) and len(found) == 1 else None
     return items if isinstance(items, list) else None
 
 
-def _end_of_part(body: bytes, at: int) -> tuple[int, bool]:
-    """Where a part that begins here ends: behind an item that a comma follows, or before the bracket after the last."""
+def _readable(body: bytes, begin: int, end: int) -> Iterator[object]:
+    """The items of a part one by one, without those that are nested too deep for any parser."""
+    while True:
+        end_of_item, is_last = _end_of_part(body, begin, 1)
+        try:
+            yield parse_json(body[begin:end_of_item])
+        except TooDeep:
+            reached("depth of an object")
+        if is_last or end_of_item >= end:
+            return
+        begin = body.index(b",", end_of_item) + 1
+
+
+def _end_of_part(body: bytes, at: int, part: int) -> tuple[int, bool]:
+    """Where a part that begins here ends: behind an item that a comma follows, or before the bracket after the last.
+
+    `part` is its length at least.
+    """
     begin, depth = at, 0
-    limit = min(len(body), at + PART + MAX_FRAME)
+    limit = min(len(body), at + part + MAX_FRAME)
     while (run := _RUN.match(body, at, limit)) is not None and run.end() > at:
         at = run.end()
         if run["bracket"]:
             depth += _STEPS[body[at - 1]]
             if depth < 0:
                 return at - 1, True
-            if not depth and at - begin >= PART and _SEPARATOR.match(body, at, limit):
+            if not depth and at - begin >= part and _SEPARATOR.match(body, at, limit):
                 return at, False
     raise ValueError(f"unexpected end of data, or an object over {MAX_FRAME} bytes: char {at}")
 
@@ -253,107 +279,6 @@ _BLANKS = b" \t\r\n"
 _COMMA = b","
 _LINE_END = re.compile(rb"[\r\n]")
 _EVENT_HEADS = {each: b'{"type":"%b","object":' % each.encode() for each in EVENT_TYPES}
-
-
-class JsonFrameReader(FrameReader):
-    """Events are JSON objects one after another.
-
-    A kube-apiserver ends each event with a newline, so the reader first parses the text before a newline as one event.
-    Where that fails (indented events, or several with nothing between them) it finds events by their braces, until one
-    is followed by a newline or by nothing. So it looks at each byte a bounded number of times.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._buffer = bytearray()
-        self._without_newline = 0
-        self._braces: _Braces | None = None
-
-    def _read(self, chunk: bytes) -> list[WatchFrame]:
-        self._buffer += chunk
-        may_end_an_event = _EVENT_END.search(chunk, chunk.rfind(b"\n") + 1) is not None
-        frames: list[WatchFrame] = []
-        while (event := self._next(may_end_an_event)) is not None:
-            frames.append(_frame(event))
-        if len(self._buffer) > MAX_FRAME:
-            raise ValueError(f"an event is over the limit of {MAX_FRAME} bytes")
-        return frames
-
-    def _left_over(self) -> int:
-        return len(self._buffer)
-
-    def _next(self, may_end_an_event: bool) -> JsonObject | None:
-        solid = _SOLID.search(self._buffer)
-        del self._buffer[: solid.start() if solid else None]
-        if not self._buffer:
-            self._braces = None
-            return None
-        if not self._buffer.startswith(b"{"):
-            raise ValueError(f"an event does not begin with a brace: {bytes(self._buffer[:32])!r}")
-        if self._braces is None:
-            event = self._next_line(may_end_an_event)
-            if event is not None or self._braces is None:
-                return event
-        end = self._braces.find_end(self._buffer)
-        if end is None:
-            return None
-        event = self._take(end)
-        self._braces = None if _NEWLINE.match(self._buffer) else _Braces()
-        return event
-
-    def _next_line(self, may_end_an_event: bool) -> JsonObject | None:
-        """The event on a line of its own, if it is complete; when there is no such line, `_braces` is set."""
-        end = self._buffer.find(b"\n", self._without_newline)
-        if end < 0:
-            end = self._without_newline = len(self._buffer)
-            if not may_end_an_event:
-                return None
-        try:
-            return self._take(end)
-        except ValueError:
-            self._braces = _Braces()
-            return None
-
-    def _take(self, end: int) -> JsonObject:
-        """Parse the buffer up to `end` and, when that is an object, remove it."""
-        if end > MAX_FRAME:
-            raise ValueError(f"an event of {end} bytes is over the limit of {MAX_FRAME}")
-        with memoryview(self._buffer) as view, view[:end] as text:
-            event = parse_object(text)
-        del self._buffer[:end]
-        self._without_newline = 0
-        return event
-
-
-class _Braces:
-    """Finds where the JSON object at the beginning of a buffer ends; the buffer may grow between two looks."""
-
-    def __init__(self) -> None:
-        self._position = 0
-        self._depth = 0
-        self._in_text = False
-
-    def find_end(self, buffer: bytearray) -> int | None:
-        """Index after the object's last brace; None when it is not there yet."""
-        if self._in_text:
-            rest = _TEXT_GOES_ON.match(buffer, self._position)
-            assert rest is not None  # it matches nothing, too
-            self._position, self._in_text = rest.end(), not rest["end"]
-            if self._in_text:
-                return None
-        token = None
-        for token in _TOKEN.finditer(buffer, self._position):
-            self._depth += _STEPS.get(buffer[token.start()], 0)
-            if not self._depth:
-                return token.end()
-        self._in_text = token is not None and token["end"] == b""
-        self._position = token.end() if token is not None and self._in_text else len(buffer)
-        return None
-
-
-_TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
-"""The inside of a text, up to its end or, when it has none yet, to what is there of it but half an escape."""
-_TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
 _KIND_BEHIND = re.compile(rb'\][ \t\r\n]*,(?P<fields>[ \t\r\n]*"kind"[^\[\]]*\}[ \t\r\n]*)\Z')
@@ -361,32 +286,4 @@ _FIRST_NAME = re.compile(rb"\{(?P<name>" + _STRING + rb"):", re.DOTALL)
 _SEPARATOR = re.compile(rb"[ \t\r\n]*,")
 _RUN = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb"){0,64}+(?P<bracket>[\[\]{}])?+", re.DOTALL)
 """Texts and what is between them, up to the next bracket. A match is short, so that other threads get their turns."""
-_TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
-
-_EVENT_END = re.compile(rb"\}[ \t\r]*(?:\{|\Z)")
-"""Where an event may end without a newline: at the end of what is there, or before another; `}{` is no JSON."""
-_SOLID = re.compile(rb"[^ \t\r\n]")
-_NEWLINE = re.compile(rb"[ \t\r]*\n")
-
-
-def _type_of(parsed: JsonObject) -> tuple[str, str]:
-    api_version, kind = parsed.get("apiVersion"), parsed.get("kind")
-    if not isinstance(api_version, str) or not isinstance(kind, str):
-        raise ValueError("an object must have apiVersion and kind")
-    return api_version, kind
-
-
-def _frame(event: JsonObject) -> WatchFrame:
-    event_type, watched = event.get("type"), event.get("object")
-    if not isinstance(event_type, str) or event_type not in EVENT_TYPES:
-        raise ValueError(f"{event_type!r:.64} is no type of a watch event")
-    if not isinstance(watched, dict):
-        raise ValueError(f"the object of a watch event is {type(watched).__name__}")
-    api_version, kind = _type_of(watched)
-    raw = write_json(watched)
-    if event_type != "ERROR":
-        return WatchFrame(event_type, api_version, kind, raw)
-    if kind != "Status":
-        raise ValueError(f"an ERROR event holds a {kind!r}, not a Status")
-    return WatchFrame(event_type, api_version, kind, raw, read_status(JsonFields(watched, Edits())))

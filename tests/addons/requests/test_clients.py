@@ -70,7 +70,8 @@ class Tokens:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    for piece in ():
+    pieces: tuple[bytes, ...] = ()
+    for piece in pieces:
         yield piece
 
 

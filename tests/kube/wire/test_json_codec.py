@@ -1,9 +1,8 @@
-"""The JSON encoding: what lists leave out, and streams that are not one event a line."""
+"""The JSON encoding: what lists leave out, long lists in parts, and objects that are nested deep."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from unittest.mock import patch
 
 import orjson
@@ -13,129 +12,13 @@ from hypothesis import strategies as st
 
 from kube.errors import bad_request
 from kube.wire import json_codec
-from kube.wire.codec_base import ListPage, WatchFrame
+from kube.wire.codec_base import ListPage
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
+from kube.wire.json_fields import MAX_DEEP
 from tests.kube.support.recorded import LISTS, STREAMS, body, single
-from tests.support.cpu_time import own_seconds
 
 CODEC = JsonCodec()
-
-FORMS: dict[str, Callable[[list[bytes]], bytes]] = {
-    "as recorded": lambda lines: b"\n".join(lines) + b"\n",
-    "no newline at the end": b"\n".join,
-    "nothing between": b"".join,
-    "blank lines": lambda lines: b"\r\n \n\t\r\n".join([b"", *lines, b""]),
-    "indented": lambda lines: b"\n".join(json.dumps(json.loads(line), indent=2).encode() for line in lines),
-    "indented, nothing between": lambda lines: b"".join(
-        json.dumps(json.loads(line), indent="\t").encode() for line in lines
-    ),
-    "two a line": lambda lines: b"".join(
-        line + (b"\n" if number % 2 else b"") for number, line in enumerate(lines)
-    ),
-}
-"""Ways in which the same events may be written."""
-
-
-def stream_lines() -> list[bytes]:
-    """Real events, and some with braces and quotes where they mean nothing."""
-    tricky = ['}{"]', "\\", '\\"', "\\\\", "\u2028\n", "{" * 9, '"}\n{"type":"ADDED"']
-    texts = [
-        json.dumps({"type": "ADDED", "object": {"kind": "C", "apiVersion": "v1", "data": {text: text}}})
-        for text in tricky
-    ]
-    return [*body("services.watch", Encoding.JSON).splitlines(), *(text.encode() for text in texts)]
-
-
-def events(*chunks: bytes) -> list[WatchFrame]:
-    reader = CODEC.frames()
-    frames = [frame for chunk in chunks for frame in reader.feed(chunk)]
-    reader.close()
-    return frames
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_any_form_of_a_stream(form: str) -> None:
-    lines = stream_lines()
-    stream = FORMS[form](lines)
-    expected = [json.loads(line) for line in lines]
-    for chunks in ([stream], [bytes((byte,)) for byte in stream]):
-        found = [{"type": frame.type, "object": json.loads(frame.raw)} for frame in events(*chunks)]
-        assert found == expected
-
-
-@given(form=st.sampled_from(sorted(FORMS)), size=st.integers(1, 5000))
-def test_any_form_in_any_chunks(form: str, size: int) -> None:
-    lines = stream_lines()
-    stream = FORMS[form](lines)
-    chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
-    assert [json.loads(frame.raw) for frame in events(*chunks)] == [
-        json.loads(line)["object"] for line in lines
-    ]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_an_event_comes_with_its_last_byte(form: str) -> None:
-    one, two = stream_lines()[:2]
-    reader = CODEC.frames()
-    text = FORMS[form]([one]).rstrip()
-    assert len(reader.feed(text)) == 1
-    first, last = FORMS[form]([two]).rstrip()[:-1], b"}"
-    assert reader.feed(first) == []
-    assert len(reader.feed(last)) == 1
-    assert len(reader.feed(FORMS[form]([one, two])[:-99])) == 1
-
-
-def test_a_chunk_that_ends_with_a_brace_is_not_always_an_event() -> None:
-    line = stream_lines()[0] + b"\n"
-    after = line.index(b"}") + 1
-    reader = CODEC.frames()
-    assert reader.feed(line[:after]) == []
-    assert [frame.type for frame in reader.feed(line[after:] + line + line)] == ["ADDED"] * 3
-
-
-@pytest.mark.parametrize(
-    ("stream", "message"),
-    [
-        (b"hello\n", "does not begin with a brace"),
-        (b"[]\n", "does not begin with a brace"),
-        (b"{}\n", "no type"),
-        (b'{"type":7,"object":{}}\n', "no type"),
-        (b'{"type":["ADDED"],"object":{}}\n', "no type"),
-        (b'{"type":"SYNCED","object":{}}\n', "no type"),
-        (b'{"type":"ADDED"}\n', "is NoneType"),
-        (b'{"type":"ADDED","object":[]}\n', "is list"),
-        (b'{"type":"ADDED","object":{"kind":"C"}}\n', "apiVersion and kind"),
-        (b'{"type":"ERROR","object":{"kind":"C","apiVersion":"v1"}}\n', "not a Status"),
-        (b'{"type":"ADDED",}\n', "trailing comma"),
-        (b'{"type":"ADDED"]\n', "line 1 column"),
-        (b'{"type":"\xff"}\n', "UTF-8"),
-    ],
-)
-def test_what_is_no_event(stream: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CODEC.frames().feed(stream)
-
-
-def seconds(*chunks: bytes) -> float:
-    return own_seconds(lambda: events(*chunks))
-
-
-@pytest.mark.parametrize("between", [b"\n", b""], ids=["lines", "nothing between"])
-def test_time_grows_with_the_bytes_and_not_with_their_square(between: bytes) -> None:
-    item = b'{"a":"b}"},'
-
-    def large(count: int) -> bytes:
-        return (
-            b'{"type":"ADDED","object":{"kind":"C","apiVersion":"v1","l":[%b0]}}' % (item * count) + between
-        )
-
-    def chunks(count: int) -> list[bytes]:
-        stream = large(count) * 2
-        return [stream[start : start + 1024] for start in range(0, len(stream), 1024)]
-
-    small = min(seconds(*chunks(2_000)) for _ in range(3))
-    assert min(seconds(*chunks(32_000)) for _ in range(2)) < 16 * 4 * small
 
 
 @pytest.mark.parametrize("name", [name for name in LISTS if name != "services.page"])
@@ -170,7 +53,7 @@ def test_items_that_are_no_objects(items: bytes) -> None:
 @pytest.mark.parametrize("name", STREAMS)
 def test_our_frames_hold_the_servers_objects(name: str) -> None:
     stream = body(name, Encoding.JSON)
-    ours = [CODEC.encode_event(*frame[:4]) for frame in events(stream)]
+    ours = [CODEC.encode_event(*frame[:4]) for frame in CODEC.frames().feed(stream)]
     assert [json.loads(frame) for frame in ours] == [json.loads(line) for line in stream.splitlines()]
     assert [frame.count(b"\n") for frame in ours] == [1] * len(ours)
 
@@ -299,6 +182,41 @@ HEAD = b'{"kind":"ThingList","apiVersion":"v1",'
 @pytest.mark.parametrize("part", [1, 30, 10**6])
 def test_shapes_that_are_read_as_at_once(text: bytes, part: int) -> None:
     assert in_parts(text, part) == decoded(text)
+
+
+@pytest.mark.parametrize("levels", [255, 1030, 1400])
+@pytest.mark.parametrize("long_list", [0, json_codec.LONG_LIST])
+def test_a_deep_object_spoils_neither_its_list_nor_its_watch(levels: int, long_list: int) -> None:
+    """One custom resource, nested 254 deep, made all of its kind a 503."""
+    deep = b'{"metadata":{"name":"deep","resourceVersion":"7"},"spec":%b}' % (
+        b'{"a":' * levels + b"1" + b"}" * levels
+    )
+    with patch.multiple(json_codec, LONG_LIST=long_list, PART=30):
+        page = CODEC.decode_list(HEAD + b'"items":[%b,%b,%b]}' % (ITEM, deep, ITEM))
+    assert [CODEC.peek(raw).name for raw in page.items] == ["x", "deep", "x"]
+    assert page.items[1].endswith(deep[1:])
+    (frame,) = CODEC.frames().feed(CODEC.encode_event("ADDED", "v1", "Thing", page.items[1]))
+    assert frame.raw == page.items[1]
+    assert CODEC.peek(CODEC.with_version(frame.raw, 9)).version == 9
+    assert CODEC.peek(CODEC.metadata_only(frame.raw)).name == "deep"
+
+
+@pytest.mark.parametrize("long_list", [0, json_codec.LONG_LIST])
+@pytest.mark.parametrize("part", [60, 10**6])
+def test_an_object_that_nothing_reads_is_hidden_and_told(
+    long_list: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(json_codec, "reached", told.append)
+    text = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
+    assert len(text) < MAX_DEEP
+    with patch.multiple(json_codec, LONG_LIST=long_list, PART=part):
+        for deep in ([text], [text, ITEM], [ITEM, text], [ITEM, text, text, ITEM]):
+            page = CODEC.decode_list(HEAD + b'"items":[%b]}' % b",".join(deep))
+            assert len(page.items) == deep.count(ITEM)
+    assert told == ["depth of an object"] * 5
+    with pytest.raises(ValueError, match="read as JSON"):
+        CODEC.frames().feed(b'{"type":"ADDED","object":%b}\n' % text)
 
 
 def test_no_call_of_orjson_gets_a_long_list() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.wire.fields import Edits
-from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
+from kube.wire.json_fields import MAX_DEEP, JsonFields, JsonObject, parse_object, write_json, write_shallow
 
 GARBAGE: list[object] = [None, "", "text", 0, 7, 1.5, True, [], [1, None, {}], {}, {"a": 1}]
 
@@ -94,6 +94,27 @@ def test_what_is_no_object_is_a_value_error(text: bytes) -> None:
         parse_object(text)
 
 
-def test_nesting_that_orjson_does_not_write_is_a_value_error() -> None:
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b'"\xc3\xa9"' + b"}" * levels
+
+
+@pytest.mark.parametrize("levels", [254, 255, 1024, 1025, 1400])
+def test_what_a_kube_apiserver_takes_is_read_and_written_however_deep(levels: int) -> None:
+    assert write_json(parse_object(nested(levels))) == nested(levels)
+
+
+def test_what_is_nested_without_end_or_long_besides_is_a_value_error() -> None:
+    value: object = 1
+    for _ in range(100_000):
+        value = [value]
     with pytest.raises(ValueError, match="cannot be written as JSON"):
-        write_json(parse_object(b'{"a":' * 300 + b"1" + b"}" * 300))
+        write_json(value)
+    with pytest.raises(ValueError, match="cannot be read as JSON"):
+        parse_object(nested(100_000))
+    with pytest.raises(ValueError, match="nested over"):
+        parse_object(nested(1025).replace(b"a", b"a" * (MAX_DEEP // 1024)))
+
+
+def test_nesting_that_is_too_deep_to_walk_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="cannot be written as JSON"):
+        write_shallow(parse_object(nested(300)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from addons.offline.list_heads import HEAD, continue_token
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from kube.wire.list_heads import HEAD, continue_token
 from kube.wire.schema import MESSAGES
 
 JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF

@@ -1,0 +1,138 @@
+"""A JSON watch: cuts its bytes into events, however they are written and chunked."""
+
+import re
+
+from kube.wire.codec_base import EVENT_TYPES, MAX_FRAME, FrameReader, WatchFrame, read_status
+from kube.wire.fields import Edits
+from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
+
+
+class JsonFrameReader(FrameReader):
+    """Events are JSON objects one after another.
+
+    A kube-apiserver ends each event with a newline, so the reader first parses the text before a newline as one event.
+    Where that fails (indented events, or several with nothing between them) it finds events by their braces, until one
+    is followed by a newline or by nothing. So it looks at each byte a bounded number of times.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffer = bytearray()
+        self._without_newline = 0
+        self._braces: _Braces | None = None
+
+    def _read(self, chunk: bytes) -> list[WatchFrame]:
+        self._buffer += chunk
+        may_end_an_event = _EVENT_END.search(chunk, chunk.rfind(b"\n") + 1) is not None
+        frames: list[WatchFrame] = []
+        while (event := self._next(may_end_an_event)) is not None:
+            frames.append(_frame(event))
+        if len(self._buffer) > MAX_FRAME:
+            raise ValueError(f"an event is over the limit of {MAX_FRAME} bytes")
+        return frames
+
+    def _left_over(self) -> int:
+        return len(self._buffer)
+
+    def _next(self, may_end_an_event: bool) -> JsonObject | None:
+        solid = _SOLID.search(self._buffer)
+        del self._buffer[: solid.start() if solid else None]
+        if not self._buffer:
+            self._braces = None
+            return None
+        if not self._buffer.startswith(b"{"):
+            raise ValueError(f"an event does not begin with a brace: {bytes(self._buffer[:32])!r}")
+        if self._braces is None:
+            event = self._next_line(may_end_an_event)
+            if event is not None or self._braces is None:
+                return event
+        end = self._braces.find_end(self._buffer)
+        if end is None:
+            return None
+        event = self._take(end)
+        self._braces = None if _NEWLINE.match(self._buffer) else _Braces()
+        return event
+
+    def _next_line(self, may_end_an_event: bool) -> JsonObject | None:
+        """The event on a line of its own, if it is complete; when there is no such line, `_braces` is set."""
+        end = self._buffer.find(b"\n", self._without_newline)
+        if end < 0:
+            end = self._without_newline = len(self._buffer)
+            if not may_end_an_event:
+                return None
+        try:
+            return self._take(end)
+        except ValueError:
+            self._braces = _Braces()
+            return None
+
+    def _take(self, end: int) -> JsonObject:
+        """Parse the buffer up to `end` and, when that is an object, remove it."""
+        if end > MAX_FRAME:
+            raise ValueError(f"an event of {end} bytes is over the limit of {MAX_FRAME}")
+        with memoryview(self._buffer) as view, view[:end] as text:
+            event = parse_object(text)
+        del self._buffer[:end]
+        self._without_newline = 0
+        return event
+
+
+class _Braces:
+    """Finds where the JSON object at the beginning of a buffer ends; the buffer may grow between two looks."""
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._depth = 0
+        self._in_text = False
+
+    def find_end(self, buffer: bytearray) -> int | None:
+        """Index after the object's last brace; None when it is not there yet."""
+        if self._in_text:
+            rest = _TEXT_GOES_ON.match(buffer, self._position)
+            assert rest is not None  # it matches nothing, too
+            self._position, self._in_text = rest.end(), not rest["end"]
+            if self._in_text:
+                return None
+        token = None
+        for token in _TOKEN.finditer(buffer, self._position):
+            self._depth += _STEPS.get(buffer[token.start()], 0)
+            if not self._depth:
+                return token.end()
+        self._in_text = token is not None and token["end"] == b""
+        self._position = token.end() if token is not None and self._in_text else len(buffer)
+        return None
+
+
+_TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
+"""The inside of a text, up to its end or, when it has none yet, to what is there of it but half an escape."""
+_TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
+_TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
+_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+
+_EVENT_END = re.compile(rb"\}[ \t\r]*(?:\{|\Z)")
+"""Where an event may end without a newline: at the end of what is there, or before another; `}{` is no JSON."""
+_SOLID = re.compile(rb"[^ \t\r\n]")
+_NEWLINE = re.compile(rb"[ \t\r]*\n")
+
+
+def type_of(parsed: JsonObject) -> tuple[str, str]:
+    """apiVersion and kind of an object; ValueError where it lacks one."""
+    api_version, kind = parsed.get("apiVersion"), parsed.get("kind")
+    if not isinstance(api_version, str) or not isinstance(kind, str):
+        raise ValueError("an object must have apiVersion and kind")
+    return api_version, kind
+
+
+def _frame(event: JsonObject) -> WatchFrame:
+    event_type, watched = event.get("type"), event.get("object")
+    if not isinstance(event_type, str) or event_type not in EVENT_TYPES:
+        raise ValueError(f"{event_type!r:.64} is no type of a watch event")
+    if not isinstance(watched, dict):
+        raise ValueError(f"the object of a watch event is {type(watched).__name__}")
+    api_version, kind = type_of(watched)
+    raw = write_json(watched)
+    if event_type != "ERROR":
+        return WatchFrame(event_type, api_version, kind, raw)
+    if kind != "Status":
+        raise ValueError(f"an ERROR event holds a {kind!r}, not a Status")
+    return WatchFrame(event_type, api_version, kind, raw, read_status(JsonFields(watched, Edits())))
