@@ -31,6 +31,7 @@ from addons.views.sources import Sources
 from addons.views.watch_response import watch_response
 from kube.errors import (
     StatusError,
+    bad_request,
     expired,
     not_acceptable,
     too_large_version,
@@ -38,6 +39,7 @@ from kube.errors import (
     unauthorized,
 )
 from kube.http.client import Client, Unreachable
+from kube.requests.request_info import ResourceType
 from kube.store.list_pages import Malformed
 from kube.store.list_watch import ListWatch
 from kube.store.resumption import Resumption
@@ -62,6 +64,10 @@ class NoHistory(Exception):
     """The view's history does not reach back to a client's version, and the cloud's may."""
 
 
+class Unversioned(Exception):
+    """The cloud lists this resource without a resourceVersion."""
+
+
 class Serving:
     """Answers the lists and watches that the router sends to views."""
 
@@ -82,6 +88,8 @@ class Serving:
         self._client_of = client_of
         self._wait = wait
         self._relays = Relays()
+        self._unversioned: set[ResourceType] = set()
+        """What the cloud lists without a resourceVersion, metrics for one. A watch cannot keep a copy of it current."""
 
     def rules_changed(self) -> None:
         """End what is relayed and that the rules now filter."""
@@ -98,11 +106,14 @@ class Serving:
         assert read is not None
         assert form is not None
         try:
-            return await self._from_view(wanted, read, form, request, opened)
+            if read.type not in self._unversioned:
+                return await self._from_view(wanted, read, form, request, opened)
         except BeyondQuota as beyond:
             metrics.BEYOND_QUOTA.labels(beyond.what).inc()
         except NoHistory:
             pass  # the cloud knows what the client missed, and no filter stands between
+        except Unversioned:
+            self._unversioned.add(read.type)
         return await self._past_views(wanted, read, request)
 
     async def _from_view(
@@ -117,6 +128,8 @@ class Serving:
         source, scope = await self._source(wanted, read, form.encoding)
         with source.in_use():
             await source.ready(self._wait)
+            if not source.store.version:
+                raise Unversioned
             self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             confirmed = await self._fresh_enough(source, read, scope)
             _check_encoding(source, read, form.encoding)
@@ -162,11 +175,15 @@ class Serving:
     async def _past_views(
         self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest
     ) -> web.StreamResponse:
-        """The cloud's own answer. StatusError 429 where the rules filter it: only a view can do that.
+        """The cloud's own answer. StatusError 429 or 400 where the rules filter it: only a view can do that.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
         """
         if self._filters(wanted, read):
+            if read.type in self._unversioned:
+                raise bad_request(
+                    f"{read.type.group_resource} have no resourceVersion: they cannot be filtered"
+                )
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
         if is_of_other_rules(wanted.info, self._sources.of_other_rules):
             raise expired(f"too old resource version: {read.version} (the filter rules have changed since)")

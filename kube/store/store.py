@@ -231,11 +231,11 @@ class Store:
         self.witness = Witness(item.key, item.version)
         if event_type == "DELETED":
             if old is not None:
-                self._commit(Change(item.version, item.key, old, None, item))
-        elif old is None or old.version != item.version:
+                self._commit(Change(item.version or self.version, item.key, old, None, item))
+        elif _is_another(old, item):
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_BYTES:
                 raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_BYTES} bytes")
-            self._commit(Change(item.version, item.key, old, item))
+            self._commit(Change(item.version or self.version, item.key, old, item))
         self._pulse.notify()
 
     def amend(self, raw: bytes) -> None:
@@ -286,8 +286,8 @@ class Store:
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
         for key, item in items.items():
             old = self._items.get(key)
-            if old is None or old.version != item.version:
-                yield Change(item.version, key, old, item)
+            if _is_another(old, item):
+                yield Change(item.version or version, key, old, item)
         for key, old in self._items.items():
             if key not in items:
                 yield Change(version, key, old, None, old.with_version(version))
@@ -306,3 +306,10 @@ class Store:
         self.history.add(self.version, change)
         for listener in self._listeners:
             listener.changed(change)
+
+
+def _is_another(old: Item | None, item: Item) -> bool:
+    """Whether an object has changed. Some aggregated APIs give objects without a version: then the text says it."""
+    if old is None or old.version != item.version:
+        return True
+    return not item.version and old.raw != item.raw

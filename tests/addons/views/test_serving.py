@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import patch
 
 import pytest
 
 from addons.requests.caller import Caller, Lending
+from kube.json_type import Json
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import POD, SERVICES, cloud_service, node, service
+from tests.addons.support.small_api import small_api
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse
@@ -39,6 +44,27 @@ async def test_a_list_comes_from_the_nodes_copy(parts: HubParts, cloud: Scriptab
         assert found["metadata"]["resourceVersion"] == str(cloud.store.version)
         assert [item["metadata"]["name"] for item in found["items"]] == ["lb", "web"]
     assert cloud.requests.count(verb="list", resource="services") == 1
+
+
+METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
+
+
+async def test_what_has_no_resource_version_is_relayed() -> None:
+    """Metrics cannot be watched. A copy of them showed their first values for ever."""
+    metric: Json = {"metadata": {"name": "web", "namespace": "shop"}, "usage": "1"}
+    found: Json = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}}
+    target = f"{METRICS}?resourceVersion=0"
+    async with (
+        small_api({METRICS: {**found, "items": [metric]}}) as url,
+        HubParts(cast(ScriptableCloud, SimpleNamespace(url=url))) as parts,
+    ):
+        for usage in ("1", "2", "3"):
+            metric["usage"] = usage
+            code, said = await parts.ask(target)
+            assert (code, said["items"][0]["usage"]) == (200, usage)
+        with patch.object(parts.serving, "_filters", return_value=("a filter",)):
+            code, said = await parts.ask(target)
+        assert (code, "no resourceVersion" in said["message"]) == (400, True)
 
 
 async def test_a_known_empty_list_is_a_200(parts: HubParts) -> None:

@@ -98,6 +98,20 @@ def test_what_is_known_already_is_no_change(encoding: Encoding, event_type: str,
     assert contents(store) == {("a", "x"): 4}
 
 
+def test_an_object_without_a_version_changes_with_its_text(encoding: Encoding) -> None:
+    """Those of some aggregated APIs once stayed as they were at first."""
+    store = filled(10, Toy("x", version=0), encoding=encoding)
+    recorder = RecordedInputs(store)
+    tell(store, "MODIFIED", Toy("x", version=0))
+    tell(store, "MODIFIED", Toy("x", version=0, app="web"))
+    fill(store, 12, Toy("x", version=0, app="web"), encoding=encoding)
+    fill(store, 14, Toy("x", version=0, app="db"), encoding=encoding)
+    tell(store, "DELETED", Toy("x", version=0, app="db"))
+    assert [each[0] if isinstance(each, tuple) else each for each in recorder.heard] == [
+        *(10, "at 12", 14, 14)
+    ]
+
+
 def test_what_the_node_made_of_an_object_is_told_at_its_own_version(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=7), encoding=encoding)
     recorder = RecordedInputs(store)
