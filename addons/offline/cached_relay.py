@@ -15,6 +15,7 @@ from aiohttp import web
 
 from addons.offline.cached_response import CachedResponse, is_too_large
 from addons.offline.cached_responses import CachedResponses
+from addons.offline.growing_lists import GrowingLists
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.offline_writes import OfflineWrites
@@ -25,7 +26,6 @@ from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER, UNFRAMED_HEADER
 from addons.requests.offline_policy import OfflinePolicy, is_token_request
 from addons.upstream.health import Cloud
-from addons.views.responses import HEADERS
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
@@ -72,6 +72,7 @@ class CachedRelay:
         self._reviews = reviews
         self._objects = objects
         self._answers = answers
+        self._growing = GrowingLists()
         self._writes = writes
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -120,19 +121,21 @@ class CachedRelay:
         return 1 if not wanted.was_sent and await self._writes.flush(wanted.info) else 0
 
     def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
-        options = request.info.options
-        if answer.status in TAKEN_AWAY and (request.info.method == "GET" or is_token_request(request.info)):
-            self._answers.forget(request.key(identity).name)
+        key, options = request.key(identity), request.info.options
+        is_read = request.info.method == "GET"
+        if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
+            self._answers.forget(key.name)
         if UNFRAMED_HEADER in answer.headers:
             return
         if answer.status == 201:
             self._writes.keep(identity, request, answer.headers, answer.body)
-            return
-        if request.info.method != "GET" or answer.status != 200 or options.continue_token:
-            return
-        # A first page is the whole list where no other follows. kubectl always asks for pages.
-        if not options.limit or CachedResponse(answer.headers, answer.body).is_whole():
-            self._answers.keep(request.key(identity), answer.headers, answer.body)
+        elif is_read and answer.status == 200 and not options.is_exact:
+            # Nobody asks an outage for a state of the past.
+            page = CachedResponse.of(answer.headers, answer.body)
+            is_page = options.limit > 0 or options.continue_token
+            whole = self._growing.add(key, options.continue_token, page) if is_page else page
+            if whole is not None:
+                self._answers.put(key, whole)
 
     async def _keep_own(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
         if answer.status != 401:
@@ -157,15 +160,9 @@ class CachedRelay:
     ) -> web.StreamResponse:
         if request.info.method != "GET":
             return await self._writes.answer(wanted.caller, identity, request)
-        kept = await self._answers.get(request.key(identity.user))
-        if wanted.route.read is not None:
-            # The client has seen what is kept. A watch may have been behind that when the cloud went.
-            seen = kept.version() if kept is not None and request.info.verb == "get" else 0
-            response = await self._objects.answer(wanted.route.read, identity, seen)
-            if response is not None:
-                return response
-        if kept is not None:
-            return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body)
+        response = await self._objects.answer(identity, request, wanted.route.read)
+        if response is not None:
+            return response
         what = request.info.type.group_resource if request.info.type is not None else request.info.path
         raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 import orjson
 
-from addons.offline.list_heads import HEAD, continue_token
+from addons.offline.list_heads import HEAD, ListHead, list_head
 from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
 from kube.requests.query import first_values
-from kube.wire.codec import codec_for
+from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
@@ -22,6 +22,8 @@ MAX_BODY = 4 * 1024 * 1024
 """Bytes of one answer on the wire: OpenAPI v2 of a large cluster is about as large as that, packed."""
 MAX_UNPACKED = 4 * 1024 * 1024
 """Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
+MAX_LIST = 16 * 1024 * 1024
+"""Bytes of a kept list unpacked, with all its pages, that the hub reads: some 5,000 pods."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
 """The query parameters that change which objects an answer has.
 
@@ -41,10 +43,12 @@ class ResponseKey:
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """An answer that a client got, with the body on the wire."""
+    """An answer that a client got, with the body on the wire: of a list of several pages, the first of them."""
 
     headers: Mapping[str, str]
     body: bytes
+    further: tuple[tuple[str, CachedResponse], ...] = ()
+    """The further pages, each with the continue token that asks for it."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: bytes) -> CachedResponse:
@@ -54,15 +58,37 @@ class CachedResponse:
     @classmethod
     def load(cls, value: bytes) -> CachedResponse:
         """The answer that `dump` wrote."""
-        head, _, body = value.partition(b"\n")
-        return cls(orjson.loads(head), body)
+        head, _, rest = value.partition(b"\n")
+        headers, *further = found if isinstance(found := orjson.loads(head), list) else [found]
+        at = end = len(rest) - sum(size for _, _, size in further)
+        pages = []
+        for token, page_headers, size in further:
+            pages.append((token, cls(page_headers, rest[at : at + size])))
+            at += size
+        return cls(headers, rest[:end], tuple(pages))
 
     def dump(self) -> bytes:
-        return orjson.dumps(dict(self.headers)) + b"\n" + self.body
+        headers = dict(self.headers)
+        further = [(token, dict(page.headers), len(page.body)) for token, page in self.further]
+        head = orjson.dumps([headers, *further] if further else headers)
+        return b"".join((head, b"\n", self.body, *(page.body for _, page in self.further)))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pages, on the wire."""
+        return len(self.body) + sum(len(page.body) for _, page in self.further)
+
+    def page(self, token: str) -> CachedResponse | None:
+        """The page that a continue token asks for; None where the list has none such."""
+        return dict(self.further).get(token)
+
+    def followed_by(self, token: str, page: CachedResponse) -> CachedResponse:
+        """The list with one more page."""
+        return replace(self, further=(*self.further, (token, page)))
 
     def single(self) -> Encoded:
         """The object in the body; ValueError where there is none, or it is over MAX_UNPACKED."""
-        return Encoded.read(codec_for(self._encoding), unpacked(self.headers, self.body))
+        return Encoded.read(codec_for(self.encoding), unpacked(self.headers, self.body))
 
     def version(self) -> int:
         """The resourceVersion of the object in the body; 0 where there is none."""
@@ -71,16 +97,40 @@ class CachedResponse:
         except (ValueError, LookupError):
             return 0
 
-    def is_whole(self) -> bool:
-        """Whether the body is a list, or a Table, that no further page follows. Reads its first bytes alone."""
+    def pages(self) -> Iterator[ListPage]:
+        """The pages of a list. ValueError where one is no list of objects, or all of them are over MAX_LIST."""
+        room = MAX_LIST
+        for page in (self, *(page for _, page in self.further)):
+            body = unpacked(page.headers, page.body, room)
+            room -= len(body)
+            if room < 0:
+                raise ValueError(f"the list is over the limit of {MAX_LIST} bytes")
+            yield codec_for(page.encoding).decode_list(body)
+
+    def list_version(self) -> int:
+        """The resourceVersion of the list, or Table, that the body is; 0 where it is none."""
         try:
-            return not continue_token(self._encoding, self._head())
+            return self._list_head().version
         except ValueError:
-            return False
+            return 0
+
+    def next_page(self) -> str | None:
+        """The token of the page that follows this one; "" for the last one, None where the body is no list.
+
+        Reads the body's first bytes alone.
+        """
+        try:
+            return self._list_head().continue_token
+        except ValueError:
+            return None
 
     @property
-    def _encoding(self) -> Encoding:
+    def encoding(self) -> Encoding:
+        """ValueError where the body is in none of the two."""
         return Encoding(self.headers.get("content-type", "").partition(";")[0].strip())
+
+    def _list_head(self) -> ListHead:
+        return list_head(self.encoding, self._head())
 
     def _head(self) -> bytes:
         """The first bytes of the body, unpacked."""
@@ -92,12 +142,12 @@ class CachedResponse:
             raise ValueError(f"the answer cannot be unpacked: {error}") from error
 
 
-def unpacked(headers: Mapping[str, str], body: bytes) -> bytes:
-    """The body of an answer that holds one object, unpacked; ValueError where it cannot be, or is over MAX_UNPACKED."""
+def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED) -> bytes:
+    """The body of an answer, unpacked; ValueError where it cannot be, or is packed and over the limit."""
     if headers.get("content-encoding") != "gzip":
         return body
     try:
-        return unpack_up_to(body, MAX_UNPACKED)
+        return unpack_up_to(body, limit)
     except (BodyTooLarge, EOFError, zlib.error) as error:
         raise ValueError(f"the answer cannot be unpacked: {error}") from error
 

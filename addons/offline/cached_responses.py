@@ -154,23 +154,27 @@ class CachedResponses:
 
     def keep(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
         """Keep an answer, in the place of an earlier one of the same key. Never waits."""
-        if len(body) > MAX_BODY:
+        self.put(key, CachedResponse.of(headers, body))
+
+    def put(self, key: ResponseKey, response: CachedResponse) -> None:
+        """As `keep`, for an answer of one page or several."""
+        if response.size > MAX_BODY:
             reached("kept answer")
             return
         self._forget_lost()
-        name, digest = key.name, hashlib.sha256(body).hexdigest()
+        name, digest = key.name, _digest(response)
         known = self._shares.entries.get(name)
         if known is not None and known.digest == digest:
             self._use(name)
             return
         waiting = self._unwritten.get(name)
-        if self._unwritten_bytes - _size(waiting) + len(body) > MAX_UNWRITTEN_BYTES:
+        if self._unwritten_bytes - _size(waiting) + response.size > MAX_UNWRITTEN_BYTES:
             metrics.RESPONSES_UNKEPT.inc()
             self._shares.remove(name)
             self._delete_row(name)
         else:
-            self._shares.put(name, IndexEntry(digest, len(body), int(self._copies.clock()), key.owner))
-            self._wait_for_disk(name, CachedResponse.of(headers, body))
+            self._shares.put(name, IndexEntry(digest, response.size, int(self._copies.clock()), key.owner))
+            self._wait_for_disk(name, response)
             for evicted in self._shares.evict(key.owner):
                 self._delete_row(evicted)
         self._write()
@@ -289,4 +293,11 @@ class CachedResponses:
 
 
 def _size(response: CachedResponse | None) -> int:
-    return len(response.body) if response is not None else 0
+    return response.size if response is not None else 0
+
+
+def _digest(response: CachedResponse) -> str:
+    digest = hashlib.sha256(response.body)
+    for _, page in response.further:
+        digest.update(page.body)
+    return digest.hexdigest()

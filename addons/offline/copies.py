@@ -73,14 +73,14 @@ class DiskCopies:
         self._copies.add(made)
         return made
 
-    def list_watches(self, identity: str) -> list[ListWatch]:
-        """The list-watches of which an identity has copies on disk."""
+    def list_watches(self, identity: str) -> dict[ListWatch, int]:
+        """The list-watches of which an identity has copies on disk, with the versions of the copies."""
         metas = list(self.disk.metas.values())
-        return [
-            list_watch_of(meta)
+        return {
+            list_watch_of(meta): meta.get("version", 0)
             for meta in metas
             if meta.get("identity") == identity and "question" in meta and "refused" not in meta
-        ]
+        }
 
     def forget(self, copy: DiskCopy) -> None:
         self._copies.discard(copy)

@@ -59,7 +59,7 @@ class Offline:
     ) -> None:
         """Start the parts."""
         own = clients.hub
-        objects = OfflineReads(sources, settings.wait)
+        objects = OfflineReads(sources, self._answers, settings.wait)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
         registration = Registration(objects, self._answers)

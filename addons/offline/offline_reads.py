@@ -1,80 +1,175 @@
-"""Answers GETs and lists from the node's sources while the cloud is away.
+"""What the node has of an object or list while the cloud is away, and which of that is the newest.
 
-A list is answered only from a source that holds every object of it, and a 404 only where a source holds every object
-that could have the name.
+The node has sources, running or on disk, and the cloud's kept answers. Of two sources the one of the later version is
+the newer, whatever it says of an object. A list is answered only from what holds every object of it, and a 404 only
+where a source holds every object that could have the name.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+
 from aiohttp import web
 
+from addons.offline.cached_response import CachedResponse, response_key
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.offline_request import OfflineRequest
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.views.list_response import list_response
-from addons.views.responses import object_response
+from addons.views.responses import HEADERS, object_response
 from addons.views.source import Source
 from addons.views.sources import Sources
-from kube.errors import StatusError, not_found
+from kube.errors import StatusError, expired, not_found, too_large_version
+from kube.http.gzip_bodies import one_at_a_time
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.list_watch import ListWatch
 from kube.store.listing import Form, Listing
 from kube.store.scope import Scope
-from kube.store.store import Item, Key
+from kube.store.store import Item, Key, Store
+from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
 
 
-class OfflineReads:
-    """Reads from the sources that one identity has, running or on disk."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The objects of a source that a list asks for."""
 
-    def __init__(self, sources: Sources, wait: float) -> None:
+    source: Source
+    form: Form
+    scope: Scope
+
+    @property
+    def version(self) -> int:
+        return self.source.store.version
+
+    def listing(self) -> Listing:
+        store = self.source.store
+        found = [item for item in store if self.scope.matches(item)]
+        api_version, kind = self.form.type_of(store.api_version, store.kind)
+        return Listing(store.codec, api_version, kind, store.version, found, self.form)
+
+
+class OfflineReads:
+    """Reads what one identity has."""
+
+    def __init__(self, sources: Sources, answers: CachedResponses, wait: float) -> None:
         self._sources = sources
+        self._answers = answers
         self._wait = wait
 
     async def answer(
-        self, read: ObjectRead, identity: CloudIdentity, seen: int = 0
+        self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead | None
     ) -> web.StreamResponse | None:
-        """The answer to a GET or list; None when no source has it. StatusError 404 where it is known to be absent.
+        """The newest answer to a GET or list; None when the node has none.
 
-        `seen` is a version of the object that the client was given: no source that is older answers a GET.
+        StatusError 404 where the object is known to be absent, 410 and 504 for a version or a page that it has not.
         """
-        forms = {each.encoding: each.kind for each in reversed(read.accepted)}
-        absent = False
-        for list_watch in self._sources.list_watches(identity, read.type):
-            if list_watch.metadata_only or forms.get(list_watch.encoding) not in ("", METADATA_KIND):
-                continue
-            form = Form(metadata_only=forms[list_watch.encoding] == METADATA_KIND)
-            scope = _scope(list_watch, read) if read.verb == "list" else None
-            if read.verb == "list" and scope is None:
-                continue
-            source = await self._ready(identity, list_watch)
-            if source is None:
-                continue
-            if read.verb == "list":
-                assert scope is not None
-                return await _list(source, form, scope)
-            item = source.store.get(_key(read.type, read.namespace, read.name))
-            if item is not None and item.version >= seen:
-                return _object(source, form, item)
-            absent = absent or (item is None and source.store.version >= seen and _covers(list_watch, read))
-        if absent:
-            raise not_found(read.type.group_resource, read.name)
-        return None
+        kept = await self._answers.get(request.key(identity.user))
+        if read is None:
+            return _as_kept(kept)
+        if read.verb == "get":
+            return await self._object(identity, read, kept)
+        return await self._list(identity, request, read, kept)
+
+    async def copies(
+        self, identity: CloudIdentity, request: OfflineRequest
+    ) -> list[tuple[Encoded, Store | None]]:
+        """The copies of an object, the newest first: of stores, and (None) the kept answer to the client's GET.
+
+        The request may be a write of the object. The kept answer may be a Table, or the metadata alone.
+        """
+        found: list[tuple[int, Encoded, Store | None]] = [
+            (item.version, _encoded(item), item.store) for item in await self.find(identity, request.info)
+        ]
+        key = response_key(identity.user, request.object_path, request.accept or "", request.accept_encoding)
+        kept = await self._answers.get(key)
+        if kept is not None:
+            with contextlib.suppress(ValueError, LookupError):
+                single = kept.single()
+                found.append((single.decode().version, single, None))
+        newest_first = sorted(found, key=lambda each: each[0], reverse=True)
+        return [(copy, store) for _, copy, store in newest_first]
 
     async def find(self, identity: CloudIdentity, info: RequestInfo) -> list[Item]:
-        """An object's item in each source that holds it whole."""
+        """An object's item in each source that holds it whole, that of the newest source first."""
         assert info.type is not None
-        key, found = _key(info.type, info.namespace, info.name), []
-        for list_watch in self._sources.list_watches(identity, info.type):
-            source = await self._ready(identity, list_watch) if not list_watch.metadata_only else None
-            item = source.store.get(key) if source is not None else None
+        key = _key(info.type, info.namespace, info.name)
+        return [
+            item
+            async for _, source in self._newest_first(identity, info.type, partial(_may_hold, key))
+            if (item := source.store.get(key)) is not None
+        ]
+
+    async def _object(
+        self, identity: CloudIdentity, read: ObjectRead, kept: CachedResponse | None
+    ) -> web.StreamResponse | None:
+        key, forms = _key(read.type, read.namespace, read.name), _forms(read)
+        seen = kept.version() if kept is not None else 0
+        is_known = False
+        async for list_watch, source in self._newest_first(identity, read.type, partial(_may_hold, key)):
+            item = source.store.get(key)
             if item is not None:
-                found.append(item)
-        return found
+                form = forms.get(source.store.codec.encoding)
+                if form is not None and item.version >= seen:
+                    return _object(item, form)
+                is_known = True
+            elif not is_known and source.store.version >= seen and _covers(list_watch, read):
+                raise not_found(read.type.group_resource, read.name)
+        return _as_kept(kept)
+
+    async def _list(
+        self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead, kept: CachedResponse | None
+    ) -> web.StreamResponse | None:
+        token = request.info.options.continue_token
+        if token:
+            page = kept.page(token) if kept is not None else None
+            if page is None:
+                raise expired(
+                    "The provided continue parameter is too old to display a consistent list result."
+                )
+            return _as_kept(page)
+        part = await self._newest_part(identity, read)
+        kept_version = kept.list_version() if kept is not None else 0
+        if part is not None or kept is not None:
+            _check_version(read, max(kept_version, part.version if part is not None else 0))
+        if part is not None and part.version >= kept_version:
+            return await list_response(part.listing())
+        if kept is not None and (part is not None or (kept.further and not request.info.options.limit)):
+            with contextlib.suppress(ValueError):
+                return await list_response(await one_at_a_time(lambda: _joined(kept, part)))
+            if not request.info.options.limit and kept.further:
+                return None  # one page of several is not what was asked for
+        return _as_kept(kept)
+
+    async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
+        """The part of the newest source that has the whole list in a form for the client."""
+        forms = _forms(read)
+        sources = self._newest_first(identity, read.type, lambda each: _scope(each, read) is not None)
+        async for list_watch, source in sources:
+            form, scope = forms.get(source.store.codec.encoding), _scope(list_watch, read)
+            if form is not None and scope is not None:
+                return Part(source, form, scope)
+        return None
+
+    async def _newest_first(
+        self, identity: CloudIdentity, type_: ResourceType, wanted: Callable[[ListWatch], bool]
+    ) -> AsyncIterator[tuple[ListWatch, Source]]:
+        """The sources of a resource that hold whole objects. What is on disk is read when its turn comes."""
+        for list_watch in self._sources.list_watches(identity, type_):
+            if not list_watch.metadata_only and wanted(list_watch):
+                source = await self._ready(identity, list_watch)
+                if source is not None:
+                    yield list_watch, source
 
     async def _ready(self, identity: CloudIdentity, list_watch: ListWatch) -> Source | None:
         source = self._sources.get(identity, list_watch)
@@ -109,15 +204,56 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
-async def _list(source: Source, form: Form, scope: Scope) -> web.StreamResponse:
-    store = source.store
-    api_version, kind = form.type_of(store.api_version, store.kind)
-    found = [item for item in store if scope.matches(item)]
-    return await list_response(Listing(store.codec, api_version, kind, store.version, found, form))
+def _as_kept(kept: CachedResponse | None) -> web.Response | None:
+    return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body) if kept is not None else None
 
 
-def _object(source: Source, form: Form, found: Item) -> web.Response:
-    store, codec = source.store, source.store.codec
+def _forms(read: ObjectRead) -> dict[Encoding, Form]:
+    """The form that the client prefers in each encoding, where it is one that the hub makes."""
+    kinds = {each.encoding: each.kind for each in reversed(read.accepted)}
+    made = {encoding: kind for encoding, kind in kinds.items() if kind in ("", METADATA_KIND)}
+    return {encoding: Form(metadata_only=kind == METADATA_KIND) for encoding, kind in made.items()}
+
+
+def _check_version(read: ObjectRead, newest: int) -> None:
+    """StatusError as a kube-apiserver's where what the node has is not of the version that a list asks for."""
+    if read.version > newest:
+        raise too_large_version(read.version, newest)
+    if read.is_exact and read.version < newest:
+        raise expired(f"The resourceVersion for the provided list is too old: {read.version}")
+
+
+def _joined(kept: CachedResponse, part: Part | None) -> Listing:
+    """All pages of a kept list, with what the node wrote to its objects since. ValueError where it cannot be read."""
+    pages = list(kept.pages())
+    codec = codec_for(kept.encoding)
+    if part is not None and part.source.store.codec is not codec:
+        raise ValueError("the copy is in another encoding")
+    items = Store().items(codec, [raw for page in pages for raw in page.items])
+    form = part.form if part is not None else Form(metadata_only=False)
+    for key, item in items.items():
+        own = part.source.store.get(key) if part is not None else None
+        if own is not None and own.version == item.version:
+            items[key] = own
+    return Listing(codec, pages[0].api_version, pages[0].kind, pages[0].version, list(items.values()), form)
+
+
+def _may_hold(key: Key, list_watch: ListWatch) -> bool:
+    """Whether a source may have the object: kubelet reads each Secret and ConfigMap by a source of its own."""
+    namespace, name = key
+    by_name = list_watch.field_selector.startswith("metadata.name=")
+    return list_watch.namespace in ("", namespace) and (
+        not by_name or list_watch.field_selector.split(",")[0] == f"metadata.name={name}"
+    )
+
+
+def _encoded(item: Item) -> Encoded:
+    store = item.store
+    return Encoded(store.codec, store.api_version, store.kind, item.raw)
+
+
+def _object(item: Item, form: Form) -> web.Response:
+    store, codec = item.store, item.store.codec
     return object_response(
-        Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, found))
+        Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, item))
     )

@@ -58,7 +58,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
         labels=parse_label_selector(options.label_selector),
         fields=parse_field_selector(options.field_selector),
         version=parse_version(options.resource_version) if info.verb != "get" else 0,
-        is_exact=options.resource_version_match == "Exact",
+        is_exact=options.is_exact,
         is_consistent=(info.verb == "list" or wants_state) and options.resource_version == "",
         is_continued=bool(options.continue_token),
         wants_state=wants_state,

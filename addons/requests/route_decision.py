@@ -166,7 +166,7 @@ def _online(
         return Route(RouteKind.RELAY, "a representation that only the cloud makes")
     options = info.options
     if info.verb == "list" and (
-        options.resource_version in ("",) or options.continue_token or _is_exact(info)
+        options.resource_version in ("",) or options.continue_token or options.is_exact
     ):
         return Route(RouteKind.RELAY, "a consistent list")
     read = parse_read(info, accept)
@@ -219,10 +219,6 @@ def _refuse_unfilterable(caller: Caller, *, is_upgrade: bool) -> None:
 def _is_verifiable(caller: Caller) -> bool:
     """Whether the hub can find out what the caller may see: by itself, or by showing the cloud the caller's token."""
     return caller.lending is Lending.HUB or (caller.lending is Lending.OWN and bool(caller.authorization))
-
-
-def _is_exact(info: RequestInfo) -> bool:
-    return info.options.resource_version_match == "Exact"
 
 
 def refuse_foreign(info: RequestInfo) -> tuple[str, StatusError] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from kube.errors import StatusError
@@ -46,5 +47,5 @@ class SourceCopies(Protocol):
     def drop_unused(self) -> None:
         """Delete the copies whose sources do not run: the cloud was restored from a backup."""
 
-    def list_watches(self, identity: str) -> list[ListWatch]:
-        """What the disk holds of an identity's sources."""
+    def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
+        """What the disk holds of an identity's sources, and at which version."""

@@ -155,10 +155,14 @@ class Sources:
         return source
 
     def list_watches(self, identity: CloudIdentity, type_: ResourceType) -> list[ListWatch]:
-        """What is kept of a resource for an identity, running or on disk."""
-        running = [list_watch for user, list_watch in self._sources if user == identity.user]
-        kept = self._copies.list_watches(identity.user) if self._copies is not None else []
-        return [each for each in dict.fromkeys([*running, *kept]) if each.type == type_]
+        """What is kept of a resource for an identity, running or on disk: the newest first."""
+        kept = dict(self._copies.list_watches(identity.user)) if self._copies is not None else {}
+        running = {each.list_watch: each.store.version for each in self if each.user == identity.user}
+        # A source that is being read from disk has no version yet.
+        versions = {each: max(running.get(each, 0), kept.get(each, 0)) for each in (running | kept)}
+        return sorted(
+            (each for each in versions if each.type == type_), key=versions.__getitem__, reverse=True
+        )
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for source in self:

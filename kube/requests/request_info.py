@@ -104,6 +104,13 @@ class ListOptions:
     send_initial_events: bool | None = None
     watch: bool = False
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether a list must be of its very version. A kube-apiserver takes a limit beside a version for that, too."""
+        if self.resource_version_match or self.resource_version in ("", "0"):
+            return self.resource_version_match == "Exact"
+        return self.limit > 0 and not self.continue_token and not self.watch
+
 
 _NO_OPTIONS = ListOptions()
 _PLAIN_WATCH = ListOptions(watch=True)

@@ -21,7 +21,7 @@ from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
 from kube.objects.status_update import status_document, updated
 from kube.requests.request_info import parse_request
-from kube.store.store import Item, Store
+from kube.store.store import Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
@@ -94,7 +94,9 @@ class StatusWrites:
                 self._show(each, request)
             entry = self._journal.put_status(entry)
         await self._journal.wait_written(entry)
-        answer = min(acceptable, key=lambda each: encodings.index(each.codec.encoding))
+        answer = min(
+            acceptable, key=lambda each: (-each.decode().version, encodings.index(each.codec.encoding))
+        )
         return object_response(answer)
 
     async def refused(self, entry: StatusEntry) -> None:
@@ -119,15 +121,30 @@ class StatusWrites:
         return obj.fields.child("spec").text("nodeName") == self._node
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
-        copies = [_copy_in_store(item) for item in await self._objects.find(HUB_IDENTITY, request.info)]
-        kept = await self._answers.get(_key(request))
-        if kept is not None:
-            # The answer may be a Table or the metadata alone, which no status can be written to.
+        """The copies that a write concerns, the newest first. Older ones have no say: those that it does not fit stay.
+
+        They may be of an object that was made anew since, or from before the cloud gave it to this node.
+        """
+        found: list[ObjectCopy] = []
+        for each in await self._objects.copies(HUB_IDENTITY, request):
+            # A kept answer may be a Table or the metadata alone, which no status can be written to.
             with contextlib.suppress(ValueError, LookupError):
-                copy = ObjectCopy(kept.single())
+                copy = ObjectCopy(*each)
                 status_document(*copy.form)
-                copies.append(copy)
-        return copies
+                if not found or self._fits(copy, found[0], request):
+                    found.append(copy)
+        return found
+
+    def _fits(self, older: ObjectCopy, newest: ObjectCopy, request: OfflineRequest) -> bool:
+        """Whether a write of the newest copy is one of an older copy, too."""
+        before = older.object.decode()
+        if before.uid != newest.object.decode().uid or not self._is_own(before):
+            return False
+        try:
+            _check_labels(before, older.written(request).object.decode(), "")
+        except StatusError:
+            return False
+        return True
 
     def _show(self, copy: ObjectCopy, request: OfflineRequest) -> None:
         """Show a copy to those who watch or get the object from now on."""
@@ -143,11 +160,6 @@ def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:
     if others:
         shown = ", ".join(others)[:MAX_QUOTED]
         raise unavailable(f"the cloud cannot be reached, and only it changes these labels of {path}: {shown}")
-
-
-def _copy_in_store(item: Item) -> ObjectCopy:
-    store = item.store
-    return ObjectCopy(Encoded(store.codec, store.api_version, store.kind, item.raw), store)
 
 
 def _key(request: OfflineRequest) -> ResponseKey:

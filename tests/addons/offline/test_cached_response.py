@@ -123,16 +123,16 @@ def test_an_answer_that_unpacks_to_more_than_it_may_is_a_value_error() -> None:
     bomb = CachedResponse(headers, gzip.compress(b" " * (MAX_UNPACKED + 1)))
     with pytest.raises(ValueError, match="over the limit"):
         bomb.single()
-    assert not bomb.is_whole()
+    assert bomb.next_page() is None
 
 
 @pytest.mark.parametrize("packing", ["", "gzip"])
-@pytest.mark.parametrize(("token", "whole"), [("", True), ("next", False)])
-def test_of_a_list_only_its_head_is_read(packing: str, token: str, whole: bool) -> None:
+@pytest.mark.parametrize("token", ["", "next"])
+def test_of_a_list_only_its_head_is_read(packing: str, token: str) -> None:
     """Parsing a list of 16 MiB once held the event loop for a second. What follows the head here is no JSON at all."""
     body = b'{"kind":"PodList","metadata":{"continue":"%b"},"items":[' % token.encode() + b"x" * MAX_UNPACKED
     headers = {"content-type": JSON} | ({"content-encoding": packing} if packing else {})
-    assert CachedResponse(headers, gzip.compress(body) if packing else body).is_whole() is whole
+    assert CachedResponse(headers, gzip.compress(body) if packing else body).next_page() == token
 
 
 def test_answers_to_the_node_have_no_owner_and_all_others_have_one() -> None:
@@ -140,3 +140,21 @@ def test_answers_to_the_node_have_no_owner_and_all_others_have_one() -> None:
     owners = {response_key(identity, NODE, "a", "").owner for identity in ("alice", "bob", "alice")}
     assert len(owners) == 2
     assert "" not in owners
+
+
+def test_pages_come_back_from_disk() -> None:
+    first, second, third = (
+        CachedResponse({"content-type": JSON, "etag": str(number)}, b"line\n%d" % number * (number + 1))
+        for number in range(3)
+    )
+    found = first.followed_by("a", second).followed_by("b", third)
+    assert CachedResponse.load(found.dump()) == found
+    assert CachedResponse.load(first.dump()) == first
+    assert (found.page("b"), found.page("c")) == (third, None)
+    assert found.size == sum(len(each.body) for each in (first, second, third))
+
+
+def test_the_version_of_a_list_is_that_of_its_head() -> None:
+    listed = raw({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []})
+    assert CachedResponse({"content-type": JSON}, listed).list_version() == 7
+    assert CachedResponse({"content-type": JSON}, b"<html>").list_version() == 0

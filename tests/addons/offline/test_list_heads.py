@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.offline.list_heads import HEAD, continue_token
+from addons.offline.list_heads import HEAD, list_head
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from kube.wire.schema import MESSAGES
@@ -44,21 +44,25 @@ def protobuf_list(token: str, items: int = 1, size: int = 200) -> bytes:
 def test_of_json(body: bytes, token: str | None) -> None:
     if token is None:
         with pytest.raises(ValueError):  # noqa: PT011 - orjson says it in its own words
-            continue_token(JSON, body[:HEAD])
+            list_head(JSON, body[:HEAD])
     else:
-        assert continue_token(JSON, body[:HEAD]) == token
+        assert list_head(JSON, body[:HEAD]).continue_token == token
+
+
+def test_the_version_is_that_of_the_metadata() -> None:
+    assert list_head(JSON, b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}') == (7, "")
 
 
 @pytest.mark.parametrize("token", ["", "next" * 40])
 @pytest.mark.parametrize("size", [0, 200, 2 * HEAD])
 def test_of_protobuf(token: str, size: int) -> None:
-    assert continue_token(PROTOBUF, protobuf_list(token, size=size)[:HEAD]) == token
+    assert list_head(PROTOBUF, protobuf_list(token, size=size)[:HEAD]) == (7, token)
 
 
 def test_of_protobuf_that_a_codec_wrote() -> None:
     listed = codec_for(PROTOBUF).encode_list("v1", "Pod", 7, [b"x" * 200] * 1000)
     head = b"".join(listed)[:HEAD]
-    assert continue_token(PROTOBUF, head) == ""
+    assert list_head(PROTOBUF, head) == (7, "")
 
 
 def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
@@ -66,7 +70,7 @@ def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
     found = set()
     for end in range(len(whole)):
         try:
-            found.add(continue_token(PROTOBUF, whole[:end]))
+            found.add(list_head(PROTOBUF, whole[:end]).continue_token)
         except ValueError:
             found.add("")
     assert found == {"", "next" * 40}
@@ -77,4 +81,4 @@ def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
 )
 def test_what_is_no_list_in_protobuf(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"list|protobuf"):
-        continue_token(PROTOBUF, body)
+        list_head(PROTOBUF, body)

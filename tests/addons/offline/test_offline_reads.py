@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
+import orjson
 import pytest
+from aiohttp import web
 
-from addons.offline.offline_reads import OfflineReads, _covers, _scope
+from addons.offline import cached_response
+from addons.offline.cached_response import CachedResponse
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import DiskCopies
+from addons.offline.offline_reads import OfflineReads, _covers, _may_hold, _scope
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.table import parse_rules
+from addons.views.list_response import Pieces
 from addons.views.sources import Sources
+from kube.errors import StatusError
 from kube.http.client import Unreachable
+from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
-from tests.addons.support.offline_parts import Told
-from tests.addons.support.samples import fill, read_of, service
+from tests.addons.support.offline_parts import JSON, Told, asked
+from tests.addons.support.samples import fill, metadata, raw, read_of, service
 
 PODS = ResourceType("", "v1", "pods")
 SERVICES = ResourceType("", "v1", "services")
@@ -69,6 +82,221 @@ def test_absence_is_known_only_where_the_copy_would_have_the_object(
     assert _covers(list_watch, read_of(f"/api/v1/namespaces/a/pods/{name}")) is known
 
 
+@pytest.mark.parametrize(
+    ("list_watch", "may"),
+    [
+        (EVERYWHERE, True),
+        (OF_NODE, True),
+        (ONE, True),
+        (ListWatch(PODS, "a", field_selector="metadata.name=p,spec.x=y"), True),
+        (ListWatch(PODS, "a", field_selector="metadata.name=other"), False),
+        (ListWatch(PODS, "b"), False),
+    ],
+)
+def test_a_copy_that_cannot_have_the_object_is_not_read_from_disk(list_watch: ListWatch, may: bool) -> None:
+    assert _may_hold(("a", "p"), list_watch) is may
+
+
+# -- the newest ----------------------------------------------------------------------------------------------------
+
+TARGET = "/api/v1/namespaces/a/pods"
+
+
+def pod(name: str, version: int, *, phase: str = "", namespace: str = "a") -> Json:
+    made: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(name, namespace, version)}
+    return {**made, "status": {"phase": phase}} if phase else made
+
+
+def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -> bytes:
+    head: Json = {"resourceVersion": str(version), **({"continue": token} if token else {})}
+    rows = {"rows" if kind == "Table" else "items": list(items)}
+    return raw({"kind": kind, "apiVersion": "v1", "metadata": head, **rows})
+
+
+class Node:
+    """What a node has, in stores that the test fills and among the kept answers."""
+
+    def __init__(self, copies: DiskCopies) -> None:
+        gone = Told(Unreachable("gone"))
+        self.sources = Sources(
+            lambda _: gone, lambda *_: None, lambda: parse_rules(None), 300, copies, is_up=lambda: False
+        )
+        self.answers = CachedResponses(copies)
+        self.reads = OfflineReads(self.sources, self.answers, 1)
+
+    def hold(self, list_watch: ListWatch, version: int, *pods: Json) -> Store:
+        """A running source."""
+        store = self.sources.get(HUB_IDENTITY, list_watch).store
+        fill(store, pods, version, kind="Pod")
+        return store
+
+    def keep(self, target: str, *pages: bytes, accept: str = JSON) -> None:
+        """A kept answer; a list of several pages has tokens "1", "2" and so on."""
+        found, *further = (CachedResponse({"content-type": JSON}, page) for page in pages)
+        for number, page in enumerate(further, 1):
+            found = found.followed_by(str(number), page)
+        self.answers.put(asked("GET", target, accept=accept).key(""), found)
+
+    async def ask(self, target: str, accept: str = JSON) -> Json | None:
+        """The document of the answer; {"code": …} of a refusal."""
+        try:
+            request, read = asked("GET", target, accept=accept), read_of(target, accept)
+            answer = await self.reads.answer(HUB_IDENTITY, request, read)
+        except StatusError as error:
+            return {"code": error.code}
+        if answer is None:
+            return None
+        assert isinstance(answer, web.Response)
+        body = bytes(answer.body._body if isinstance(answer.body, Pieces) else answer.body)  # type: ignore[arg-type]
+        found: Json = orjson.loads(gzip.decompress(body) if "content-encoding" in answer.headers else body)
+        return found
+
+    async def names(self, target: str) -> dict[str, int] | None:
+        """What a list shows, with versions."""
+        found = await self.ask(target)
+        if found is None or "code" in found:
+            return found
+        items = (each["metadata"] for each in found["items"])
+        return {each["name"]: int(each["resourceVersion"]) for each in items}
+
+
+@pytest.fixture
+async def its(tmp_path: Path) -> AsyncIterator[Node]:
+    async with copies_in(tmp_path) as copies:
+        made = Node(copies)
+        yield made
+        await made.answers.written()
+        made.sources.close()
+
+
+JSON_EVERYWHERE, JSON_OF_NAMESPACE, JSON_OF_NODE = (
+    replace(each, encoding=Encoding.JSON) for each in (EVERYWHERE, OF_NAMESPACE, OF_NODE)
+)
+
+
+@pytest.mark.parametrize("older_first", [True, False])
+async def test_of_two_copies_the_newer_answers(its: Node, older_first: bool) -> None:
+    copies = {JSON_EVERYWHERE: (5, [pod("p", 4), pod("gone", 3)]), JSON_OF_NAMESPACE: (9, [pod("p", 8)])}
+    for list_watch in copies if older_first else reversed(copies):
+        version, pods = copies[list_watch]
+        its.hold(list_watch, version, *pods)
+    found = await its.ask(f"{TARGET}/p")
+    assert found is not None
+    assert found["metadata"]["resourceVersion"] == "8"
+    assert await its.ask(f"{TARGET}/gone") == {"code": 404}
+    assert await its.names(TARGET) == {"p": 8}
+    assert await its.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
+
+
+async def test_a_copy_on_disk_may_be_newer_than_one_that_runs(tmp_path: Path) -> None:
+    store = Store()
+    async with copies_in(tmp_path) as copies:
+        copy = copies.copy("", JSON_OF_NAMESPACE, store)
+        fill(store, [pod("p", 8)], 9)
+        await settled(copy)
+        copy.close()
+        its = Node(copies)
+        its.hold(JSON_EVERYWHERE, 5, pod("p", 4))
+        assert await its.names(TARGET) == {"p": 8}
+        its.sources.close()
+
+
+async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent(its: Node) -> None:
+    its.hold(JSON_OF_NODE, 9, pod("p", 8))
+    its.hold(JSON_EVERYWHERE, 5)
+    protobuf = Encoding.PROTOBUF.value
+    assert await its.ask(f"{TARGET}/p", protobuf) is None
+    assert await its.ask(f"{TARGET}/q", protobuf) == {"code": 404}
+
+
+@pytest.mark.parametrize(("kept_at", "shown"), [(4, {"p": 3}), (5, {"p": 3}), (9, {"p": 3, "q": 8})])
+async def test_a_kept_list_answers_where_it_is_newer(its: Node, kept_at: int, shown: dict[str, int]) -> None:
+    """A client that had seen q was told that there is none, because its event had not come before the outage."""
+    store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
+    its.keep(TARGET, listed(kept_at, pod("p", 3), pod("q", 8)))
+    assert await its.names(TARGET) == shown
+    store.amend(raw(pod("p", 3, phase="Running")))
+    found = await its.ask(TARGET)
+    assert found is not None
+    assert found["items"][0].get("status") == {"phase": "Running"}, "what the node wrote since"
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("resourceVersion=0", {"p": 8}),
+        ("resourceVersion=9", {"p": 8}),
+        ("resourceVersion=4", {"p": 8}),
+        ("resourceVersion=10", {"code": 504}),
+        ("resourceVersion=9&resourceVersionMatch=Exact", {"p": 8}),
+        ("resourceVersion=4&resourceVersionMatch=Exact", {"code": 410}),
+        ("resourceVersion=10&resourceVersionMatch=Exact", {"code": 504}),
+        ("resourceVersion=4&resourceVersionMatch=NotOlderThan", {"p": 8}),
+        ("resourceVersion=9&limit=1", {"p": 8}),
+        ("resourceVersion=4&limit=1", {"code": 410}),
+        ("continue=x&limit=1", {"code": 410}),
+    ],
+)
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_version_that_is_asked_for_is_what_a_kube_apiserver_takes_it_for(
+    its: Node, query: str, shown: dict[str, int], kept: bool
+) -> None:
+    if kept:
+        its.keep(TARGET, listed(9, pod("p", 8)))
+    else:
+        its.hold(JSON_EVERYWHERE, 9, pod("p", 8))
+    assert await its.names(f"{TARGET}?{query}") == shown
+
+
+# -- lists of several pages ----------------------------------------------------------------------------------------
+
+FIRST, SECOND, THIRD = (
+    listed(9, pod("p", 3), token="1"),
+    listed(9, pod("q", 4), token="2"),
+    listed(9, pod("r", 5)),
+)
+
+
+async def test_a_kept_list_comes_page_by_page_as_it_came_from_the_cloud(its: Node) -> None:
+    its.keep(TARGET, FIRST, SECOND, THIRD)
+    for token, page in (("", FIRST), ("&continue=1", SECOND), ("&continue=2", THIRD)):
+        assert await its.ask(f"{TARGET}?limit=1{token}") == orjson.loads(page)
+    assert await its.ask(f"{TARGET}?limit=1&continue=3") == {"code": 410}
+
+
+async def test_who_asks_for_no_pages_gets_the_whole_list(its: Node) -> None:
+    its.keep(TARGET, FIRST, SECOND, THIRD)
+    assert await its.names(TARGET) == {"p": 3, "q": 4, "r": 5}
+    tables = [listed(9, token="1", kind="Table"), listed(9, kind="Table")]
+    its.keep(TARGET, *tables)
+    assert await its.ask(TARGET) is None, "the pages of a Table are not put together"
+    assert await its.ask(f"{TARGET}?limit=1") == orjson.loads(tables[0])
+
+
+async def test_pages_that_are_newer_than_the_copy_hold_what_the_node_wrote(its: Node) -> None:
+    store = its.hold(JSON_EVERYWHERE, 5, pod("q", 4))
+    store.amend(raw(pod("q", 4, phase="Running")))
+    its.keep(TARGET, FIRST, SECOND, THIRD)
+    found = await its.ask(f"{TARGET}?limit=1")
+    assert found is not None
+    assert [each.get("status") for each in found["items"]] == [None, {"phase": "Running"}, None]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_kept_list_that_is_too_long_to_be_read_comes_as_it_is(its: Node, packed: bool) -> None:
+    """Without what the node wrote to its objects since."""
+    store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
+    store.amend(raw(pod("p", 3, phase="Running")))
+    body = listed(9, pod("p", 3))
+    headers = {"content-type": JSON, **({"content-encoding": "gzip"} if packed else {})}
+    its.answers.keep(asked("GET", TARGET).key(""), headers, gzip.compress(body) if packed else body)
+    for limit, status in ((len(body), {"phase": "Running"}), (len(body) - 1, None)):
+        with patch.object(cached_response, "MAX_LIST", limit):
+            found = await its.ask(TARGET)
+        assert found is not None
+        assert found["items"][0].get("status") == status
+
+
 async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path: Path) -> None:
     """After a revocation a pod saw an object that was created later: its source had been started with no token."""
     pod, credentials = CloudIdentity("pod", "Bearer pod"), []
@@ -84,9 +312,11 @@ async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path
             return Told(Unreachable("gone"))
 
         sources = Sources(client_of, lambda *_: None, lambda: parse_rules(None), 300, copies, lambda: False)
-        reads = OfflineReads(sources, 5)
-        read = read_of("/api/v1/namespaces/default/services/web")
-        found, hubs = await reads.answer(read, pod), await reads.answer(read, HUB_IDENTITY)
+        reads = OfflineReads(sources, CachedResponses(copies), 5)
+        target = "/api/v1/namespaces/default/services/web"
+        found, hubs = [
+            await reads.answer(each, asked("GET", target), read_of(target)) for each in (pod, HUB_IDENTITY)
+        ]
         sources.close()
     assert found is not None
     assert found.status == 200

@@ -19,7 +19,7 @@ async def test_copies_on_disk_fit(tmp_path: Path) -> None:
         copy: SourceCopy = copies.copy("", PODS, store)
         start: StartFromCopy = copy.start(_reflector(client, store))
         assert start.pending
-        assert copies.list_watches("") == []
+        assert copies.list_watches("") == {}
         copy.close()
 
 

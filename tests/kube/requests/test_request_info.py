@@ -342,3 +342,22 @@ def test_any_target_is_understood_or_refused(method: str, target: str) -> None:
         assert not {".", ".."} & set(found.path.split("/"))
         assert found.path.encode().decode() == found.path
         assert found.is_resource or found.verb == method.lower()
+
+
+@pytest.mark.parametrize(
+    ("query", "is_exact"),
+    [
+        ("", False),
+        ("resourceVersion=0&limit=5", False),
+        ("limit=5", False),
+        ("resourceVersion=7", False),
+        ("resourceVersion=7&limit=5", True),
+        ("resourceVersion=7&limit=-1", False),
+        ("resourceVersion=7&limit=5&resourceVersionMatch=NotOlderThan", False),
+        ("resourceVersion=7&resourceVersionMatch=Exact", True),
+        ("resourceVersion=7&limit=5&watch=true", False),
+        ("limit=5&continue=x", False),
+    ],
+)
+def test_which_lists_are_of_one_version(query: str, is_exact: bool) -> None:
+    assert parse_request("GET", f"/api/v1/pods?{query}").options.is_exact is is_exact

@@ -18,10 +18,11 @@ from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
-from kube.store.store import Item
+from kube.store.reflector import ListWatch
 from tests.addons.support import replay_parts
 from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, read
@@ -34,19 +35,20 @@ PODS = "/api/v1/namespaces/a/pods"
 TOKEN = "/api/v1/namespaces/a/serviceaccounts/s/token"
 
 
-class NoObjects:
-    """No source has anything."""
+class NoSources:
+    """Of nothing there is a source."""
 
-    async def find(self, *_: object) -> list[Item]:
+    def list_watches(self, *_: object) -> list[ListWatch]:
         return []
 
 
 class World:
     def __init__(self, answers: CachedResponses, replaying: replay_parts.World) -> None:
         self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
-        status = StatusWrites("n1", cast(OfflineReads, NoObjects()), answers, self.journal, Told())
+        objects = OfflineReads(cast(Sources, NoSources()), answers, 0)
+        status = StatusWrites("n1", objects, answers, self.journal, Told())
         tokens = Tokens(answers, lambda: 0.0)
-        registration = Registration(cast(OfflineReads, NoObjects()), answers)
+        registration = Registration(objects, answers)
         self.writes = OfflineWrites(status, tokens, registration, self.journal, replaying.replay)
 
     async def write(
