@@ -6,8 +6,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode
 
+from addons.offline.list_heads import list_head
+from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestError
 from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Outage
 from tests.hub.support.process import SLACK
 from tests.hub.support.streams import listed, watching
@@ -34,6 +40,73 @@ async def test_what_passed_is_answered_again_per_form(
         assert after.headers["Content-Type"] == before[asked].headers["Content-Type"]
         if not asked[0].startswith(services):
             assert after.body == before[asked].body
+
+
+UNFILTERED = "flanneld"
+"""A cached component whose reads no rule filters."""
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+async def test_pages_are_those_of_the_cloud_with_it_and_without(
+    outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/services"
+    for name in ("one", "two", "three"):
+        await asyncio.to_thread(real_cloud.admin.post, path, service(name))
+    seen: dict[tuple[str, str], bytes] = {}
+    for accept in (JSON, TABLE, PROTOBUF):
+        target = f"{path}?limit=1"
+        while target:
+            answer = await outage.ask(target, accept, UNFILTERED)
+            assert answer.status == 200
+            seen[target, accept] = answer.body
+            token = list_head(Encoding(answer.headers["Content-Type"]), answer.body).continue_token
+            target = f"{path}?limit=1&continue={quote(token)}" if token else ""
+    assert len(seen) == 9
+    await offline()
+    for asked, body in seen.items():
+        answer = await outage.ask(*asked, UNFILTERED)
+        assert (answer.status, answer.body) == (200, body), asked
+    assert (await outage.ask(f"{path}?limit=1&continue=x", component=UNFILTERED)).status == 410
+
+
+async def test_a_list_of_a_version_is_the_clouds(
+    outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/services"
+
+    async def both(**query: str) -> tuple[object, object]:
+        answer = await outage.ask(f"{path}?{urlencode(query)}", component=UNFILTERED)
+        try:
+            real = (200, shape(await asyncio.to_thread(partial(real_cloud.admin.get, path, **query))))
+        except RestError as error:
+            real = (error.answer.status, ())
+        return (answer.status, shape(answer.document) if answer.status == 200 else ()), real
+
+    def shape(found: Any) -> tuple[object, ...]:
+        return found["metadata"]["resourceVersion"], *(each["metadata"]["name"] for each in found["items"])
+
+    await asyncio.to_thread(real_cloud.admin.post, path, service("one"))
+    then = (await asyncio.to_thread(real_cloud.admin.get, path))["metadata"]["resourceVersion"]
+    await asyncio.to_thread(real_cloud.admin.post, path, service("two"))
+    past: list[dict[str, str]] = [
+        {"resourceVersion": then, "limit": "5"},
+        {"resourceVersion": then, "resourceVersionMatch": "Exact"},
+        {"resourceVersion": then, "resourceVersionMatch": "Exact", "limit": "5"},
+    ]
+    for query in past:
+        hub, real = await both(**query)
+        assert hub == real == (200, (then, "one"))
+    newest = await outage.ask(path, component=UNFILTERED)
+    now = newest.document["metadata"]["resourceVersion"]
+    await offline()
+    assert (await outage.ask(path, component=UNFILTERED)).body == newest.body
+    for query in past:
+        assert (await outage.ask(f"{path}?{urlencode(query)}", component=UNFILTERED)).status == 410, (
+            "as after a compaction"
+        )
+    hub, real = await both(resourceVersion=now, resourceVersionMatch="Exact")
+    assert hub == real
 
 
 async def test_an_object_is_found_in_a_list_and_absence_is_known(
