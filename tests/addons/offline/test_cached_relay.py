@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -47,7 +48,7 @@ from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
-from tests.addons.support.samples import HUB, POD, fill, raw, read_of
+from tests.addons.support.samples import HUB, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
@@ -159,9 +160,9 @@ class Node:
         self.passed("GET", NODE, 200, raw({**node_object("n1", 7), "status": {}}), headers=TYPED)
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[Node]:
-    made = Node(tmp_path)
+@asynccontextmanager
+async def node_in(folder: Path) -> AsyncIterator[Node]:
+    made = Node(folder)
     await made.copies.open()
     await made.origin.start()
     yield made
@@ -171,6 +172,12 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     assert made.origin._runner is not None
     await made.origin._runner.cleanup()
     made.origin.close()
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    async with node_in(tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("code", [200, 404, 409, 429, 500, 503])
@@ -284,61 +291,6 @@ async def test_a_token_that_passed_is_given_again_for_the_same_request(node: Nod
     node.health.failed("gone")
     assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, A_TOKEN)
     assert (await node.send("POST", TOKEN, b"for another"))[0] == 503
-
-
-OTHER = Caller(POD.lending, "Bearer another token of the pod's account")
-
-
-async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
-    node.cloud.users = {POD.authorization: "pod", "Bearer stranger": ""}
-    node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
-    stranger = Caller(POD.lending, "Bearer stranger")
-    node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
-    await node.lose_cloud()
-    assert (await node.get())[0] == 503
-    assert (await node.get(caller=stranger))[0] == 503
-    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
-
-
-async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
-    """Pods of one account share what is kept. Each shows the cloud's word for its own token."""
-    node.cloud.users = {POD.authorization: "pod", OTHER.authorization: "pod"}
-    node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
-    node.passed("GET", OBJECT + "-other", 404, b"", caller=OTHER)
-    await node.lose_cloud()
-    assert (await node.get(caller=OTHER))[0] == 503
-    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
-
-
-@pytest.mark.parametrize(
-    ("caller", "code", "offline"),
-    [
-        (HUB, 403, 503),
-        (HUB, 404, 503),
-        (HUB, 401, 200),  # the node's own identity has ended, which is as if there were no cloud
-        (HUB, 500, 200),
-        (POD, 403, 403),
-        (POD, 404, 503),
-        (POD, 401, 503),
-        (POD, 500, 200),
-    ],
-)
-async def test_what_the_cloud_refused_since_is_not_answered_from_before(
-    node: Node, caller: Caller, code: int, offline: int
-) -> None:
-    node.cloud.users = {POD.authorization: "pod"}
-    for said in (200, code):
-        node.passed("GET", OBJECT, said, b"a secret", caller=caller)
-        await until(lambda: not node.cached_relay._tasks)
-    await node.lose_cloud()
-    assert (await node.get(caller=caller))[0] == offline
-
-
-async def test_a_refused_token_request_takes_the_token_away(node: Node) -> None:
-    node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
-    node.passed("POST", TOKEN, 404, b"no", sent=b"for a pod", headers=TYPED)
-    await node.lose_cloud()
-    assert (await node.send("POST", TOKEN, b"for a pod"))[0] == 503
 
 
 # -- writes --------------------------------------------------------------------------------------------------------

@@ -147,7 +147,8 @@ class Node:
         if answer is None:
             return None
         assert isinstance(answer, web.Response)
-        body = bytes(answer.body._body if isinstance(answer.body, Pieces) else answer.body)  # type: ignore[arg-type]
+        body = bytes(answer.body._body) if isinstance(answer.body, Pieces) else answer.body
+        assert isinstance(body, bytes)
         found: Json = orjson.loads(gzip.decompress(body) if "content-encoding" in answer.headers else body)
         return found
 

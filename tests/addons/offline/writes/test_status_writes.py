@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +128,20 @@ def answered(answer: web.Response) -> ApiObject:
     return read(answer.body, answer.headers["Content-Type"])
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with copies_in(tmp_path) as copies:
+@asynccontextmanager
+async def world_in(folder: Path) -> AsyncIterator[World]:
+    async with copies_in(folder) as copies:
         made = World(copies)
         yield made
         await made.answers.written()
         made.sources.close()
         made.journal.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_in(tmp_path) as made:
+        yield made
 
 
 # -- what a write becomes ------------------------------------------------------------------------------------------
@@ -246,49 +253,6 @@ async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
         await world.writes.accept(request)
     assert refused.value.code == 503
     assert not world.journal.statuses
-
-
-# -- copies of several versions ------------------------------------------------------------------------------------
-
-
-EVERY_NODE = ListWatch(NODES, encoding=Encoding.JSON)
-
-
-@pytest.mark.parametrize("first", [QUESTIONS[Encoding.JSON], EVERY_NODE])
-async def test_a_report_is_made_of_the_newest_copy(world: World, first: ListWatch) -> None:
-    """A copy of another component, of some days ago, was found first. Its status was the new one already: the cloud
-    never heard of the report, and kubelet was shown the old object."""
-    for list_watch in sorted((QUESTIONS[Encoding.JSON], EVERY_NODE), key=lambda each: each != first):
-        version, phase = (9, "old") if list_watch is EVERY_NODE else (5, "new")
-        obj = {**node("n1", version), "status": {"phase": phase}}
-        obj["metadata"]["uid"] = "u"
-        fill(world.sources.get(HUB_IDENTITY, list_watch).store, [obj], version)
-    answer = await world.patch({"status": {"phase": "new"}})
-    entry = world.journal.statuses[NODE]
-    assert (entry.before["status"]["phase"], entry.after["status"]["phase"]) == ("old", "new")
-    assert answered(answer).version == 9
-
-
-async def test_a_kept_answer_may_be_the_newest(world: World) -> None:
-    (store,) = world.hold(Encoding.JSON, version=7)
-    get = asked("GET", NODE)
-    world.answers.keep(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
-    answer = await world.patch(reports(Ready="False"))
-    assert (answered(answer).version, conditions(shown(store))) == (9, {"Ready": "False"})
-
-
-@pytest.mark.parametrize(
-    "stale", [{"uid": "of an earlier node of the name"}, {"name": "n1", "uid": "u", "labels": {}}]
-)
-async def test_an_older_copy_that_a_report_does_not_fit_refuses_nothing(world: World, stale: Json) -> None:
-    (store,) = world.hold(Encoding.PROTOBUF, version=9)
-    old = world.sources.get(HUB_IDENTITY, QUESTIONS[Encoding.JSON]).store
-    metadata = {"name": "n1", "resourceVersion": "5", **stale}
-    fill(old, [{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"phase": "old"}}], 5)
-    patch = {"metadata": {"uid": "u"}, **reports(Ready="False")}
-    answer = await world.patch(patch, accept=f"{PROTOBUF},{JSON}")
-    assert conditions(answered(answer)) == conditions(shown(store)) == {"Ready": "False"}
-    assert (conditions(shown(old)) == {}) is (stale["uid"] != "u")
 
 
 # -- what is not taken ---------------------------------------------------------------------------------------------

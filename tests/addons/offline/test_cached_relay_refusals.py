@@ -1,0 +1,74 @@
+"""What the cloud refused a caller is not answered from before, and a token gets what the cloud let it do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from addons.requests.caller import Caller
+from tests.addons.offline.test_cached_relay import A_TOKEN, OBJECT, TOKEN, TYPED, Node, node_in
+from tests.addons.support.observed import until
+from tests.addons.support.samples import HUB, POD
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    async with node_in(tmp_path) as made:
+        yield made
+
+
+OTHER = Caller(POD.lending, "Bearer another token of the pod's account")
+
+
+async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
+    node.cloud.users = {POD.authorization: "pod", "Bearer stranger": ""}
+    node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
+    stranger = Caller(POD.lending, "Bearer stranger")
+    node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
+    await node.lose_cloud()
+    assert (await node.get())[0] == 503
+    assert (await node.get(caller=stranger))[0] == 503
+    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+
+
+async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
+    """Pods of one account share what is kept. Each shows the cloud's word for its own token."""
+    node.cloud.users = {POD.authorization: "pod", OTHER.authorization: "pod"}
+    node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
+    node.passed("GET", OBJECT + "-other", 404, b"", caller=OTHER)
+    await node.lose_cloud()
+    assert (await node.get(caller=OTHER))[0] == 503
+    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+
+
+@pytest.mark.parametrize(
+    ("caller", "code", "offline"),
+    [
+        (HUB, 403, 503),
+        (HUB, 404, 503),
+        (HUB, 401, 200),  # the node's own identity has ended, which is as if there were no cloud
+        (HUB, 500, 200),
+        (POD, 403, 403),
+        (POD, 404, 503),
+        (POD, 401, 503),
+        (POD, 500, 200),
+    ],
+)
+async def test_what_the_cloud_refused_since_is_not_answered_from_before(
+    node: Node, caller: Caller, code: int, offline: int
+) -> None:
+    node.cloud.users = {POD.authorization: "pod"}
+    for said in (200, code):
+        node.passed("GET", OBJECT, said, b"a secret", caller=caller)
+        await until(lambda: not node.cached_relay._tasks)
+    await node.lose_cloud()
+    assert (await node.get(caller=caller))[0] == offline
+
+
+async def test_a_refused_token_request_takes_the_token_away(node: Node) -> None:
+    node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
+    node.passed("POST", TOKEN, 404, b"no", sent=b"for a pod", headers=TYPED)
+    await node.lose_cloud()
+    assert (await node.send("POST", TOKEN, b"for a pod"))[0] == 503
