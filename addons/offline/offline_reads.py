@@ -53,8 +53,9 @@ class Part:
         return self.source.store.version
 
     def listing(self) -> Listing:
+        """In the order of the keys, as in etcd."""
         store = self.source.store
-        found = [item for item in store if self.scope.matches(item)]
+        found = sorted(filter(self.scope.matches, store), key=lambda item: "/".join(item.key))
         api_version, kind = self.form.type_of(store.api_version, store.kind)
         return Listing(store.codec, api_version, kind, store.version, found, self.form)
 

@@ -189,6 +189,12 @@ async def test_of_two_copies_the_newer_answers(its: Node, older_first: bool) -> 
     assert await its.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
 
 
+async def test_a_list_stands_in_the_order_of_the_keys(its: Node) -> None:
+    places = [("b", "x"), ("a", "z"), ("a-b", "y"), ("a", "c")]
+    its.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in places))
+    assert list(await its.names("/api/v1/pods") or ()) == ["y", "c", "z", "x"]
+
+
 async def test_a_copy_on_disk_may_be_newer_than_one_that_runs(tmp_path: Path) -> None:
     store = Store()
     async with copies_in(tmp_path) as copies:
