@@ -128,7 +128,7 @@ class Serving:
         source, scope = await self._source(wanted, read, form.encoding)
         with source.in_use():
             await source.ready(self._wait)
-            if not source.store.version:
+            if source.store.complete and not source.store.version:
                 raise Unversioned
             self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             confirmed = await self._fresh_enough(source, read, scope)
