@@ -141,6 +141,7 @@ class CachedResponses:
         """Names whose time of last use waits for the disk."""
         self._writing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
+        copies.on_restore.append(self._forget_all)
 
     async def open(self) -> None:
         """Read the index. Wait PATIENCE at most: a slow disk delivers it later."""
@@ -204,6 +205,11 @@ class CachedResponses:
         if self._shares.remove(name):
             self._delete_row(name)
             self._write()
+
+    def _forget_all(self) -> None:
+        """Delete every answer: what a restored cloud says now may have lower versions, and is newer."""
+        for name in list(self._shares.entries):
+            self.forget(name)
 
     async def written(self) -> None:
         """Return when no answer waits for the disk."""

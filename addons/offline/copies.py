@@ -59,6 +59,8 @@ class DiskCopies:
         self._copies: set[DiskCopy] = set()
         self.on_loss: list[Callable[[], None]] = []
         """Called when the database had to be set aside, so that all that was written is lost."""
+        self.on_restore: list[Callable[[], None]] = []
+        """Called when the cloud was restored from a backup: versions from before mean nothing any more."""
         self._lost = 0
         self._failing = False
         self._dropping: asyncio.Task[None] | None = None
@@ -160,7 +162,9 @@ class DiskCopies:
                 tell()
 
     def drop_unused(self) -> None:
-        """Delete the copies whose sources do not run."""
+        """Delete the copies whose sources do not run: the cloud was restored from a backup."""
+        for tell in self.on_restore:
+            tell()
         names = {str(name) for name in self.disk.metas} - self.running()
         self._dropping = asyncio.create_task(self.drop(names), name="copies from before a restore")
 

@@ -41,6 +41,18 @@ async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCop
     assert await again.get(ResponseKey("other")) is None
 
 
+async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> None:
+    """An answer of a later version than the restored cloud's would be taken for the newest, for good."""
+    answers = CachedResponses(copies)
+    answers.keep(ResponseKey("name"), {}, b"from before")
+    copies.drop_unused()
+    assert await answers.get(ResponseKey("name")) is None
+    await answers.written()
+    again = CachedResponses(copies)
+    await again.open()
+    assert not again.index
+
+
 async def test_the_oldest_goes_first(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_RESPONSES", 2)
     answers = CachedResponses(copies)
