@@ -13,9 +13,8 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from addons.offline.cached_response import CachedResponse, is_too_large
+from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.growing_lists import GrowingLists
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.offline_writes import OfflineWrites

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
@@ -11,6 +12,7 @@ from urllib.parse import unquote
 import orjson
 
 from addons.offline.list_heads import HEAD, ListHead, list_head
+from kube.bounds import reached
 from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
 from kube.requests.query import first_values
@@ -24,6 +26,8 @@ MAX_UNPACKED = 4 * 1024 * 1024
 """Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
 MAX_LIST = 16 * 1024 * 1024
 """Bytes of a kept list unpacked, with all its pages, that the hub reads: some 5,000 pods."""
+MAX_GROWING = 4
+"""Lists of the node, and as many of all other callers. Each has MAX_BODY at most."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
 """The query parameters that change which objects an answer has.
 
@@ -140,6 +144,37 @@ class CachedResponse:
             return zlib.decompressobj(31).decompress(self.body[:HEAD], HEAD)
         except zlib.error as error:
             raise ValueError(f"the answer cannot be unpacked: {error}") from error
+
+
+class GrowingLists:
+    """Lists of which not all pages have passed yet: puts the pages together, under the key of the list's answer."""
+
+    def __init__(self) -> None:
+        self._of_node: OrderedDict[str, tuple[str, CachedResponse]] = OrderedDict()
+        self._of_others: OrderedDict[str, tuple[str, CachedResponse]] = OrderedDict()
+
+    def add(self, key: ResponseKey, token: str, page: CachedResponse) -> CachedResponse | None:
+        """Take the page that a client asked for by a continue token ("" for the first page).
+
+        The whole list when this was its last page; None before, and where its earlier pages have not passed.
+        """
+        lists = self._of_others if key.owner else self._of_node
+        expected, known = lists.get(key.name, ("", None)) if token else ("", None)
+        if token != expected:
+            return None  # of another list than the one that grows
+        grown = known.followed_by(token, page) if known is not None else page
+        lists.pop(key.name, None)
+        following = page.next_page()
+        if not following:
+            return grown if following is not None else None
+        if grown.size > MAX_BODY:
+            reached("kept answer")
+            return None
+        lists[key.name] = following, grown
+        if len(lists) > MAX_GROWING:
+            lists.popitem(last=False)
+            reached("lists that grow")
+        return None
 
 
 def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED) -> bytes:

@@ -130,7 +130,9 @@ def test_a_watch_is_a_document_for_each_event(name: str, encoding: Encoding) -> 
 @pytest.mark.parametrize("encoding", Encoding)
 def test_the_end_of_the_initial_events_is_told(encoding: Encoding) -> None:
     codec = codec_for(encoding)
-    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark("v1", "Service", 6, INITIAL_EVENTS_ENDED)
+    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark(
+        "v1", "Service", 6, INITIAL_EVENTS_ENDED
+    )
     first, last = documents(readable_watch(encoding, body))
     assert "initialEventsEnd" not in first
     assert last["initialEventsEnd"] is True

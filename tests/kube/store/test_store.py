@@ -108,7 +108,7 @@ def test_an_object_without_a_version_changes_with_its_text(encoding: Encoding) -
     fill(store, 14, Toy("x", version=0, app="db"), encoding=encoding)
     tell(store, "DELETED", Toy("x", version=0, app="db"))
     assert [each[0] if isinstance(each, tuple) else each for each in recorder.heard] == [
-        *(10, "at 12", 14, 14)
+        *(10, "at 12", 14, "at 14", 14)
     ]
 
 

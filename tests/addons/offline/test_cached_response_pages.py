@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from addons.offline import growing_lists
-from addons.offline.cached_response import CachedResponse, ResponseKey
-from addons.offline.growing_lists import MAX_GROWING, GrowingLists
+from addons.offline import cached_response
+from addons.offline.cached_response import MAX_GROWING, CachedResponse, GrowingLists, ResponseKey
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 from tests.addons.support.offline_parts import JSON
@@ -53,7 +52,7 @@ def test_what_is_no_list_ends_its_list(body: bytes) -> None:
 
 
 def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing_lists, "MAX_BODY", 2 * len(page("1").body))
+    monkeypatch.setattr(cached_response, "MAX_BODY", 2 * len(page("1").body))
     lists = GrowingLists()
     for token in ("", "1"):
         assert lists.add(KEY, token, page("1")) is None
