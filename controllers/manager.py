@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
@@ -39,10 +39,13 @@ logger = logging.getLogger(__name__)
 class Manager:
     """The controllers of one process, with the informers and the write client that they share."""
 
-    def __init__(self, client: Client, writer: Client, settings: Settings, gate: Gate) -> None:
+    def __init__(
+        self, client: Client, writer: Client, settings: Settings, gate: Gate, server: Callable[[], str]
+    ) -> None:
+        """`server` is the URL of the API server that the clients ask."""
         self._api = WriteClient(writer, gate)
         self._informers = Informers(client)
-        context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings)
+        context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings, server)
         self._controllers: list[Controller] = [
             make(context) for name, make in CONTROLLERS.items() if name in settings.controllers
         ]
@@ -115,7 +118,8 @@ async def serve(settings: Settings, account: Account) -> None:
         elector = LeaderElector(client, settings.namespace, LEASE, identity)
         gate = elector.remaining if settings.leader_elect else lambda: float("inf")
         async with open_session(account, refuse_unless_leading(gate)) as writing:
-            manager = Manager(client, connect(writing, identity), settings, gate)
+            writer = connect(writing, identity)
+            manager = Manager(client, writer, settings, gate, lambda: account.server)
             try:
                 async with (
                     admin_server(settings.probes, settings.metrics, manager.readiness_error),
