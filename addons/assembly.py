@@ -27,7 +27,7 @@ from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts
 from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
-from addons.pool.pool_assembly import join_pool
+from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
 from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
 from addons.proxy.script_reload import stop_watching
@@ -295,6 +295,8 @@ class Assembly:
         self._egress.drills.are_allowed |= settings.allow_drills
         if peer_spec(settings):
             self._join_pool(settings, credentials, cloud, clients, parts)
+        elif settings.mode == "edge":
+            self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
         self._run("origin", parts.origin.start())
         if settings.leaders:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
@@ -313,7 +315,7 @@ class Assembly:
             link=link,
             log=self._log,
             pool=self._pool,
-            closed=lambda: closed(specs),
+            closed=lambda: [*closed(specs), *(self._pool.closed() if self._pool is not None else ())],
             waits_for=self._waits_for,
             web_address=self._console.web_address,
         )
@@ -340,14 +342,14 @@ class Assembly:
         self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
 
     async def _open_peer_port(self, wanted: bool) -> None:
-        """Open or close the peer port beside the other listeners. OSError where it cannot be opened."""
+        """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""
         settings = self._options.settings
         others = list(listener_modes(settings))
         try:
             await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
-        except OSError:
+        except OSError as error:
             await open_listeners(others)
-            raise
+            raise OSError(error.errno, preflight.cannot_listen(error, settings)) from error
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))

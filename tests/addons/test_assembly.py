@@ -267,6 +267,24 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
         assert f"127.0.0.1:{hub.given['tls_port']}" in why
 
 
+async def test_not_ready_while_the_peer_port_is_taken(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    pair = Authority().issue_server("relay", [LOOPBACK]).write(tmp_path, "peer")
+    relay = {"peer_clients": "nodes", "mode": "cloud", "peer_address": LOOPBACK}
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        given = {**relay, "peer_port": port, "peer_cert": str(pair[0]), "peer_key": str(pair[1])}
+        async with running(tmp_path, server=cloud.url, **given) as hub:
+            await opened(hub.given["admin_port"])
+            async with asyncio.timeout(20):
+                while True:
+                    code, why = await hub.get(f"{hub.admin}/readyz")
+                    if "not open" in why:
+                        break
+                    await asyncio.sleep(0.01)
+    assert code == 503
+    assert f"hub_peer_port: cannot listen on {LOOPBACK}:{port}: Address already in use" in why
+
+
 async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
