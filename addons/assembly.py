@@ -40,7 +40,7 @@ from addons.settings import Settings, listener_modes, peer_spec, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
-from addons.telemetry.log import print_line_by_line
+from addons.telemetry.log import hold_libraries_back, print_line_by_line
 from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
 from addons.ui.admin import Admin
@@ -128,6 +128,7 @@ class Assembly:
 
     async def _start(self, settings: Settings) -> None:
         self._log.attach()
+        hold_libraries_back()
         print_line_by_line()
         handed_sockets.handed.take()
         credentials = self._credentials(settings)

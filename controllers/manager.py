@@ -151,10 +151,13 @@ def main(arguments: Sequence[str]) -> int:
         return preview.main(arguments[1:])
     settings = parse_settings(arguments, list(CONTROLLERS))
     logging.basicConfig(
-        level=logging.DEBUG if settings.verbose else logging.INFO,
+        level=logging.INFO,
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    if settings.verbose:  # libraries would tell whole answers, Secrets among them
+        for name in ("controllers", "kube"):
+            logging.getLogger(name).setLevel(logging.DEBUG)
     try:
         asyncio.run(run(settings, find_account(settings.kubeconfig)))
     except (ValueError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -44,6 +45,25 @@ def restored() -> Iterator[None]:
             setattr(place, name, own)
         elif name in vars(place):
             delattr(place, name)  # a class has it from another one
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger; after the test it has its handlers again, and every logger its level."""
+    root = logging.getLogger()
+    levels, handlers = {each: each.level for each in _loggers()}, list(root.handlers)
+    yield root
+    for each in _loggers():
+        each.setLevel(levels.get(each, logging.NOTSET))
+    root.handlers[:] = handlers
+
+
+def _loggers() -> list[logging.Logger]:
+    root = logging.getLogger()
+    return [
+        root,
+        *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)),
+    ]
 
 
 @pytest.fixture

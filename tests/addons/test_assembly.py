@@ -30,15 +30,17 @@ from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, parse_settings
+from addons.telemetry.log import LEVELS, log_to_stderr
 from addons.traffic import Traffic
 from kube.http.client import Client
 from kube.http.http2 import Http2Session
 from tests.addons.support.observed import STEP, ended, until
-from tests.addons.support.samples import SERVICES, cloud_service, config_map, service
+from tests.addons.support.samples import SERVICES, cloud_service, config_map, metadata, service
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
 
 LOOPBACK = "127.0.0.1"
@@ -146,6 +148,38 @@ async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
         guess = Client(session, hub.assembly._internal, {INTERNAL_HEADER: "guess"})
         assert (await guess.relay("GET", "/version", headers=(), body=b"")).status == 403
         session.close()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.usefixtures("root_logger")
+async def test_no_level_of_the_log_tells_a_secret(
+    tmp_path: Path, cloud: ScriptableCloud, capsys: pytest.CaptureFixture[str], level: str
+) -> None:
+    """mitmproxy's own programs have every library tell all, which a library may do by itself, too."""
+    token, value = "a-token-of-a-pod", "c2VjcmV0IG9mIGEgcG9k"
+    cloud.access.tokens[token] = User("pod", ())
+    cloud.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata("s", "default"),
+            "data": {"password": value},
+        }
+    )
+    log_to_stderr(level, "text")
+    if level == "debug":
+        logging.getLogger().setLevel(logging.DEBUG)
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        headers = {"Authorization": f"Bearer {token}", "User-Agent": "kubelet/1"}
+        secrets = "/api/v1/namespaces/default/secrets"
+        for path in (f"{secrets}/s", f"{secrets}?resourceVersion=0", f"{SERVICES}?resourceVersion=0"):
+            assert (await hub.get(hub.url + path, headers=headers))[0] == 200
+        assert hub.assembly._parts is not None
+        process = hub.resolve.secret, hub.assembly._parts.origin._secret
+    told = capsys.readouterr().err
+    assert not [each for each in (token, value, *process) if each in told]
+    assert "hpack" not in told
 
 
 async def test_the_kubeconfig_says_where_the_cloud_is_and_who_the_hub_is(
