@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from mitmproxy import flow as mitmproxy_flow
@@ -59,9 +60,7 @@ async def test_what_the_origins_server_refuses_by_itself_is_a_status(routed: Rou
     ],
     ids=["a view", "a write to a peer", "a patch to a peer", "a relayed write"],
 )
-async def test_no_body_goes_to_a_view(
-    routed: Routed, target: str, how: dict[str, object], sent: bytes
-) -> None:
+async def test_no_body_goes_to_a_view(routed: Routed, target: str, how: dict[str, Any], sent: bytes) -> None:
     flow = await routed.request(target, **how)
     flow.request.data.content = b"{}"
     routed.router.request(flow)

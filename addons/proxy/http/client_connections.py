@@ -7,7 +7,6 @@ request that it has answered already.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from h2.config import H2Configuration
@@ -229,7 +228,7 @@ class BoundedHttp2Server(Http2Server):
         yield self._turn
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
-        if isinstance(event, RequestReceived) and (fault := _fault_of(event.headers)):
+        if isinstance(event, RequestReceived) and (fault := _fault_of(event)):
             metrics.REQUESTS_REFUSED.labels("400").inc()
             self._answer(event.stream_id, 400, fault)
             return False
@@ -252,14 +251,18 @@ class BoundedHttp2Server(Http2Server):
         self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
 
 
-def _fault_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
+def _fault_of(event: RequestReceived) -> str:
     """Why a request's head is malformed (RFC 9113, 8.1.1), or the empty text."""
     try:
-        for _ in validate_headers(headers, OF_REQUESTS):
+        for _ in validate_headers(event.headers, OF_REQUESTS):
             pass  # each is looked at as it is taken
-        parse_h2_request_headers(headers)
+        parse_h2_request_headers(event.headers)
     except (ProtocolError, ValueError) as error:
         return f"the head of the request is malformed: {error}"
+    # h2 compares the length with a body alone. A server of HTTP/1.1 would take the next request for the body.
+    lengths = [value for name, value in event.headers if name == b"content-length"]
+    if event.stream_ended is not None and any(each.strip(b"0") for each in lengths):
+        return "the request promises a body, and has none"
     return ""
 
 

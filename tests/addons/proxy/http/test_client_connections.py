@@ -199,6 +199,7 @@ MALFORMED = {
     "another host": {**PSEUDO, "host": "other"},
     "a body's framing": {**PSEUDO, "transfer-encoding": "chunked"},
     "an upgrade": {**PSEUDO, ":protocol": "websocket"},
+    "a length without a body": {**PSEUDO, "content-length": "30"},
 }
 
 
@@ -212,6 +213,29 @@ async def test_what_http2_must_not_carry(fields: dict[str, str]) -> None:
         assert not server.got
         # The client's other streams are not disturbed.
         assert await ask(streams) == 200
+
+
+@pytest.mark.parametrize(
+    "length", [{}, {"content-length": "0"}, {"content-length": "4"}], ids=["none", "0", "4"]
+)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_body_of_http2_ends_where_it_ends_for_a_server_of_http1(
+    length: dict[str, str], is_streamed: bool
+) -> None:
+    server = Raw(ANSWER)
+    body = b"" if length == {"content-length": "0"} else b"GET "
+    async with connected(server) as (proxy, streams):
+        proxy.is_request_streamed = is_streamed
+        stream = streams.send({**PSEUDO, ":method": "POST", **length}, end=not body)
+        if body:
+            streams.more(stream, body, end=True)
+        await streams.until(lambda: stream in streams.ended)
+        assert (streams.status[stream], await ask(streams)) == (200, 200)
+    head, _, rest = server.got[0].partition(b"\r\n\r\n")
+    if length:
+        assert rest == body
+    else:
+        assert b"Transfer-Encoding: chunked" in head
 
 
 async def test_mitmproxys_own_connection_ends_at_a_malformed_head(monkeypatch: pytest.MonkeyPatch) -> None:
