@@ -21,6 +21,7 @@ from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestProtocolError,
+    ResponseData,
     ResponseProtocolError,
     ResponseTrailers,
 )
@@ -154,8 +155,11 @@ class BoundedHttp1Server(Http1Server):
         self.state = self.done
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
-        if not isinstance(event, ResponseTrailers):  # HTTP/1.1 lets a proxy drop them (RFC 9110, 6.5.1)
-            yield from super().send(event)
+        is_head = self.request is not None and self.request.method == "HEAD"
+        if is_head and isinstance(event, ResponseProtocolError):
+            yield from map(_without_body, super().send(event))
+        elif not (is_head and isinstance(event, ResponseData)) and not isinstance(event, ResponseTrailers):
+            yield from super().send(event)  # HTTP/1.1 lets a proxy drop trailers (RFC 9110, 6.5.1)
         if self.response_done and not self.request_done:
             self._answered_since = time.monotonic()
 
@@ -182,6 +186,8 @@ class BoundedHttp2Server(Http2Server):
         super().__init__(context)
         self.h2_conf.validate_inbound_headers = False  # `handle_h2_event` does
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
+        self._heads: set[int] = set()
+        """Open streams whose clients ask for heads alone, and take a body for an error of the connection."""
         self._frames = Frames()
         self._turns = turns_of(context.client.proxy_mode.full_spec)
         self._turn: commands.RequestWakeup | None = None
@@ -203,6 +209,8 @@ class BoundedHttp2Server(Http2Server):
         if isinstance(event, events.Wakeup) and event.command is self._turn:
             self._turn = None
             yield from self._go()
+            return
+        if isinstance(event, ResponseData) and event.stream_id in self._heads:
             return
         if isinstance(event, ResponseProtocolError) and self._is_unanswered(event.stream_id):
             code = event.code.http_status_code()
@@ -228,6 +236,8 @@ class BoundedHttp2Server(Http2Server):
         yield self._turn
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
+        if isinstance(event, RequestReceived) and (b":method", b"HEAD") in event.headers:
+            self._heads = {event.stream_id, *(each for each in self._heads if not self.is_closed(each))}
         if isinstance(event, RequestReceived) and (fault := _fault_of(event)):
             metrics.REQUESTS_REFUSED.labels("400").inc()
             self._answer(event.stream_id, 400, fault)
@@ -247,8 +257,18 @@ class BoundedHttp2Server(Http2Server):
 
     def _answer(self, stream_id: int, code: int, message: str) -> None:
         headers = [(b":status", b"%d" % code), (b"content-type", b"application/json")]
-        self.h2_conn.send_headers(stream_id, headers)
-        self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
+        is_head = stream_id in self._heads
+        self.h2_conn.send_headers(stream_id, headers, end_stream=is_head)
+        if not is_head:
+            self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
+
+
+def _without_body(command: commands.Command) -> commands.Command:
+    """The head alone of an answer that is sent whole."""
+    if isinstance(command, commands.SendData):
+        head, end, _ = command.data.partition(b"\r\n\r\n")
+        return commands.SendData(command.connection, head + end)
+    return command
 
 
 def _fault_of(event: RequestReceived) -> str:
