@@ -40,7 +40,7 @@ from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
 from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
-from kube.http.http2_frames import check_incoming
+from kube.http.http2_frames import HeadEncoder, check_incoming
 
 if TYPE_CHECKING:
     from hyperframe.frame import Frame, GoAwayFrame
@@ -138,6 +138,7 @@ class LastingH2Connection(BufferedH2Connection):
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
+        self.encoder = HeadEncoder()
         self.local_settings.max_concurrent_streams = STREAMS_PER_CLIENT
         self.local_settings.initial_window_size = STREAM_WINDOW
         self.local_settings.acknowledge()

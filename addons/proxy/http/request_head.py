@@ -14,6 +14,9 @@ from kube.errors import StatusError, bad_request
 
 MAX_HEADERS = 64 * 1024
 """Bytes of a request's headers, names and values. Kubernetes' clients send less than 8 KiB."""
+MAX_FIELDS = 1_000
+"""Fields of a request's headers. Each of some thirty looks at a header goes through all of them. Clients of Kubernetes
+send a dozen, and one for each group that they impersonate."""
 MAX_TARGET = 8 * 1024
 """Bytes of a request's target, path and query. client-go keeps its selectors well below."""
 
@@ -28,7 +31,7 @@ def fault_of(request: http.Request) -> StatusError | None:
     data, fields = request.data, request.headers.fields
     if len(data.path) > MAX_TARGET:
         return target_too_long()
-    if sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
+    if len(fields) > MAX_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
         return headers_too_large()
     if not _METHOD.fullmatch(data.method):
         return bad_request("the request's method is not a token")
@@ -49,4 +52,8 @@ def target_too_long() -> StatusError:
 
 def headers_too_large() -> StatusError:
     """431, as above."""
-    return StatusError(431, "BadRequest", f"the request's headers are larger than {MAX_HEADERS} bytes")
+    return StatusError(
+        431,
+        "BadRequest",
+        f"the request's headers are larger than {MAX_HEADERS} bytes, or more than {MAX_FIELDS}",
+    )

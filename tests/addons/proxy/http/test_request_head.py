@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy import http
 
-from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, fault_of
+from addons.proxy.http.request_head import MAX_FIELDS, MAX_HEADERS, MAX_TARGET, fault_of
 
 type Fields = Sequence[tuple[bytes, bytes]]
 
@@ -39,6 +39,7 @@ def request(
         (b"GET", b"/api/v1/pods?labelSelector=a%3Db", [(b"accept", b"application/json")]),
         (b"PATCH", b"/" + b"x" * (MAX_TARGET - 1), []),
         (b"DELETECOLLECTION", b"/", [(b"x", b"y" * (MAX_HEADERS - 1))]),
+        (b"GET", b"/", [(b"impersonate-group", b"a")] * MAX_FIELDS),
         (b"GET", b"*", [(b"x-text", "Größe".encode()), (b"empty", b"")]),
     ],
 )
@@ -51,6 +52,7 @@ def test_what_clients_send_is_no_fault(method: bytes, path: bytes, fields: Field
     [
         (414, request(path=b"/" + b"x" * MAX_TARGET)),
         (431, request(fields=[(b"x", b"y" * MAX_HEADERS)])),
+        (431, request(fields=[(b"x", b"")] * (MAX_FIELDS + 1))),
         (431, request(fields=[(b"name", b"value")] * (MAX_HEADERS // 8))),
         (400, request(method=b"GET /evil")),
         (400, request(method=b"")),
