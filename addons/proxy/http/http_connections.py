@@ -36,7 +36,8 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
-from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE, with_framing
+from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
+from addons.proxy.http.request_head import as_http1
 from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
@@ -330,7 +331,8 @@ class KeptHttp1Client(Http1Client):
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders):
-            event = replace(event, request=with_framing(with_credentials(event.request), event))
+            sent = as_http1(with_credentials(event.request), has_body=not event.end_stream)
+            event = replace(event, request=sent)
         yield from super().send(event)
         if isinstance(event, RequestHeaders) and self.request is not None and self.request.is_http2:
             # mitmproxy closes the connection after an answer to a request of HTTP/2.

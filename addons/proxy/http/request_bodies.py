@@ -15,12 +15,11 @@ from typing import NamedTuple
 import h11
 from h11._readers import ChunkedReader
 from h11._receivebuffer import ReceiveBuffer
-from mitmproxy import http
 from mitmproxy.connection import Client
 from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import Command
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import RequestData, RequestHeaders
+from mitmproxy.proxy.layers.http._events import RequestData
 from mitmproxy.proxy.layers.http._http1 import TBodyReader
 
 from kube.errors import StatusError, entity_too_large, too_many_requests
@@ -117,17 +116,6 @@ class StrictReader:
 
     def read_eof(self) -> h11.EndOfMessage:
         return self._reader.read_eof()
-
-
-def with_framing(request: http.Request, head: RequestHeaders) -> http.Request:
-    """The request as HTTP/1.1 carries it. A body of HTTP/2 needs no length; mitmproxy would send it without an end."""
-    if head.end_stream or {"content-length", "transfer-encoding"} & {
-        each.lower() for each in request.headers
-    }:
-        return request
-    framed = request.copy()
-    framed.headers["Transfer-Encoding"] = "chunked"
-    return framed
 
 
 held_bodies = HeldBodies()

@@ -20,6 +20,11 @@ send a dozen, and one for each group that they impersonate."""
 MAX_TARGET = 8 * 1024
 """Bytes of a request's target, path and query. client-go keeps its selectors well below."""
 
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te"})
+KEPT = FRAMING | {b"host", b"upgrade", b"authorization"}
+"""Fields without which a request would be another one, whatever `Connection` says of them."""
+
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _NO_TARGET = re.compile(rb"[^\x21-\x7e]")
 _NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
@@ -43,6 +48,29 @@ def fault_of(request: http.Request) -> StatusError | None:
         if _NO_VALUE.search(value):
             return bad_request("the value of a header has a NUL or the end of a line in it")
     return None
+
+
+def as_http1(request: http.Request, *, has_body: bool) -> http.Request:
+    """The request as a connection of HTTP/1.1 carries it to the next server; itself where that is no other.
+
+    What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
+    next server might believe. A body of HTTP/2 needs no length; mitmproxy would send it without an end.
+    """
+    names = {name.lower() for name, _ in request.headers.fields}
+    needs_framing = has_body and names.isdisjoint(FRAMING)
+    if not needs_framing and names.isdisjoint(OF_CONNECTION):
+        return request
+    sent = request.copy()
+    said = request.headers.get_all("Connection")
+    options = {each.strip().lower().encode() for value in said for each in value.split(",")}
+    dropped = OF_CONNECTION | (options - KEPT)
+    fields = [each for each in request.headers.fields if each[0].lower() not in dropped]
+    if b"upgrade" in options:
+        fields.append((b"Connection", b"Upgrade"))
+    if needs_framing:
+        fields.append((b"Transfer-Encoding", b"chunked"))
+    sent.headers.fields = tuple(fields)
+    return sent
 
 
 def target_too_long() -> StatusError:

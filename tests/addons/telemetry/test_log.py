@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import logging
 import sys
 
-import aiohttp  # noqa: F401 - a library with loggers, as the two below
-import mitmproxy.proxy.server  # noqa: F401
 import pytest
-from hpack import hpack  # noqa: F401
 
 from addons.telemetry.log import (
     LEVELS,
@@ -67,6 +65,8 @@ def test_libraries_tell_of_each_client_only_when_asked(
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_library_tells_more_than_info(root_logger: logging.Logger, level: str) -> None:
     """At DEBUG hpack tells each header that comes, tokens and the process's own secrets among them."""
+    for each in ("hpack.hpack", "mitmproxy.proxy.server", "aiohttp"):
+        importlib.import_module(each)
     loaded = [
         each for each in root_logger.manager.loggerDict if each.partition(".")[0] not in (*OWN, "tests")
     ]
