@@ -128,7 +128,7 @@ class Router:
             context.accept,
             self._rules.rules,
             is_upgrade=is_upgrade,
-            offline_policy=self._cached_relay.offline_policy if self._cached_relay is not None else None,
+            offline_policy=self._cached_relay.offline_policy(context.caller) if self._cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
         if is_relayed and is_filterable and is_of_other_rules(context.info, self._of_other_rules):
@@ -139,7 +139,7 @@ class Router:
             self._redirect(flow, context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
             assert self._cached_relay is not None
-            if self._cached_relay.goes_to_cloud(context.info):
+            if self._cached_relay.goes_to_cloud(context.info, context.caller):
                 context.failover = self._fail_over
             else:
                 self._redirect(flow, context)

@@ -115,7 +115,7 @@ async def serve(settings: Settings, account: Account) -> None:
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     async with open_session(account) as session:
         client = connect(session, identity)
-        elector = LeaderElector(client, settings.namespace, LEASE, identity)
+        elector = LeaderElector(client.with_headers({}, queue="lease"), settings.namespace, LEASE, identity)
         gate = elector.remaining if settings.leader_elect else lambda: float("inf")
         async with open_session(account, refuse_unless_leading(gate)) as writing:
             writer = connect(writing, identity)

@@ -203,7 +203,7 @@ class PeerReader:
         return leader
 
     def _client(self, leader: LeaderState) -> Client:
-        return self._cloud.with_headers({SERVER_HEADER: str(leader.server)})
+        return self._cloud.with_headers({SERVER_HEADER: str(leader.server)}, queue=str(leader.server))
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
         """A list that is not older than the store, in one page, from what the leader holds."""

@@ -69,6 +69,8 @@ class Admin:
         rules = self._hub.rules
         if not rules.is_known:
             return web.Response(status=503, text=f"the filter rules are not known yet: {rules.why_unknown}\n")
+        if refusal := self._hub.cloud.refusal:
+            return web.Response(status=503, text=f"{refusal}\n")
         closed = self._hub.closed()
         if closed:
             return web.Response(status=503, text=f"not open: {', '.join(closed)}\n")

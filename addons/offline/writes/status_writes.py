@@ -13,7 +13,8 @@ from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.journal import Journal, StatusEntry
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.own_labels import labels_of_others
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.responses import object_response
@@ -67,8 +68,8 @@ class StatusWrites:
         self._lock = asyncio.Lock()
         """Held during a write: the next one must start from its result."""
 
-    async def accept(self, request: OfflineRequest) -> web.Response:
-        """The answer to a PATCH or PUT of a status.
+    async def accept(self, request: OfflineRequest, *, was_sent: bool = False) -> web.Response:
+        """The answer to a PATCH or PUT of a status. `was_sent`: the cloud may have taken it.
 
         StatusError 503 where the hub has no copy of the object, where the object is neither this node nor one of its
         pods, and where the write changes labels that a kubelet has no say in: the cloud would decide on that, and the
@@ -92,7 +93,7 @@ class StatusWrites:
             self._journal.check_room(entry)
             for each in written:
                 self._show(each, request)
-            entry = self._journal.put_status(entry)
+            entry = self._journal.put_status(entry, was_sent=was_sent)
         await self._journal.wait_written(entry)
         answer = min(
             acceptable, key=lambda each: (-each.decode().version, encodings.index(each.codec.encoding))

@@ -175,3 +175,12 @@ def test_what_neither_touched_stays_in_a_third(before: Json, after: Json) -> Non
     labels = [each.get("metadata", {}).get("labels") for each in (before, after)]
     if None not in labels:
         assert merged["metadata"]["labels"]["theirs"] == "x"
+
+
+@given(PODS, st.lists(PODS, max_size=3), PODS)
+def test_one_patch_makes_the_same_of_each_state_that_an_object_may_be_in(
+    before: Json, states: list[Json], after: Json
+) -> None:
+    patch = strategic_diff(before, after, "Pod", states)
+    for each in (before, *states):
+        assert sorted_lists(canonical(strategic_merge(each, patch, KEYS))) == sorted_lists(canonical(after))

@@ -11,7 +11,8 @@ from pathlib import Path
 import diskcache
 import pytest
 
-from addons.offline.writes.journal import DURABLE_WAIT, EVENT, STATUS, TABLE, EventEntry, Journal, StatusEntry
+from addons.offline.writes.journal import DURABLE_WAIT, TABLE, Journal
+from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, StatusEntry
 from addons.telemetry import metrics
 from kube.disk.database import Disk, DiskError
 from kube.errors import StatusError
@@ -32,6 +33,9 @@ def document(phase: str) -> Json:
 
 def put_event(journal: Journal, body: bytes) -> EventEntry:
     return journal.put_event("POST", "/api/v1/namespaces/a/events", "application/json", body)
+
+
+EVENT_BODY = b'{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"}}'
 
 
 def bodies(journal: Journal) -> list[bytes]:
@@ -55,11 +59,11 @@ class Device:
         self._put = self.disk.put
         vars(self.disk)["put"] = self._put_slowly
 
-    def _put_slowly(self, table: str, changes: dict[str, bytes | None]) -> None:
+    def _put_slowly(self, table: str, changes: dict[str, bytes | None], *, is_durable: bool) -> None:
         self.goes_on.wait(10)
         if self.is_broken:
             raise DiskError("No space left on device")
-        self._put(table, changes)
+        self._put(table, changes, is_durable=is_durable)
 
 
 # -- what waits ----------------------------------------------------------------------------------------------------
@@ -203,6 +207,80 @@ async def test_an_entry_that_cannot_be_read_is_dropped_and_counted_and_the_other
     async with journal_in(tmp_path) as third:
         assert value_of(counters[0]) - before[0] == 9, "it is off the disk"
         assert list(third.statuses.values()) == [entry]
+
+
+@pytest.mark.looptime
+async def test_a_newer_write_waits_until_the_older_has_left_the_disk(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device.disk) as journal:
+        entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
+        await until(lambda: not journal.describe()["unwritten"])
+        device.goes_on.clear()
+        journal.remove(entry)
+        journal.remove(event)
+        assert journal.is_pending(NODE)
+        assert journal.is_pending(event.path)
+        waiting = asyncio.gather(journal.wait_forgotten(NODE), journal.wait_forgotten(event.path))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        device.goes_on.set()
+        await waiting
+        assert not journal.is_pending(NODE)
+        assert not journal.is_pending(event.path)
+
+
+@pytest.mark.looptime
+async def test_a_disk_that_stands_still_holds_a_newer_write_up_for_a_second_and_once(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device.disk) as journal:
+        entry = journal.put_status(status("one"))
+        await until(lambda: not journal.describe()["unwritten"])
+        device.goes_on.clear()
+        journal.remove(entry)
+        began = asyncio.get_running_loop().time()
+        await journal.wait_forgotten(NODE)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(DURABLE_WAIT)
+        assert not journal.is_pending(NODE)
+        device.goes_on.set()
+
+
+@pytest.mark.parametrize("is_superseded", [False, True])
+async def test_what_a_full_disk_cannot_delete_is_not_replayed_after_a_kill(
+    tmp_path: Path, is_superseded: bool
+) -> None:
+    """The next process replayed an old status and an old count over newer ones."""
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device.disk) as killed:
+        entry, event = killed.put_status(status("old")), put_event(killed, EVENT_BODY)
+        await until(lambda: not killed.describe()["unwritten"])
+        device.is_broken = True  # no room for anything
+        killed.remove(entry)
+        killed.remove(event)
+        await asyncio.wait_for(killed.wait_forgotten(NODE), 5)
+        await asyncio.wait_for(killed.wait_forgotten(event.path), 5)
+        if is_superseded:
+            killed.put_status(status("newer", before="old"))
+            other = put_event(killed, EVENT_BODY)
+            killed.remove(other)
+            await asyncio.sleep(0.1)
+        async with journal_in(tmp_path) as again:
+            assert (again.statuses, again.events) == ({}, {})
+            newer = again.put_status(status("newest", before="newer"))
+            await again.wait_written(newer)
+        async with journal_in(tmp_path) as third:
+            assert list(third.statuses.values()) == [newer], "the mark was of the old row alone"
+
+
+async def test_what_is_read_from_disk_may_have_been_sent(tmp_path: Path) -> None:
+    """A hub that was killed does not know: the former status must go over what it sent."""
+    async with journal_in(tmp_path) as journal:
+        await journal.wait_written(journal.put_status(status("middle")))
+    async with journal_in(tmp_path) as again:
+        entry = again.put_status(status("cloud", before="middle"))
+        assert entry.patch == {"status": {"phase": "cloud"}}
+        await again.wait_written(entry)
+    async with journal_in(tmp_path) as third:
+        assert third.statuses[NODE].patch == {"status": {"phase": "cloud"}}
 
 
 # -- a disk that fails ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.journal import StatusEntry
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.offline_writes import MAX_BODY, OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites

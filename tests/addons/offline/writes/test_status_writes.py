@@ -14,7 +14,8 @@ from aiohttp import web
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.journal import Journal, StatusEntry
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.status_writes import StatusWrites, _key
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
