@@ -67,7 +67,7 @@ class EventEntry:
 
     @classmethod
     def of(cls, sequence: int, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
-        return cls(sequence, method, target, content_type, body, _path(method, target, content_type, body))
+        return cls(sequence, method, target, content_type, body, path_of_event(method, target, content_type, body))
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ def parsed(value: bytes) -> Entry:
     raise ValueError("it is no entry of a journal")
 
 
-def _path(method: str, target: str, content_type: str, body: bytes) -> str:
+def path_of_event(method: str, target: str, content_type: str, body: bytes) -> str:
     """The path of the event that a request creates or patches; "" where its body names none."""
     path = target.partition("?")[0]
     if method != "POST":

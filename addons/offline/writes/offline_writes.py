@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.event_writes import accept_event, accept_event_patch
+from addons.offline.writes.event_writes import EventWrites
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay, RetryLater
@@ -48,6 +48,7 @@ class OfflineWrites:
         self._tokens = tokens
         self._registration = registration
         self._status = status
+        self._events = EventWrites(journal)
         self._journal = journal
         self._replay = replay
 
@@ -71,6 +72,8 @@ class OfflineWrites:
             self._tokens.keep(identity, request, headers, body)
         elif is_registration(request.info):
             self._registration.keep(identity, request, headers, body)
+        elif is_event(request.info) and not identity:
+            self._events.keep(request)
 
     async def answer(
         self, caller: Caller, identity: CloudIdentity, request: OfflineRequest, *, was_sent: bool = False
@@ -90,8 +93,8 @@ class OfflineWrites:
             if is_status_write(info):
                 return await self._status.accept(request, was_sent=was_sent)
             if is_event(info):
-                accept = accept_event if info.verb == "create" else accept_event_patch
-                return await accept(request, self._journal)
+                accept = self._events.create if info.verb == "create" else self._events.patch
+                return await accept(request)
             if is_pod_creation(info):
                 return _mirrored(request)
             if is_registration(info):

@@ -177,6 +177,17 @@ async def test_an_orderly_end_writes_what_waits(tmp_path: Path) -> None:
         assert (again.statuses, list(again.events.values())) == ({}, [kept])
 
 
+async def test_a_store_that_is_set_aside_leaves_what_waits(tmp_path: Path) -> None:
+    """It was set aside with all that waited in it, unread."""
+    async with journal_in(tmp_path) as journal:
+        entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
+    with diskcache.Cache(str(tmp_path / "cache")) as cache:
+        cache.set("format", b"another")
+    async with journal_in(tmp_path) as again:
+        assert (list(again.statuses.values()), list(again.events.values())) == ([entry], [event])
+    assert (tmp_path / "cache.unreadable").exists()
+
+
 UNREADABLE = {
     "status /a": b"",
     "status /b": b"{",
