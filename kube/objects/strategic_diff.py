@@ -24,6 +24,28 @@ def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Jso
     return patch
 
 
+def emptied(patch: Json, kind: str) -> Json:
+    """The patch that takes away each field that `patch` sets."""
+    return _emptied(patch, merge_keys_of(kind), "")
+
+
+def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
+    fields: Json = {}
+    for name, value in patch.items():
+        place = below(path, name)
+        if name.startswith("$"):
+            continue
+        if isinstance(value, dict):
+            fields[name] = _emptied(value, keys, place)
+        elif isinstance(value, list) and keys.get(place) and (named := _by_key(value, keys[place])):
+            # Elements that repeat their key, and those with a directive, are a list that goes as a whole.
+            key = keys[place]
+            fields[name] = [{**_emptied(each, keys, place), key: each[key]} for each in named.values()]
+        else:
+            fields[name] = None
+    return fields
+
+
 def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
     """Two patches with the same result as one. Where both set a field, they set it to the same."""
     united = dict(one)

@@ -29,6 +29,7 @@ from kube.disk.database import DiskError
 from kube.disk.marks import Marks, mark_of
 from kube.disk.writer import PATIENCE
 from kube.errors import unavailable
+from kube.json_type import Json
 
 TABLE = "journal"
 MAX_EVENTS = 2000
@@ -133,14 +134,19 @@ class Journal:
                 "the cloud cannot be reached, and the hub's journal has no room for this status"
             )
 
-    def put_status(self, entry: StatusEntry, *, was_sent: bool = False) -> StatusEntry:
-        """Replace the object's waiting entry and return the new one. `was_sent`: the cloud may have this one already.
+    def put_status(
+        self, entry: StatusEntry, *, was_sent: bool = False, patch: Json | None = None
+    ) -> StatusEntry:
+        """Replace the object's waiting entry and return the new one.
 
-        `before` and `sent` stay those of the waiting entry: the cloud has seen nothing else since.
+        `was_sent`: the cloud may have this one already. `patch`: what the client sent. `before` and `sent` stay those
+        of the waiting entry: the cloud has seen nothing else since.
         """
         waiting = self.statuses.get(entry.path)
         if waiting is not None and waiting.uid == entry.uid:
             entry = replace(entry, before=waiting.before, sent=waiting.sent)
+        if patch is not None:
+            entry = entry.asked_by(patch)
         if was_sent:
             entry = entry.as_sent()
         self.statuses[entry.path] = entry

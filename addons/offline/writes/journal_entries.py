@@ -8,7 +8,7 @@ import orjson
 
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
-from kube.objects.strategic_diff import strategic_diff
+from kube.objects.strategic_diff import emptied, strategic_diff
 from kube.objects.strategic_merge import strategic_merge
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -21,8 +21,8 @@ STATUS, EVENT = "status", "event"
 class StatusEntry:
     """Metadata and status of the object at `path`: `before` as the cloud had them, `after` as the node has them.
 
-    `sent`: as the cloud may have them too, because a patch was sent whose answer the hub does not know. It differs from
-    `before` in every field that such a patch has set.
+    `sent`: as the cloud may have them too, because the answer to a patch was lost, or because the copy from which the
+    hub took `before` was older than the cloud. It differs from `before` in every field that a patch has set.
     """
 
     path: str
@@ -45,7 +45,13 @@ class StatusEntry:
 
     def as_sent(self) -> StatusEntry:
         """The entry when its patch may be in the cloud."""
-        changes = strategic_diff(self.before, self.after, self.kind)
+        return self._may_have(strategic_diff(self.before, self.after, self.kind))
+
+    def asked_by(self, patch: Json) -> StatusEntry:
+        """The entry when a client's patch made it: each field that this sets goes to the cloud."""
+        return self._may_have(emptied(patch, self.kind))
+
+    def _may_have(self, changes: Json) -> StatusEntry:
         known = self.before if self.sent is None else self.sent
         return replace(self, sent=strategic_merge(known, changes, merge_keys_of(self.kind)))
 
@@ -67,7 +73,9 @@ class EventEntry:
 
     @classmethod
     def of(cls, sequence: int, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
-        return cls(sequence, method, target, content_type, body, path_of_event(method, target, content_type, body))
+        return cls(
+            sequence, method, target, content_type, body, path_of_event(method, target, content_type, body)
+        )
 
     @property
     def name(self) -> str:

@@ -20,12 +20,15 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.responses import object_response
 from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+from kube.objects.object_patches import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
 from kube.requests.request_info import parse_request
 from kube.store.store import Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +96,7 @@ class StatusWrites:
             self._journal.check_room(entry)
             for each in written:
                 self._show(each, request)
-            entry = self._journal.put_status(entry, was_sent=was_sent)
+            entry = self._journal.put_status(entry, was_sent=was_sent, patch=_patch_in(request))
         await self._journal.wait_written(entry)
         answer = min(
             acceptable, key=lambda each: (-each.decode().version, encodings.index(each.codec.encoding))
@@ -154,6 +157,13 @@ class StatusWrites:
             copy.store.amend(obj.raw)
         else:
             self._answers.keep(_key(request), {"content-type": obj.codec.content_type}, obj.body())
+
+
+def _patch_in(request: OfflineRequest) -> Json | None:
+    """The fields that a client's patch sets; None for a PUT and a JSON patch, whose difference to the copy counts."""
+    if request.content_type not in (MERGE_PATCH, STRATEGIC_MERGE_PATCH):
+        return None
+    return parse_object(request.body)
 
 
 def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:

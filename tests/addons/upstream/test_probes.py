@@ -75,8 +75,8 @@ class World:
             await asyncio.sleep(self.delay)
         if isinstance(says, Exception):
             raise says
-        headers = {"Retry-After": self.asks_for} if self.asks_for else {}
-        return RawResponse(says, headers | ({ANSWERED_HEADER: "a"} if self.answered else {}), b"ok")
+        asks = {"Retry-After": self.asks_for} if self.asks_for else {}
+        return RawResponse(says, asks | ({ANSWERED_HEADER: "a"} if self.answered else {}), b"ok")
 
 
 @pytest.fixture

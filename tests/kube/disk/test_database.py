@@ -102,7 +102,8 @@ def test_what_is_durable_is_synced_and_nothing_else_is(
 ) -> None:
     """With `synchronous=NORMAL` a power cut took ten writes whose clients had their answers."""
     assert disk._cache is not None
-    connection, said = disk._cache._con, []
+    connection = disk._cache._con
+    said: list[str] = []
     connection.set_trace_callback(said.append)
     disk.put("t", {"a": b"1"}, is_durable=is_durable)
     connection.set_trace_callback(None)

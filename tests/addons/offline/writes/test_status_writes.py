@@ -204,6 +204,19 @@ async def test_a_watcher_is_told_at_the_objects_own_version(world: World) -> Non
     assert store.version == 7
 
 
+async def test_what_a_patch_sets_goes_to_the_cloud_also_where_the_copy_has_it(world: World) -> None:
+    """A copy that lost its last moment in a crash is older than the cloud, which may have something else there."""
+    world.hold(Encoding.JSON)
+    await world.patch(reports(Ready="True", Other="x"))
+    assert {each["type"] for each in world.journal.statuses[NODE].patch["status"]["conditions"]} == {
+        "Ready",
+        "Other",
+    }
+    await world.patch(reports(Other="y"))
+    found = world.journal.statuses[NODE].patch["status"]["conditions"]
+    assert {each["type"]: each["status"] for each in found} == {"Ready": "True", "Other": "y"}
+
+
 async def test_writes_at_once_lose_nothing(world: World) -> None:
     stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
     kinds = [f"Kind{number}" for number in range(20)]
