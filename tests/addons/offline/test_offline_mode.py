@@ -8,6 +8,7 @@ from addons.offline.offline_mode import Offline
 from addons.requests.route_decision import RouteKind
 from tests.addons.support.observed import until
 from tests.addons.support.offline_process import SETTINGS, Process
+from tests.addons.support.samples import HUB
 
 EVENTS = "/api/v1/namespaces/a/events"
 
