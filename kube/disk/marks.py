@@ -11,8 +11,6 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from kube.bounds import reached
-
 MAX_MARKS = 4096
 """Rows that can be marked at once: more than the journal has."""
 _LENGTH = 8
@@ -47,9 +45,7 @@ class Marks:
         return {found[at : at + _LENGTH] for at in range(0, len(found), _LENGTH)} - {bytes(_LENGTH)}
 
     def write(self, marks: Collection[bytes]) -> None:
-        """Replace all marks, in place."""
-        if len(marks) > MAX_MARKS:
-            reached("marks of the journal")
+        """Replace all marks, in place; those beyond MAX_MARKS are left out."""
         packed = b"".join(sorted(marks)[:MAX_MARKS])
         with self._file.open("r+b", buffering=0) as opened:
             opened.write(packed.ljust(MAX_MARKS * _LENGTH, b"\0"))

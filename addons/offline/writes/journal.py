@@ -22,11 +22,12 @@ from functools import partial
 from typing import Any
 
 from addons.offline.copies import RETRY, DiskCopies
-from addons.offline.writes.journal_entries import EVENT, STATUS, Entry, EventEntry, StatusEntry, parsed
+from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry, parsed
 from addons.telemetry import metrics
+from kube.bounds import reached
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import DiskError
-from kube.disk.marks import Marks, mark_of
+from kube.disk.marks import MAX_MARKS, Marks, mark_of
 from kube.disk.writer import PATIENCE
 from kube.errors import unavailable
 from kube.json_type import Json
@@ -59,7 +60,7 @@ class Journal:
         self._event_bytes = 0
         self._status_bytes: dict[str, int] = {}
         """The size of each status on disk, by path."""
-        self._unwritten: dict[str, Entry | None] = {}
+        self._unwritten: dict[str, JournalEntry | None] = {}
         """Entries that wait for the disk, and None for those to be deleted there. The latest of a name wins."""
         self._on_disk: dict[str, set[bytes]] = {}
         """The marks of the rows that the disk may hold, by name."""
@@ -163,7 +164,7 @@ class Journal:
         self._keep(entry)
         return entry
 
-    async def wait_written(self, entry: Entry) -> None:
+    async def wait_written(self, entry: JournalEntry) -> None:
         """Return when an entry is on disk, or after DURABLE_WAIT."""
         try:
             async with asyncio.timeout(DURABLE_WAIT):
@@ -198,7 +199,7 @@ class Journal:
             logger.warning("the disk keeps what was replayed of %s: after a crash it is replayed again", path)
             self._fading = {name: each for name, each in self._fading.items() if each != path}
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: JournalEntry) -> None:
         """Remove an entry that the cloud has taken or refused. A newer entry for the same object stays."""
         if isinstance(entry, StatusEntry):
             if self.statuses.get(entry.path) is not entry:
@@ -227,7 +228,7 @@ class Journal:
                 task.cancel()
         return _rows(self._unwritten)
 
-    def _restore(self, entry: Entry) -> None:
+    def _restore(self, entry: JournalEntry) -> None:
         if isinstance(entry, EventEntry):
             self.events[entry.sequence] = entry
             return
@@ -248,7 +249,7 @@ class Journal:
             self._forget(oldest.name, oldest.path)
             metrics.JOURNAL_DROPPED.labels(EVENT, "no room").inc()
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: JournalEntry) -> None:
         self._write(entry.name, entry)
         self._count()
         self.added.notify()
@@ -268,13 +269,13 @@ class Journal:
     def _count(self) -> None:
         metrics.JOURNAL_ENTRIES.set(len(self.statuses) + len(self.events))
 
-    def _write(self, name: str, entry: Entry | None) -> None:
+    def _write(self, name: str, entry: JournalEntry | None) -> None:
         self._unwritten[name] = entry
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="journal")
 
     def _write_anew(self) -> None:
-        entries: list[Entry] = [*self.statuses.values(), *self.events.values()]
+        entries: list[JournalEntry] = [*self.statuses.values(), *self.events.values()]
         for entry in entries:
             self._write(entry.name, entry)
 
@@ -322,6 +323,8 @@ class Journal:
             self._marks.write(marks)
             return True
 
+        if len(marks) > MAX_MARKS:
+            reached("marks of the journal")
         self._is_marked = True
         is_written = bool(await self._copies.guard(partial(_as_disk_error, work)))
         self._is_marked = not is_written or bool(marks)
@@ -335,5 +338,5 @@ def _as_disk_error[T](work: Callable[[], T]) -> T:
         raise DiskError(str(error)) from error
 
 
-def _rows(entries: Mapping[str, Entry | None]) -> dict[str, bytes | None]:
+def _rows(entries: Mapping[str, JournalEntry | None]) -> dict[str, bytes | None]:
     return {name: entry.dump() if entry is not None else None for name, entry in entries.items()}

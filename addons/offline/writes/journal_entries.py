@@ -85,10 +85,10 @@ class EventEntry:
         return orjson.dumps([self.sequence, self.method, self.target, self.content_type]) + b"\n" + self.body
 
 
-type Entry = StatusEntry | EventEntry
+type JournalEntry = StatusEntry | EventEntry
 
 
-def parsed(value: bytes) -> Entry:
+def parsed(value: bytes) -> JournalEntry:
     """The entry that `dump` wrote; ValueError for anything else."""
     head, _, body = value.partition(b"\n")
     match orjson.loads(head):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 
 from addons.offline.writes.journal import Journal
-from addons.offline.writes.journal_entries import EVENT, STATUS, Entry, EventEntry, StatusEntry
+from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
 from addons.offline.writes.own_rights import is_allowed
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
@@ -216,7 +216,7 @@ class Replay:
         except (Unreachable, ValueError, LookupError, TypeError) as error:
             raise RetryLater(f"{path}: {error}") from error
 
-    def _drop(self, entry: Entry, kind: str, error: StatusError) -> None:
+    def _drop(self, entry: JournalEntry, kind: str, error: StatusError) -> None:
         reason = "gone" if error.code == 404 else "refused"
         metrics.JOURNAL_DROPPED.labels(kind, reason).inc()
         logger.warning("the cloud refuses %s: %s", entry.name, error)
