@@ -24,7 +24,13 @@ STATUSES = st.builds(
         max_size=3,
         unique_by=lambda condition: condition["type"],
     ),
-    st.dictionaries(st.sampled_from(["phase", "config"]), st.sampled_from(["x", {"y": 1}, {}]), max_size=2),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "phase": st.sampled_from("xy"),
+            "config": st.sampled_from([{"a": 1}, {"a": 2}, {"b": 1}, {}]),
+        },
+    ),
 )
 
 
