@@ -182,9 +182,10 @@ class Replay:
         except Unreachable as error:
             raise RetryLater(f"{path}: {error}") from error
         except StatusError as error:
-            if error.code == 401 or error.retry_after is not None:
+            may_pass = error.code >= 500 or error.code == 429
+            if error.code == 401 or (may_pass and error.retry_after is not None):
                 raise NotNow(error, path) from error
-            if error.code >= 500 or error.code == 429:
+            if may_pass:
                 raise RetryLater(f"{path}: {error}") from error
             if error.code == 403:
                 await self._check_right(method, path, error)
