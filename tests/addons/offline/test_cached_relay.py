@@ -49,7 +49,7 @@ from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
-from tests.addons.support.samples import HUB, fill, raw, read_of
+from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"

@@ -123,6 +123,8 @@ async def test_the_tokens_of_a_user_are_bounded() -> None:
     assert value_of(told) == before + 1
     await _list(client)
     assert cloud.asked[-1] == "1"
+
+
 class Refusing:
     """A session whose server knows nobody."""
 
