@@ -118,6 +118,9 @@ class JsonFields(Fields):
     def children(self, name: str) -> list[Fields]:
         return [JsonFields(value, self._edits) for value in self._list(name) if isinstance(value, dict)]
 
+    def count(self, name: str) -> int:
+        return len(self._list(name))
+
     def has(self, name: str) -> bool:
         value = self._object.get(name)
         return value is False or bool(value)
