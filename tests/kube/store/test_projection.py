@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.store.projection import EVALUATED_AT_ONCE, InputKey, ProjectedChange, Projection
+from kube.store.projection import BYTES_AT_ONCE, EVALUATED_AT_ONCE, InputKey, ProjectedChange, Projection
 from kube.store.store import Item, Key, Store
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import Toy, ToyChain, fill, filled, read, tell
@@ -266,9 +267,12 @@ MOVES = st.one_of(
 )
 
 
-@given(moves=st.lists(MOVES, max_size=25))
-def test_steps_lead_to_what_a_new_projection_shows(moves: list[tuple[str | InputKey, str]]) -> None:
-    """An old projection, a new one, and somebody who only follows the steps agree after every move."""
+@given(moves=st.lists(MOVES, max_size=25), pauses=st.sets(st.integers(11, 35)))
+def test_steps_lead_to_what_a_new_projection_shows(
+    moves: list[tuple[str | InputKey, str]], pauses: set[int]
+) -> None:
+    """An old projection, a new one, and somebody who only follows the steps agree after every move, as soon as the old
+    one was given the time to judge what an input touches."""
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "drop"}
     store = filled(10)
     projection, steps = project(store, inputs)
@@ -278,12 +282,17 @@ def test_steps_lead_to_what_a_new_projection_shows(moves: list[tuple[str | Input
             tell(store, "DELETED" if how == "gone" else "MODIFIED", Toy(what, version=version, reads=how))
         else:
             inputs[what] = how
-            projection.inputs_changed([what])
+            with patch("kube.store.projection.EVALUATED_AT_ONCE", 1 if pauses else EVALUATED_AT_ONCE):
+                projection.inputs_changed([what])
+        if version not in pauses:
+            judge_rest(projection)
         for step in steps.steps:
             assert state.get(step.key) == address(step.before)
             assert step.last is not None or step.before is None
             state[step.key] = address(step.after)
         steps.steps.clear()
+        if projection.is_pending:
+            continue
         fresh = Projection(store, ToyChain("p", inputs))
         assert shown(projection) == shown(fresh)
         assert shown(fresh) == {key[1]: found for key, found in state.items() if found is not None}
@@ -321,6 +330,20 @@ def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> N
     )
     projection.evaluate_some()
     assert (projection.evaluations, steps.told) == (len(store), [])
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATED_AT_ONCE), (BYTES_AT_ONCE // 2, 2)])
+def test_what_an_input_touches_is_judged_a_slice_at_a_time(size: int, at_once: int) -> None:
+    toys = [Toy(f"t{number:03}", reads="i", app="a" * size) for number in range(at_once + 1)]
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    projection, steps = project(filled(10, *toys), inputs)
+    judge_rest(projection)
+    inputs[INPUT] = "drop"
+    projection.inputs_changed([INPUT])
+    assert [step.key[1] for step in steps.steps] == [toy.name for toy in toys[:at_once]]
+    assert (projection.is_pending, shown(projection)) == (True, {toys[-1].name: toys[-1].address})
+    projection.evaluate_some()
+    assert (projection.is_pending, shown(projection), len(steps.steps)) == (False, {}, len(toys))
 
 
 def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> None:
@@ -371,8 +394,9 @@ def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
                     tell(store, "DELETED", Toy(what, version=version, reads="i"))
                 case "input":
                     inputs[INPUT] = what
-                    late.inputs_changed([INPUT])
-                    early.inputs_changed([INPUT])
+                    with patch("kube.store.projection.EVALUATED_AT_ONCE", len(store)):
+                        late.inputs_changed([INPUT])
+                        early.inputs_changed([INPUT])
             assert shown(late).items() <= shown(early).items()
         judge_rest(late)
     assert shown(late) == shown(early)
