@@ -173,6 +173,11 @@ class Store:
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the raw forms of all objects."""
+        return self._bytes
+
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items.values())
 
