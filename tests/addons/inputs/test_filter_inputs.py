@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from addons.filters.inputs import HubAddress
-from addons.inputs.filter_inputs import MANY_LABELS, FilterInputs
+from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, unknown
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
@@ -312,18 +312,6 @@ async def test_a_nodes_labels_touch_who_asked_for_them(cluster: Cluster) -> None
     moved = cluster.apply("own node", "MODIFIED", in_pool(NODE, "p1", 12))
     labels = {(InputKind.NODE, NODE, key) for key in ("zone", POOL_LABEL, None)}
     assert moved == {*labels, (InputKind.OWN_NODE,)}
-
-
-async def test_very_many_labels_of_a_node_touch_who_asked_for_any_of_them(cluster: Cluster) -> None:
-    """A kubelet may write a hundred thousand, each of which was looked up among what filters asked."""
-    many = {f"k{number}": "" for number in range(MANY_LABELS)}
-    cluster.fill("nodes", node("n2", 1, **many), version=1)
-    labels = cluster.inputs.ask()
-    assert (labels.node_labels("n2") or {}).get("zone") is None
-    moved = cluster.apply("nodes", "MODIFIED", node("n2", 11, zone="a", **many))
-    assert moved == {(InputKind.NODE, "n2")}
-    assert moved <= labels.reads
-    assert cluster.apply("nodes", "MODIFIED", node("n2", 12, zone="a", **many)) == set()
 
 
 async def test_a_pools_status_touches_who_asked_for_its_nodes(cluster: Cluster) -> None:

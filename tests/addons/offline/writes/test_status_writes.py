@@ -145,7 +145,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-# -- what a write costs --------------------------------------------------------------------------------------------
+# -- what a write becomes ------------------------------------------------------------------------------------------
 
 
 async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> None:
@@ -164,9 +164,6 @@ async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> 
     counting.cancel()
     assert answer.status == 200
     assert turns > 1_000
-
-
-# -- what a write becomes ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", Encoding)
