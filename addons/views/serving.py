@@ -143,6 +143,7 @@ class Serving:
             body = AnswerBody(request, wanted.stream)
             if read.verb == "list":
                 to = body if request.method != "HEAD" else None
+                await view.match()
                 return await list_response(view.listing(confirmed), to, packed=wanted.reads_differences)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)

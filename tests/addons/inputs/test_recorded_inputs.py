@@ -40,6 +40,6 @@ def test_very_many_labels_of_a_node_touch_who_asked_for_any_of_them() -> None:
         Item(Store(), ("", "n2"), version, many | more, b"")
         for version, more in enumerate(({}, {}, {"zone": "a"}))
     )
-    touched = [_of_labels(Change(now.version, now.key, was, each)) for each in (same, now, None)]
+    touched = [_of_labels(Change(now.version, now.key, was, each)) for each in (same, now)]
     asked: set[InputKey] = {(InputKind.NODE, "n2")}
-    assert touched == [set(), asked, asked]
+    assert touched == [set(), asked]
