@@ -17,7 +17,7 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.requests.request_info import ResourceType
 from kube.store import list_pages
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from kube.store.ring import Histories
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
