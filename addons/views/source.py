@@ -30,7 +30,7 @@ from kube.store.list_watch import ListWatch
 from kube.store.listing import Form
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.reflector import Reflector
-from kube.store.ring import Histories
+from kube.store.ring import Rings
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import View
@@ -114,7 +114,7 @@ class Source:
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
         self.is_closed = self.is_own = False
         """The hub itself reads one of its own, for as long as it runs."""
-        self.histories_of: Callable[[str], Histories | None] = lambda _user: None
+        self.bound_of: Callable[[str], Rings | None] = lambda _user: None
 
     def start(self, copies: SourceCopies | None) -> Source:
         """Begin: from disk if kept there."""
@@ -312,7 +312,7 @@ class Source:
                 raise unavailable("the rules have changed under this request", retry_after=1)
             form = Form(metadata_only=key.metadata_only)
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
-            view = View(shown, key.scope, form, elsewhere, self.histories_of(user))
+            view = View(shown, key.scope, form, elsewhere, self.bound_of(user))
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
             self._learn(key)

@@ -35,7 +35,7 @@ from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
-from kube.store.ring import Histories
+from kube.store.ring import Rings
 from kube.store.upstream import Upstream
 
 BOOKMARK_INTERVAL = 60.0
@@ -77,9 +77,13 @@ class Sources:
         """When the cloud was last found restored, in monotonic seconds."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
+<<<<<<< HEAD
         self._clients: dict[str, TokenClients] = {}
         """Of the users with sources."""
         self._histories, self._hub_histories = Histories(MAX_HISTORIES), Histories(MAX_HUB_HISTORIES)
+=======
+        self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
+>>>>>>> 9141762 (Call rings with one bound Rings: a history is a resource's)
         self._tasks = [
             asyncio.create_task(self._every(SWEEP_INTERVAL, self._sweep), name="sweep of sources"),
             asyncio.create_task(self._every(BOOKMARK_INTERVAL, self._remind), name="bookmarks"),
@@ -215,7 +219,7 @@ class Sources:
             begin_at,
         )
         made.reflector.restored = self._found_restored
-        made.histories_of = lambda user: self._histories if user else self._hub_histories
+        made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.upstream = self.upstream_of(made)
         return made

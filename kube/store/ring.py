@@ -37,18 +37,18 @@ class Place(NamedTuple):
     version: int
 
 
-class Histories:
+class Rings:
     """Rings that have a bound together: whoever opens many views must not get it for each."""
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
-        self.rings: set[Ring] = set()
+        self.members: set[Ring] = set()
         self._max_bytes = max_bytes
 
     def trim(self) -> None:
         """Drop the oldest events of the largest rings, half of one at most at a time; each keeps its last event."""
         while (excess := self.bytes - self._max_bytes) > 0:
-            longer = [ring for ring in self.rings if len(ring) > 1]
+            longer = [ring for ring in self.members if len(ring) > 1]
             if not longer:
                 return
             largest = max(longer, key=lambda ring: ring.bytes)
@@ -59,10 +59,10 @@ class Histories:
 class Ring:
     """Positions count every event ever appended: `start` is that of the oldest kept event, `end` that of the next."""
 
-    def __init__(self, version: int, histories: Histories | None = None) -> None:
-        """`histories` are those that the ring has a bound with, from its first event until `close`."""
+    def __init__(self, version: int, bound: Rings | None = None) -> None:
+        """`bound` is the one that the ring has with others, from its first event until `close`."""
         self.bytes = 0
-        self._histories = histories
+        self._bound = bound
         self._events: deque[RingEvent] = deque()
         self.start = 0
         self.oldest = version
@@ -78,10 +78,10 @@ class Ring:
 
     def close(self) -> None:
         """Take part in no bound any more. The last watchers read what is left."""
-        if self._histories is not None:
-            self._histories.rings.discard(self)
-            self._histories.bytes -= self.bytes
-            self._histories = None
+        if self._bound is not None:
+            self._bound.members.discard(self)
+            self._bound.bytes -= self.bytes
+            self._bound = None
 
     def append(self, version: int, frame: bytes, record: bytes = b"") -> None:
         """Add the event that brought the view to `version`; one that is not newer is ordered after the last."""
@@ -127,6 +127,6 @@ class Ring:
 
     def _grow(self, size: int) -> None:
         self.bytes += size
-        if self._histories is not None:
-            self._histories.rings.add(self)
-            self._histories.bytes += size
+        if self._bound is not None:
+            self._bound.members.add(self)
+            self._bound.bytes += size

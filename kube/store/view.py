@@ -33,7 +33,7 @@ from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.resumption import Resumption, judge
-from kube.store.ring import Histories, Place, Ring
+from kube.store.ring import Place, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
@@ -63,18 +63,18 @@ class View:
         scope: Scope,
         form: Form,
         elsewhere: Callable[[], int] = lambda: 0,
-        histories: Histories | None = None,
+        bound: Rings | None = None,
     ) -> None:
-        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3); `histories`
-        are those that the view's has a bound with.
+        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3); `bound`
+        is the one that the history has with those of other views.
         """
         self.scope = scope
         self.form = form
         self.watchers: set[Watcher] = set()
         self._projection = projection
         self._everything = scope.is_everything
-        self.ring = Ring(projection.store.version, histories)
-        self._histories = histories
+        self.ring = Ring(projection.store.version, bound)
+        self._bound = bound
         self._elsewhere = elsewhere
         self._confirmed: deque[int] = deque([0], maxlen=MAX_CONFIRMED)
         """The newest versions that the cloud confirmed for lists of this view (rule 7)."""
@@ -304,8 +304,8 @@ class View:
     def _trim(self) -> None:
         self._trimming = None
         self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self._projection.store)), RING_MAX_BYTES)
-        if self._histories is not None:
-            self._histories.trim()
+        if self._bound is not None:
+            self._bound.trim()
 
     def _type(self) -> tuple[str, str]:
         return self.form.type_of(self._projection.store.api_version, self._projection.store.kind)
