@@ -140,10 +140,12 @@ class Serving:
             user = (await self._reviews.identity(wanted.caller)).user
             self._sources.check_view(source, key, user)
             view = await source.view(key, self._wait, user)
+            if read.verb == "list" or read.wants_state:
+                await view.match()
+                view = await source.view(key, self._wait, user)  # an input may have changed meanwhile
             body = AnswerBody(request, wanted.stream)
             if read.verb == "list":
                 to = body if request.method != "HEAD" else None
-                await view.match()
                 return await list_response(view.listing(confirmed), to, packed=wanted.reads_differences)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)

@@ -262,8 +262,11 @@ class Sources:
             self._drop(source)
 
     def _close_least_used(self, fresh: Source) -> None:
-        """Make room for a source of the node, as far as its list has come; close that one where there is none."""
-        if fresh.is_closed or fresh.is_own:
+        """Make room for the first list of a source of the node, as far as it has come; close it where there is none.
+
+        While the cloud is away nothing goes: what is here came from the disk, and nobody could fetch it again.
+        """
+        if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
             return
         for each in least_used(self, fresh):
             if each.copy is not None:

@@ -43,7 +43,6 @@ async def watch_response(
     """
     try:
         if read.wants_state:
-            await view.match()
             watcher = view.watch_list(confirmed, bookmarks=read.bookmarks, coding=coding)
         else:
             watcher = view.watch(read.version or None, confirmed, bookmarks=read.bookmarks, coding=coding)

@@ -196,6 +196,20 @@ async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
     assert {each.list_watch.label_selector for each in parts.sources} == {"", "!x"}
 
 
+async def test_nothing_goes_for_room_while_the_cloud_is_away(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in use then came from the disk."""
+    cloud.store.create(secret("a"))
+    assert await parts.names(SECRETS.format("a")) == ["s"]
+    (kept,) = [each for each in parts.sources if each.list_watch.namespace]
+    kept.is_measured = False
+    monkeypatch.setattr(quotas, "MAX_HUB_BYTES", 0)
+    monkeypatch.setattr(parts.sources, "_is_up", lambda: False)
+    assert await parts.names(SECRETS.format("a")) == ["s"]
+    assert not kept.is_closed
+
+
 async def test_what_the_hub_itself_reads_is_never_closed_for_room(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
