@@ -112,8 +112,7 @@ class Source:
         self._settling: asyncio.Task[None] | None = None
         self._more = Pulse()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
-        self.is_closed = self.is_own = False
-        """The hub itself reads one of its own, for as long as it runs."""
+        self.is_closed = self.is_own = False  # the hub holds one of its own for good
         self.bound_of: Callable[[str], Rings | None] = lambda _user: None
 
     def start(self, copies: SourceCopies | None) -> Source:
