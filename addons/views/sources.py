@@ -77,13 +77,9 @@ class Sources:
         """When the cloud was last found restored, in monotonic seconds."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
-<<<<<<< HEAD
         self._clients: dict[str, TokenClients] = {}
         """Of the users with sources."""
-        self._histories, self._hub_histories = Histories(MAX_HISTORIES), Histories(MAX_HUB_HISTORIES)
-=======
         self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
->>>>>>> 9141762 (Call rings with one bound Rings: a history is a resource's)
         self._tasks = [
             asyncio.create_task(self._every(SWEEP_INTERVAL, self._sweep), name="sweep of sources"),
             asyncio.create_task(self._every(BOOKMARK_INTERVAL, self._remind), name="bookmarks"),
