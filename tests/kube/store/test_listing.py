@@ -9,6 +9,7 @@ import pytest
 
 from kube.json_type import Json
 from kube.packed_text import Kept, PackedText
+from kube.requests.continue_tokens import ContinueToken, parse_continue
 from kube.store.listing import Form, Listing
 from kube.store.view import MATCHED_AT_ONCE
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of
@@ -44,7 +45,7 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
             unpacked.append(self)
             return super().__bytes__()
 
-    body = listing.body([Counted(bytes(each)) for each in formed])
+    body = listing.body([Counted(bytes(each), each.mark) for each in formed if isinstance(each, PackedText)])
     assert not unpacked
     pieces = iter(body)
     first = next(pieces)
@@ -82,3 +83,24 @@ async def test_a_long_list_is_matched_in_slices_and_shows_what_came_meanwhile() 
     assert view.listing().version == 12
     await asyncio.sleep(0)
     assert not view._known, "and nothing is remembered of it"
+
+
+def test_pages_cover_a_list_in_order() -> None:
+    store = filled(10, *(Toy(name, version=4, namespace=space) for space in ("a", "a-b") for name in "yxz"))
+    listing = view_of(store).listing()
+    seen: list[str] = []
+    start = ""
+    while True:
+        page = listing.page(start, 4, "")
+        seen += [f"{item.key[0]}/{item.key[1]}" for item in page.items]
+        if not page.rest.continue_token:
+            break
+        assert page.rest.remaining == 6 - len(seen)
+        start = parse_continue(page.rest.continue_token).start
+    assert seen == ["a-b/x", "a-b/y", "a-b/z", "a/x", "a/y", "a/z"]
+    assert listing.page("a/", 0, "").rest.remaining is None
+
+
+def test_pages_of_a_namespace_are_continued_by_name() -> None:
+    page = view_of(filled(10, Toy("x", version=4), Toy("y", version=5))).listing().page("", 1, "a")
+    assert parse_continue(page.rest.continue_token) == ContinueToken(10, "x\0")
