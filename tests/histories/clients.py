@@ -12,7 +12,8 @@ from typing import Protocol
 from kube.json_type import Json
 from kube.store.store import Key
 from tests.histories.cloud import RESOURCES, key_of
-from tests.histories.hub import Exchange, Hub
+from tests.histories.exchange import Exchange
+from tests.histories.hub import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"
 """The cloud of a history speaks JSON alone, so the second makes another source, and the same answers."""
@@ -49,7 +50,7 @@ class Kind:
 
     @property
     def path(self) -> str:
-        return f"{RESOURCES[self.resource].path}/{self.resource}"
+        return f"{RESOURCES[self.resource].root}/{self.resource}"
 
 
 KINDS = {
@@ -64,12 +65,12 @@ KINDS = {
         Kind("other", "other", "services", Style.NOT_OLDER),
         Kind("exact", "other", "services", Style.EXACT, PROTOBUF),
         Kind("plain", "plain", "services", Style.LIST),
-        Kind("plain fresh", "plain", "services", Style.FRESH),
+        Kind("plain-fresh", "plain", "services", Style.FRESH),
         Kind("slices", "reader", "endpointslices", Style.LIST),
-        Kind("slices fresh", "reader", "endpointslices", Style.FRESH),
+        Kind("slices-fresh", "reader", "endpointslices", Style.FRESH),
         Kind("events", "cached", "events", Style.LIST),
         Kind("widgets", "cached", "widgets", Style.FRESH),
-        Kind("plain widgets", "plain", "widgets", Style.LIST),
+        Kind("plain-widgets", "plain", "widgets", Style.LIST),
         Kind("node", "kubelet", "nodes", Style.LIST, selector="fieldSelector=metadata.name%3Dn1"),
         Kind("nodes", "cached", "nodes", Style.WATCH_LIST),
     )
@@ -83,8 +84,8 @@ class Judge(Protocol):
     def causes(self) -> int:
         """How much has happened for which a version may be refused that was given before."""
 
-    def asked(self, client: Reflector) -> Callable[[State], None]:
-        """Note that a consistent list is asked for. What it returns is called with the list."""
+    def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
+        """Note that a consistent list or WatchList is asked for. What this returns is called with the state."""
 
     def refused(self, client: Reflector) -> None:
         """Note that a version was refused for which nothing has happened since it was given."""
@@ -153,7 +154,7 @@ class Reflector:
 
     async def _list(self, hub: Hub) -> None:
         options, self._lists_anew = self._options(), False
-        check = self._judge.asked(self) if not options else None
+        check = self._judge.asked(self, "list") if not options else None
         exchange = self._ask(hub, options)
         status, body = await exchange.status, await exchange.whole()
         if status != 200:
@@ -184,7 +185,7 @@ class Reflector:
 
     async def _watch(self, hub: Hub, start: str, new: State | None) -> None:
         """Follow a watch to its end. `new` collects the state that it begins with, None where it begins with none."""
-        check = self._judge.asked(self)
+        check = self._judge.asked(self, "watch")
         exchange = self._ask(hub, f"watch=true&allowWatchBookmarks=true&{start}")
         opened = asyncio.get_running_loop().call_later(LASTED, self._opened)
         self.log.append(f"watches {start}")
@@ -242,7 +243,7 @@ class Reflector:
 
 async def _lines(exchange: Exchange) -> AsyncIterator[bytes]:
     rest = b""
-    while (piece := await exchange.pieces.get()) is not None:
+    async for piece in exchange.pieces():
         *whole, rest = (rest + piece).split(b"\n")
         for line in whole:
             yield line

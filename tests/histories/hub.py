@@ -6,30 +6,27 @@ Its tasks run in a context of their own, so that a kill ends them where they are
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
-import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http import HttpVersion11, RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
 
 from addons.filters.chain import FILTERS
 from addons.offline.offline_mode import Offline
 from addons.offline.offline_request import OfflineRequest
 from addons.options import OPTIONS
 from addons.parts import Parts, make_parts
+from addons.pool.following import Following
+from addons.pool.peer_serving import PeerServing
+from addons.pool.pool import PEER_KEY
+from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.client_request import ClientRequest
-from addons.requests.clients import Clients
-from addons.requests.headers import ANSWERED_HEADER
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind, check_resumption, decide, may_be_filtered
 from addons.settings import parse_settings
 from addons.upstream import health
@@ -39,20 +36,22 @@ from kube.concurrency.pulse import Pulse
 from kube.disk.database import Batch, Disk, DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
-from kube.http.client import ApiResponse, Client, RawResponse, Unreachable, WatchStream
-from kube.http.session import Session
+from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import RequestInfo, parse_request
-from kube.wire.encoding import Encoding
-from tests.histories.cloud import Cloud, Link
+from kube.store.reflector import ListWatch
+from tests.histories.exchange import Exchange, request_of
+from tests.histories.hub_client import HubClient, HubClients
+from tests.histories.line import Line, Link
 
-NODE = "n1"
 SERVER = "https://cloud:6443"
+LEADER = LeaderHub("n0", "10.0.0.1")
+POOL = PoolConfig((LEADER,), FIRST_SCOPE, is_shared=True, has_deputies=False)
 PROBE = 2.0
-"""Seconds between two looks of the node at its link."""
-WRITE = 0.002
+"""Seconds between two looks of a node at its line, and at what it holds for its pool."""
+DISK_DELAY = 0.002
 """Seconds that the disk takes for a piece of work."""
 OWNER: contextvars.ContextVar[Hub | None] = contextvars.ContextVar("owner", default=None)
-SETTINGS = {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER, "node": NODE}
+SETTINGS = {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER}
 
 
 class InlineWriter(DiskWriter):
@@ -66,7 +65,7 @@ class InlineWriter(DiskWriter):
         return 0
 
     async def do[T](self, work: Callable[[], T]) -> T:
-        await asyncio.sleep(WRITE)
+        await asyncio.sleep(DISK_DELAY)
         if self._is_dead():
             await asyncio.Event().wait()
         return work()
@@ -96,169 +95,67 @@ class FillingDisk(Disk):
             raise DiskError("database or disk is full")
 
 
-class CloudClient(Client):
-    """The hub's requests to the cloud, in memory."""
-
-    def __init__(self, cloud: Cloud, hub: Hub) -> None:
-        super().__init__(cast(Session, None), "", {})
-        self._cloud, self._hub = cloud, hub
-
-    def with_headers(self, headers: Mapping[str, str]) -> Client:
-        return self
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = "",
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        codings: str = "",
-        timeout: float = 60.0,
-    ) -> ApiResponse:
-        await self._hub.alive()
-        target = str(URL(path).with_query(query or {}))
-        _, found = await self._cloud.answer(method, target, body or b"", content_type)
-        await self._hub.alive()
-        return ApiResponse(Encoding.JSON, json.dumps(found).encode())
-
-    async def relay(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Iterable[tuple[str, str]],
-        body: bytes,
-        timeout: float = 60.0,
-    ) -> RawResponse:
-        await self._hub.alive()
-        types = CIMultiDict(headers)
-        found = CIMultiDict({"Content-Type": "application/json", ANSWERED_HEADER: "1"})
-        try:
-            code, document = await self._cloud.answer(method, target, body, types.get("Content-Type", ""))
-        except StatusError as error:
-            if error.retry_after is not None:
-                found["Retry-After"] = str(error.retry_after)
-            code, document = error.code, error.to_dict()
-        await self._hub.alive()
-        return RawResponse(code, found, json.dumps(document).encode())
-
-    @asynccontextmanager
-    async def watch(
-        self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = ""
-    ) -> AsyncIterator[WatchStream]:
-        await self._hub.alive()
-        lines = await self._cloud.watch(
-            str(URL(path).with_query(query) if query else URL(path, encoded=True))
-        )
-        yield WatchStream(Encoding.JSON, lines)
-
-
-class MemoryClients(Clients):
-    """All of the hub's clients are its own: the callers of a history are components of the node."""
-
-    def __init__(self, client: Client) -> None:
-        self.hub = self._lent = self._own = client
-
-
-class Exchange:
-    """One request of a component: the status of its answer, and the pieces of the body as they come."""
-
-    def __init__(self) -> None:
-        self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.reads = asyncio.Event()
-        """Whether the client reads what comes."""
-        self.reads.set()
-        self.task: asyncio.Task[None] | None = None
-
-    def close(self) -> None:
-        """Break the connection off, from either side."""
-        if self.task is not None:
-            self.task.cancel()
-
-    async def whole(self) -> bytes:
-        found = b""
-        while (piece := await self.pieces.get()) is not None:
-            found += piece
-        return found
-
-    # -- as `addons.requests.client_request.ClientStream` ----------------------------------------------------------
-
-    async def begun(self) -> bool:
-        return True
-
-    async def write(self, data: bytes) -> None:
-        await self.reads.wait()
-        self.pieces.put_nowait(data)
-
-    def outlet(self) -> Callable[[bytes], bool]:
-        def send(data: bytes) -> bool:
-            if self.reads.is_set():
-                self.pieces.put_nowait(data)
-            return self.reads.is_set()
-
-        return send
-
-
-class Piping(AbstractStreamWriter):
-    """Takes the head and the pieces that aiohttp writes."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        await self._exchange.write(bytes(chunk))
-
-    async def write_eof(self, chunk: bytes = b"") -> None: ...
-    async def drain(self) -> None: ...
-    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None: ...
-    def enable_chunking(self) -> None: ...
-
-    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
-        if not self._exchange.status.done():
-            self._exchange.status.set_result(int(status_line.split()[1]))
-
-
 class Hub:
     """One process of the hub, from its start to its end or a kill."""
 
-    def __init__(self, folder: Path, cloud: Cloud, idle: float = 300.0) -> None:
-        self._cloud = cloud
-        self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "idle": idle})
+    def __init__(self, node: str, folder: Path, line: Line, leader: Callable[[], Hub | None]) -> None:
+        """`leader` is the process of the pool's leader, None while there is none."""
+        self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
         self.is_dead = False
         self.disk_is_full = False
-        self._client = CloudClient(cloud, self)
-        self.parts: Parts
+        self._line = line
+        self._client = HubClient(line, self, leader)
         self.offline = Offline(folder / "cache")
-        self.offline.copies.writer.close(lambda: None)
-        self.offline.copies.disk = FillingDisk(folder / "cache", lambda: self.disk_is_full)
-        self.offline.copies.writer = InlineWriter(lambda: self.is_dead)
+        copies = self.offline.copies
+        copies.writer.close(lambda: None)
+        copies.disk = FillingDisk(copies.disk.folder, lambda: self.disk_is_full)
+        copies.writer = InlineWriter(lambda: self.is_dead)
         self.health = health.ServerHealth(parse_server(SERVER))
         self.upstream = health.Cloud([self.health], "priority")
         self.changed = Pulse()
+        self.parts: Parts
+        self.following: Following
         self._relayed: dict[Exchange, Callable[[], bool]] = {}
 
-    async def alive(self) -> None:
-        """Return while the process lives."""
-        if self.is_dead:
-            await asyncio.Event().wait()
+    async def start(self, *, is_in_pool: bool) -> None:
+        await self._own(self._start(is_in_pool))
 
-    async def start(self) -> None:
+    async def _start(self, is_in_pool: bool) -> None:
+        await self.offline.open()
+        parts = self.parts = make_parts(
+            self._settings,
+            HubClients(self._client),
+            self.upstream,
+            self.changed,
+            self._confirm,
+            self.offline,
+            FILTERS,
+        )
+        parts.rules.listen(self._rules_changed)
+        clock = asyncio.get_running_loop().time
+        self.following = Following(
+            self._settings.node,
+            self._settings.peer_port,
+            self._client,
+            parts.sources,
+            lambda: self.upstream.is_up,
+            lambda _server: self._client.cut_peers(),
+            clock,
+            clock,
+        )
+        parts.sources.upstream_of = self.following.reader_of
+        self.follow(is_in_pool)
+        self._serving = PeerServing(
+            parts.sources, parts.serving, lambda: True, lambda each: each in FIRST_SCOPE
+        )
+        tasks = [self._probe(), self._end_delays(), self.following.run()]
+        self._tasks = [asyncio.create_task(each) for each in tasks]
+
+    def _own[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
+        """A task of this process."""
         context = contextvars.copy_context()
         context.run(OWNER.set, self)
-        await asyncio.create_task(self._start(), context=context)
-
-    async def _start(self) -> None:
-        await self.offline.open()
-        clients = MemoryClients(self._client)
-        self.parts = make_parts(
-            self._settings, clients, self.upstream, self.changed, self._confirm, self.offline, FILTERS
-        )
-        self.parts.rules.listen(self._rules_changed)
-        self._tasks = [asyncio.create_task(self._probe()), asyncio.create_task(self._end_delays())]
+        return asyncio.create_task(work, context=context)
 
     async def stop(self) -> None:
         """End in order: what waits is written."""
@@ -278,20 +175,42 @@ class Hub:
                 task.cancel()
             await asyncio.gather(*mine, return_exceptions=True)
 
-    # -- the link -------------------------------------------------------------------------------------------------
+    async def alive(self) -> None:
+        """Return while the process lives."""
+        if self.is_dead:
+            await asyncio.Event().wait()
+
+    # -- the link and the pool ------------------------------------------------------------------------------------
+
+    def follow(self, is_in_pool: bool) -> None:
+        """Join the pool, or leave it."""
+        if is_in_pool and self._settings.node != LEADER.node:
+            self.following.update(Role.FOLLOWER, POOL, (LEADER.node, self._settings.node))
+        else:
+            self.following.update(Role.NONE, NOTHING_SHARED, ())
+
+    async def lead(self) -> None:
+        """Hold what the pool shares, with its history."""
+        for each in FIRST_SCOPE:
+            source = self.parts.sources.get(HUB_IDENTITY, ListWatch(each))
+            with contextlib.suppress(StatusError):
+                await source.ready(1.0)
+                await source.view(PEER_KEY, 1.0)
 
     async def _confirm(self) -> bool:
         self._look()
         return self.upstream.is_up
 
     def _look(self) -> None:
-        found = self._cloud.link is not Link.DOWN
-        if self.health.succeeded() if found else self.health.failed("no answer"):
+        is_there = self._line.link is not Link.DOWN
+        if self.health.succeeded() if is_there else self.health.failed("no answer"):
             self.changed.notify()
 
     async def _probe(self) -> None:
         while True:
             self._look()
+            if self._settings.node == LEADER.node:
+                await self.lead()
             await asyncio.sleep(PROBE)
 
     async def _end_delays(self) -> None:
@@ -301,7 +220,7 @@ class Hub:
             if self.upstream.is_up:
                 self.parts.sources.cloud_recovered()
 
-    # -- what components ask --------------------------------------------------------------------------------------
+    # -- what is asked --------------------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -312,68 +231,64 @@ class Hub:
         accept: str = "application/json",
         body: bytes = b"",
         content_type: str = "application/json",
+        peer: str = "",
     ) -> Exchange:
-        """Send a request of a component of the node."""
+        """Send a request of a component of the node, or of the hub of another node, a `peer`."""
         exchange = Exchange()
         headers = {"Accept": accept, "Content-Type": content_type}
-        request = _request(exchange, method, target, headers, body)
-        context = contextvars.copy_context()
-        context.run(OWNER.set, self)
-        handling = self._handle(exchange, component, request, body)
-        exchange.task = asyncio.create_task(handling, name=f"{method} {target}", context=context)
-        return exchange
+        request = request_of(exchange, method, target, headers, body)
+        info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN
 
-    async def _handle(
-        self, exchange: Exchange, component: str, request: web.BaseRequest, body: bytes
-    ) -> None:
-        try:
+        async def handle() -> None:
             try:
                 await self.alive()
-                await self._route(exchange, component, request, body)
+                await self._route(exchange, component, listener, peer, info, request, body)
             except StatusError as error:
-                await self._give(exchange, status_response(error))
-        except Unreachable:
-            if not exchange.status.done():
-                exchange.status.set_result(502)
-        finally:
-            if not exchange.status.done():
-                exchange.status.set_exception(ConnectionError("the hub has closed the connection"))
-                exchange.status.exception()
-            exchange.pieces.put_nowait(None)
+                await exchange.give(status_response(error))
+            except Unreachable:
+                if not exchange.status.done():
+                    exchange.status.set_result(502)
+            finally:
+                exchange.end()
 
-    async def _route(self, exchange: Exchange, component: str, request: web.BaseRequest, body: bytes) -> None:
+        exchange.task = self._own(handle())
+        return exchange
+
+    async def _route(
+        self,
+        exchange: Exchange,
+        component: str,
+        listener: Listener,
+        peer: str,
+        info: RequestInfo,
+        request: web.BaseRequest,
+        body: bytes,
+    ) -> None:
         """As `addons.router.Router` does."""
-        info, caller, rules = (
-            parse_request(request.method, request.raw_path),
-            Caller(Lending.HUB),
-            self.parts.rules,
-        )
-        is_filterable = may_be_filtered(info, Listener.PLAIN, rules.rules)
+        rules, relay = self.parts.rules, self.offline.cached_relay
+        is_filterable = may_be_filtered(info, listener, rules.rules)
         if is_filterable:
             await rules.wait_known(self._settings.wait)
-        accept, relay = request.headers["Accept"], self.offline.cached_relay
+        caller, accept = Caller(Lending.HUB), request.headers["Accept"]
         policy = relay.offline_policy
         route = decide(
-            info,
-            component,
-            caller,
-            Listener.PLAIN,
-            accept,
-            rules.rules,
-            is_upgrade=False,
-            offline_policy=policy,
+            info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
-        wanted = ClientRequest(info, component, caller, route, stream=exchange)
-        if route.kind is RouteKind.RELAY:
-            if is_filterable:
-                check_resumption(info, rules.rules, self.parts.sources.can_resume)
-            await self._relay(exchange, component, info, request, body)
-        elif route.kind is RouteKind.CACHED_RELAY:
-            await self._relay_or_answer(exchange, wanted, request, body)
-        else:
-            if route.kind is not RouteKind.VIEW:
-                wanted = ClientRequest(info, component, caller, route)
-            await self._give(exchange, await self.parts.answerers[route.kind].answer(wanted, request))
+        wanted = ClientRequest(info, component, caller, route, peer=peer)
+        match route.kind:
+            case RouteKind.RELAY:
+                if is_filterable:
+                    check_resumption(info, rules.rules, self.parts.sources.can_resume)
+                await self._relay(exchange, component, info, request, body)
+            case RouteKind.CACHED_RELAY:
+                await self._relay_or_answer(exchange, wanted, request, body)
+            case RouteKind.PEER:
+                await exchange.give(await self._serving.answer(replace(wanted, stream=exchange), request))
+            case RouteKind.VIEW:
+                answer = self.parts.serving.answer(replace(wanted, stream=exchange), request)
+                await exchange.give(await answer)
+            case _:
+                await exchange.give(await self.parts.answerers[route.kind].answer(wanted, request))
 
     async def _relay_or_answer(
         self, exchange: Exchange, wanted: ClientRequest, request: web.BaseRequest, body: bytes
@@ -381,18 +296,15 @@ class Hub:
         relay, was_sent = self.offline.cached_relay, False
         if relay.goes_to_cloud(wanted.info):
             try:
-                answer = await self._send(request, body)
+                answer = await self._sent(wanted.component, wanted.info, request, body)
             except Unreachable:
                 was_sent = True
             else:
-                if self._is_filtered(wanted.component, wanted.info):
-                    raise unavailable("the rules have changed meanwhile", retry_after=1)
                 asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, body)
                 relay.keep_response(wanted.caller, asked, answer)
-                await self._give(exchange, web.Response(status=answer.status, body=answer.body))
+                await exchange.give(web.Response(status=answer.status, body=answer.body))
                 return
-        again = ClientRequest(wanted.info, wanted.component, wanted.caller, wanted.route, was_sent=was_sent)
-        await self._give(exchange, await relay.answer(again, request))
+        await exchange.give(await relay.answer(replace(wanted, was_sent=was_sent), request))
 
     async def _relay(
         self, exchange: Exchange, component: str, info: RequestInfo, request: web.BaseRequest, body: bytes
@@ -400,24 +312,26 @@ class Hub:
         if not self.upstream.is_up:
             raise unavailable("the cloud cannot be reached")
         if info.verb != "watch":
-            answer = await self._send(request, body)
-            if self._is_filtered(component, info):
-                raise unavailable("the rules have changed meanwhile", retry_after=1)
-            await self._give(exchange, web.Response(status=answer.status, body=answer.body))
+            answer = await self._sent(component, info, request, body)
+            await exchange.give(web.Response(status=answer.status, body=answer.body))
             return
         self._relayed[exchange] = lambda: self._is_filtered(component, info)
         try:
-            async with self._client.watch(request.raw_path, query={}, accept="", timeout=0) as stream:
-                exchange.status.set_result(200)
-                async for chunk in stream.chunks:
-                    await exchange.write(chunk)
+            lines = await self._line.watch(request.raw_path, is_hubs=False)
+            exchange.status.set_result(200)
+            async for chunk in lines:
+                await exchange.write(chunk)
         finally:
             del self._relayed[exchange]
 
-    async def _send(self, request: web.BaseRequest, body: bytes) -> RawResponse:
-        return await self._client.relay(
-            request.method, request.raw_path, headers=request.headers.items(), body=body
-        )
+    async def _sent(
+        self, component: str, info: RequestInfo, request: web.BaseRequest, body: bytes
+    ) -> RawResponse:
+        headers = request.headers.items()
+        answer = await self._client.relay(request.method, request.raw_path, headers=headers, body=body)
+        if self._is_filtered(component, info):
+            raise unavailable("the rules have changed meanwhile", retry_after=1)
+        return answer
 
     def _rules_changed(self) -> None:
         for exchange, is_filtered in list(self._relayed.items()):
@@ -428,35 +342,5 @@ class Hub:
         assert info.type is not None
         return bool(self.parts.rules.rules.chain(component, info.type.group, info.type.resource, info.verb))
 
-    async def _give(self, exchange: Exchange, response: web.StreamResponse) -> None:
-        """Send an answer that is whole; one that was written piece by piece has been sent."""
-        if not exchange.status.done():
-            exchange.status.set_result(response.status)
-            body: Any = response.body if isinstance(response, web.Response) else b""
-            await exchange.write(
-                bytes(getattr(body, "_body", None) or getattr(body, "_value", None) or body or b"")
-            )
 
-
-class _NoConnection(BaseProtocol):
-    """What a request of aiohttp asks of its connection."""
-
-    ssl_context = peername = sockname = None
-
-
-def _request(
-    exchange: Exchange, method: str, target: str, headers: Mapping[str, str], body: bytes
-) -> web.BaseRequest:
-    fields = CIMultiDictProxy(CIMultiDict(headers))
-    raw = tuple((name.encode(), value.encode()) for name, value in headers.items())
-    message = RawRequestMessage(
-        method, target, HttpVersion11, fields, raw, False, None, False, False, URL(target, encoded=True)
-    )
-    loop = asyncio.get_running_loop()
-    payload = EMPTY_PAYLOAD
-    protocol = cast(Any, _NoConnection(loop))
-    if body:
-        payload = StreamReader(protocol, 2**20, loop=loop)
-        payload.feed_data(body)
-        payload.feed_eof()
-    return web.BaseRequest(message, payload, protocol, Piping(exchange), cast(Any, None), loop)
+logging.getLogger("addons").setLevel(logging.CRITICAL)

@@ -12,14 +12,19 @@ from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from addons.rules.table import parse_rules
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
+from kube.store.store import Key
 from tests.histories.clients import JSON, KINDS, Kind, Reflector, State
-from tests.histories.cloud import RESOURCES, Cloud, Link, key_of, version_of
-from tests.histories.hub import NODE, Hub
+from tests.histories.cloud import RESOURCES, Cloud, key_of, version_of
+from tests.histories.hub import LEADER, Hub
+from tests.histories.line import Line, Link
 
 MAX_REFUSALS = 4
 """Times that a client may get 410 in a row: more is for ever."""
 PATIENCE = 150
 """Seconds in which everything must catch up once nothing is wrong any more."""
+MAX_IMPATIENT = 5
+"""Requests of a hub to a cloud that had told it to wait: what was under way, and a probe."""
+NODE = "n1"
 STRATEGIC = "application/strategic-merge-patch+json"
 RULES = "kube-system", "yurt-hub-cfg"
 
@@ -28,28 +33,21 @@ class Finding(AssertionError):
     """A client holds what it must not, or was refused what it must get."""
 
 
-class World:
-    """One history under way."""
+class Node:
+    """A node: its line to the cloud, its disk, and the hub that runs there, if any."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.cloud = Cloud()
+    def __init__(self, name: str, folder: Path, cloud: Cloud, leader: Callable[[], Hub | None]) -> None:
+        self.name = name
+        self.line = Line(cloud)
         self.hub: Hub | None = None
-        self.clients: dict[str, Reflector] = {}
-        self.found: list[str] = []
-        """What was wrong at once, and need not wait for a quiet moment."""
-        self.accepted: dict[str, set[str]] = {}
-        """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
-        self.sent = 0
-        self.causes = 0
-        """How much has happened for which a version may be refused that was given before."""
-
-    # -- the node -------------------------------------------------------------------------------------------------
+        self.is_in_pool = False
+        self._folder, self._leader = folder / name, leader
 
     async def start(self) -> None:
         if self.hub is None:
-            hub = Hub(self._folder, self.cloud)
-            await hub.start()
+            self._folder.mkdir(exist_ok=True)
+            hub = Hub(self.name, self._folder, self.line, self._leader)
+            await hub.start(is_in_pool=self.is_in_pool)
             self.hub = hub
 
     async def stop(self) -> None:
@@ -62,6 +60,61 @@ class World:
             hub, self.hub = self.hub, None
             await hub.kill()
 
+    def set_disk(self, full: int) -> None:
+        if self.hub is not None:
+            self.hub.disk_is_full = bool(full)
+
+    def sweep(self) -> None:
+        """Let go of the views and sources that nobody uses, as after some minutes."""
+        if self.hub is not None:
+            sources = self.hub.parts.sources
+            sources._idle, idle = -1.0, sources._idle
+            sources._sweep()
+            sources._idle = idle
+
+    async def recover(self) -> None:
+        """Nothing is wrong here any more."""
+        self.line.floods = ""
+        self.line.stall()
+        self.line.set(Link.UP)
+        await self.start()
+        self.set_disk(0)
+
+    def remind(self) -> None:
+        """Send bookmarks, as each minute."""
+        self.line.mark()
+        if self.hub is not None:
+            self.hub.parts.sources._remind()
+
+
+class World:
+    """One history under way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cloud = Cloud()
+        self.leader = Node(LEADER.node, folder, self.cloud, lambda: None)
+        self.node = Node(NODE, folder, self.cloud, lambda: self.leader.hub)
+        self.clients: dict[str, Reflector] = {}
+        self.found: list[str] = []
+        """What was wrong at once, and need not wait for a quiet moment."""
+        self.accepted: dict[str, set[str]] = {}
+        """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
+        self.sent = 0
+        self.causes = 0
+        """How much has happened for which a version may be refused that was given before."""
+
+    @property
+    def hub(self) -> Hub | None:
+        return self.node.hub
+
+    async def pool(self, is_in_pool: int) -> None:
+        """Have the node follow the leader of a pool, or nobody."""
+        self.node.is_in_pool = bool(is_in_pool)
+        if is_in_pool:
+            await self.leader.start()
+        if self.hub is not None:
+            self.hub.follow(self.node.is_in_pool)
+
     def come(self, name: str) -> None:
         client = self.clients.get(name)
         if client is None:
@@ -71,11 +124,11 @@ class World:
 
     # -- the oracle -----------------------------------------------------------------------------------------------
 
-    def truth(self, kind: Kind) -> State:
+    def truth(self, kind: Kind, verb: str = "watch") -> State:
         """What the cloud has of what a client follows, through the rules in force."""
         data = self.cloud.objects("configmaps").get(RULES, {}).get("data")
         group = RESOURCES[kind.resource].api_version.rpartition("/")[0]
-        chain = parse_rules(data).chain(kind.component, group, kind.resource, "watch")
+        chain = parse_rules(data).chain(kind.component, group, kind.resource, verb)
         filters = {each.name for each in chain}
         found = {}
         for key, obj in self.cloud.objects(kind.resource).items():
@@ -107,30 +160,40 @@ class World:
         self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
 
     def restore(self, *, bumped: bool) -> None:
-        """Restore the cloud. What it forgot of kubelet's reports nobody has to know."""
+        """Restore the cloud. Nobody has to know what it forgot of kubelet's reports."""
         self.cloud.restore(bumped=bumped)
-        self.accepted.clear()
+        self.node.line.cut()
+        self.leader.line.cut()
+        for what, reported in self.accepted.items():
+            reported.add(self._in_cloud(what))
         for client in self.clients.values():
             client.is_lost |= client.kind.component == "plain"
 
-    def asked(self, client: Reflector) -> Callable[[State], None]:
+    def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
         """As `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
-        before, hub = self.truth(client.kind), self.hub
-        is_up = self.cloud.link is not Link.DOWN and hub is not None and hub.upstream.is_up
+        before, hub = self._versions(client, verb), self.hub
 
         def check(listed: State) -> None:
-            if not is_up or self.cloud.link is Link.DOWN or self.hub is not hub:
+            if before is None or self.hub is not hub or (now := self._versions(client, verb)) is None:
                 return
-            now = self.truth(client.kind)
+            held = {key: version_of(obj) for key, obj in listed.items()}
             wrong = [
-                str(key)
-                for key in before.keys() | now.keys() | listed.keys()
-                if before.get(key) == now.get(key) != listed.get(key)
+                key[1]
+                for key in sorted(before.keys() | now.keys() | held.keys())
+                if before.get(key) == now.get(key) != held.get(key)
             ]
             if wrong:
-                self.found.append(f"{client.kind.name}: an old consistent list: {wrong}")
+                self.found.append(f"{client.kind.name}: an old consistent list of {', '.join(wrong)}")
 
         return check
+
+    def _versions(self, client: Reflector, verb: str) -> dict[Key, int] | None:
+        """Those of a client's truth; None where the hub has no cloud, or has not heard of the rules yet."""
+        hub, rules = self.hub, self.cloud.objects("configmaps").get(RULES, {}).get("data")
+        is_away = self.node.line.link is Link.DOWN or hub is None or not hub.upstream.is_up
+        if is_away or hub.parts.rules.data() != rules:
+            return None
+        return {key: version_of(obj) for key, obj in self.truth(client.kind, verb).items()}
 
     def differences(self) -> list[str]:
         """What clients hold that they must not, or lack; and what the cloud lacks of what kubelet wrote."""
@@ -145,50 +208,44 @@ class World:
         return found + self._unwritten()
 
     def _unwritten(self) -> list[str]:
-        found = []
-        for what, reported in self.accepted.items():
-            if what == "status":
-                cloud = self.cloud.objects("nodes").get(("", NODE), {})
-                conditions = cloud.get("status", {}).get("conditions", [{}])
-                got = conditions[0].get("message", "")
-            else:
-                event = self.cloud.objects("events").get(("default", what), {})
-                got = str(event.get("count", "nothing"))
-            if got not in reported:
-                found.append(
-                    f"lost: {what} is {got} in the cloud, kubelet's last was {' or '.join(reported)}"
-                )
-        return found
+        return [
+            f"lost: {what} is {self._in_cloud(what)} in the cloud, kubelet's last was {' or '.join(reported)}"
+            for what, reported in self.accepted.items()
+            if self._in_cloud(what) not in reported
+        ]
+
+    def _in_cloud(self, what: str) -> str:
+        """A report of kubelet, as the cloud has it."""
+        if what == "status":
+            return str(self.cloud.objects("nodes")["", NODE]["status"]["conditions"][0]["message"])
+        return str(self.cloud.objects("events").get(("default", what), {}).get("count", "nothing"))
 
     async def settle(self) -> None:
         """Let everything catch up with a cloud that nothing is wrong with; Finding where it does not."""
-        cloud = self.cloud
-        cloud.link = Link.UP
-        cloud.stall()
-        cloud.floods = ""
-        await self.start()
-        assert self.hub is not None
-        self.hub.disk_is_full = False
+        await self.node.recover()
+        if self.leader.hub is not None or self.node.is_in_pool:
+            await self.leader.recover()
         for client in self.clients.values():
             client.read(True)
             client.come()
         for second in range(PATIENCE):
             if second % 60 == 59:
-                cloud.mark()
+                self._remind()
             await asyncio.sleep(1)
             self._check_refusals()
             if second >= 2 and not self.differences():
                 break
         wrong = self.differences() + self.found
+        for node in (self.leader, self.node):
+            if node.line.impatient > MAX_IMPATIENT:
+                wrong.append(f"impatient: {node.name} asked {node.line.impatient} times before it should")
         if wrong:
             raise Finding("; ".join(wrong))
         await self._resume()
 
     async def _resume(self) -> None:
         """Nobody is refused a version that was given, when nothing has happened since."""
-        self.cloud.mark()
-        assert self.hub is not None
-        self.hub.parts.sources._remind()
+        self._remind()
         await asyncio.sleep(1)
         given = {name: client.version for name, client in self.clients.items()}
         for client in self.clients.values():
@@ -203,6 +260,10 @@ class World:
             raise Finding(
                 "; ".join([*(f"refused without cause: {each}" for each in refused), *self.differences()])
             )
+
+    def _remind(self) -> None:
+        for node in (self.leader, self.node):
+            node.remind()
 
     def _check_refusals(self) -> None:
         for name, client in self.clients.items():
@@ -229,8 +290,9 @@ class World:
         self._report(name, str(count), status)
 
     def _report(self, what: str, value: str, status: int) -> None:
-        """Note what became of a report: without a yes it may still reach the cloud."""
-        if status in (200, 201):
+        """Note what became of a report: without a yes, or a disk that keeps the hub's word, it may or may not last."""
+        is_kept = self.hub is not None and not self.hub.disk_is_full
+        if status in (200, 201) and (is_kept or self._in_cloud(what) == value):
             self.accepted[what] = set()
         self.accepted.setdefault(what, {"nothing", "0"}).add(value)
 
@@ -266,7 +328,8 @@ class World:
     async def close(self) -> None:
         for client in self.clients.values():
             client.close()
-        await self.kill()
+        for node in (self.node, self.leader):
+            await node.kill()
 
 
 def _selects(kind: Kind, obj: Json) -> bool:
