@@ -237,7 +237,7 @@ class Reflector:
         query = "&".join(each for each in (self.kind.selector, options) if each)
         target = f"{self.kind.path}?{query}" if query else self.kind.path
         accept = JSON if self.kind.watches_json and "watch=" in options else self.kind.accept
-        self._exchange = hub.ask(self.kind.component, target, accept=accept)
+        self._exchange = hub.ask(self.kind.component, target, headers={"Accept": accept})
         return self._exchange
 
 

@@ -23,8 +23,10 @@ class Exchange(AbstractStreamWriter):
         self.reads = asyncio.Event()
         """Whether the client reads what comes."""
         self.reads.set()
+        self.headers: Mapping[str, str] = {}
         self.task: asyncio.Task[None] | None = None
         """What answers the request."""
+        self._is_cut = False
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def close(self) -> None:
@@ -32,16 +34,19 @@ class Exchange(AbstractStreamWriter):
         if self.task is not None:
             self.task.cancel()
 
-    def end(self) -> None:
-        """The answer is over, in whatever way."""
+    def end(self, *, is_cut: bool) -> None:
+        """The answer is over, whole or broken off."""
+        self._is_cut = is_cut
         if not self.status.done():
-            self.status.set_exception(ConnectionError("the connection was closed"))
+            self.status.set_exception(ConnectionResetError("the connection was closed"))
             self.status.exception()
         self._pieces.put_nowait(None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         while (piece := await self._pieces.get()) is not None:
             yield piece
+        if self._is_cut:
+            raise ConnectionResetError("the connection was closed")
 
     async def whole(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
@@ -63,6 +68,7 @@ class Exchange(AbstractStreamWriter):
 
     async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
         if not self.status.done():
+            self.headers = headers
             self.status.set_result(int(status_line.split()[1]))
 
     async def write_eof(self, chunk: bytes = b"") -> None: ...
@@ -73,6 +79,7 @@ class Exchange(AbstractStreamWriter):
     async def give(self, response: web.StreamResponse) -> None:
         """Take an answer that is whole; one that was written piece by piece is here already."""
         if not self.status.done():
+            self.headers = response.headers
             self.status.set_result(response.status)
             body: Any = response.body if isinstance(response, web.Response) else b""
             # The hub's lists are a payload of aiohttp, which holds what it writes.

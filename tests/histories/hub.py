@@ -26,6 +26,7 @@ from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.client_request import ClientRequest
+from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind, check_resumption, decide, may_be_filtered
 from addons.settings import parse_settings
@@ -33,6 +34,7 @@ from addons.upstream import health
 from addons.upstream.servers import parse_server
 from addons.views.responses import status_response
 from kube.concurrency.pulse import Pulse
+from kube.differences.records import are_accepted
 from kube.disk.database import Batch, Disk, DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
@@ -40,8 +42,8 @@ from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.store.reflector import ListWatch
 from tests.histories.exchange import Exchange, request_of
-from tests.histories.hub_client import HubClient, HubClients
 from tests.histories.line import Line, Link
+from tests.histories.session import MemorySession
 
 SERVER = "https://cloud:6443"
 LEADER = LeaderHub("n0", "10.0.0.1")
@@ -50,6 +52,7 @@ PROBE = 2.0
 """Seconds between two looks of a node at its line, and at what it holds for its pool."""
 DISK_DELAY = 0.002
 """Seconds that the disk takes for a piece of work."""
+JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 OWNER: contextvars.ContextVar[Hub | None] = contextvars.ContextVar("owner", default=None)
 SETTINGS = {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER}
 
@@ -104,7 +107,8 @@ class Hub:
         self.is_dead = False
         self.disk_is_full = False
         self._line = line
-        self._client = HubClient(line, self, leader)
+        self._session = MemorySession(line, leader, lambda: self.is_dead)
+        self._clients = Clients(self._session, "", "")
         self.offline = Offline(folder / "cache")
         copies = self.offline.copies
         copies.writer.close(lambda: None)
@@ -124,7 +128,7 @@ class Hub:
         await self.offline.open()
         parts = self.parts = make_parts(
             self._settings,
-            HubClients(self._client),
+            self._clients,
             self.upstream,
             self.changed,
             self._confirm,
@@ -136,10 +140,10 @@ class Hub:
         self.following = Following(
             self._settings.node,
             self._settings.peer_port,
-            self._client,
+            self._clients.hub,
             parts.sources,
             lambda: self.upstream.is_up,
-            lambda _server: self._client.cut_peers(),
+            lambda _server: self._session.cut_leader(),
             clock,
             clock,
         )
@@ -174,11 +178,6 @@ class Hub:
             for task in mine:
                 task.cancel()
             await asyncio.gather(*mine, return_exceptions=True)
-
-    async def alive(self) -> None:
-        """Return while the process lives."""
-        if self.is_dead:
-            await asyncio.Event().wait()
 
     # -- the link and the pool ------------------------------------------------------------------------------------
 
@@ -228,28 +227,26 @@ class Hub:
         target: str,
         *,
         method: str = "GET",
-        accept: str = "application/json",
+        headers: Mapping[str, str] = JSON,
         body: bytes = b"",
-        content_type: str = "application/json",
         peer: str = "",
     ) -> Exchange:
         """Send a request of a component of the node, or of the hub of another node, a `peer`."""
         exchange = Exchange()
-        headers = {"Accept": accept, "Content-Type": content_type}
         request = request_of(exchange, method, target, headers, body)
         info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN
 
         async def handle() -> None:
             try:
-                await self.alive()
                 await self._route(exchange, component, listener, peer, info, request, body)
             except StatusError as error:
                 await exchange.give(status_response(error))
-            except Unreachable:
-                if not exchange.status.done():
-                    exchange.status.set_result(502)
-            finally:
-                exchange.end()
+            except (OSError, Unreachable) as error:
+                await exchange.give(web.Response(status=502, text=str(error)))
+            except asyncio.CancelledError:
+                exchange.end(is_cut=True)
+                raise
+            exchange.end(is_cut=False)
 
         exchange.task = self._own(handle())
         return exchange
@@ -274,7 +271,8 @@ class Hub:
         route = decide(
             info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
-        wanted = ClientRequest(info, component, caller, route, peer=peer)
+        reads_differences = are_accepted(request.headers.get("Accept-Encoding", ""))
+        wanted = ClientRequest(info, component, caller, route, peer=peer, reads_differences=reads_differences)
         match route.kind:
             case RouteKind.RELAY:
                 if is_filterable:
@@ -328,7 +326,8 @@ class Hub:
         self, component: str, info: RequestInfo, request: web.BaseRequest, body: bytes
     ) -> RawResponse:
         headers = request.headers.items()
-        answer = await self._client.relay(request.method, request.raw_path, headers=headers, body=body)
+        client = self._clients.relaying(Caller(Lending.HUB))
+        answer = await client.relay(request.method, request.raw_path, headers=headers, body=body)
         if self._is_filtered(component, info):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
         return answer

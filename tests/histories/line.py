@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Mapping
 from enum import Enum
 
 from kube.errors import StatusError, expired
-from kube.http.client import Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.selectors import parse_field_selector, parse_label_selector
@@ -67,7 +66,7 @@ class Line:
     async def answer(
         self, method: str, target: str, body: bytes, content_type: str, *, is_hubs: bool
     ) -> tuple[int, Json]:
-        """The answer to anything but a watch. StatusError where it is one, Unreachable where none comes.
+        """The answer to anything but a watch. StatusError where it is one, ConnectionResetError where none comes.
 
         `is_hubs`: the hub asks for itself, and not for a component.
         """
@@ -79,11 +78,11 @@ class Line:
             return 200, self._list(resource, info)
         code, found = self.cloud.write(resource, info, json.loads(body), content_type)
         if self.link is Link.HALF:
-            raise Unreachable("the answer was lost")
+            raise ConnectionResetError("the answer was lost")
         return code, found
 
     async def watch(self, target: str, *, is_hubs: bool) -> AsyncIterator[bytes]:
-        """The lines of a watch, which end with Unreachable when it is cut. Errors as `answer`."""
+        """The lines of a watch, which end with ConnectionResetError when it is cut. Errors as `answer`."""
         info = parse_request("GET", target)
         return self._lines(await self._reach(info, is_hubs=is_hubs), info, self._cuts)
 
@@ -101,7 +100,7 @@ class Line:
             return
         while True:
             if self._cuts != cuts or self.link is Link.DOWN:
-                raise Unreachable("broken off")
+                raise ConnectionResetError("broken off")
             moved = cloud.moved.wait()
             if resource not in self.stalled:
                 for write in cloud.parts[resource].log[position:]:
@@ -119,7 +118,7 @@ class Line:
         await asyncio.sleep(LATENCY)
         now = asyncio.get_running_loop().time()
         if self.link is Link.DOWN:
-            raise Unreachable("the cloud does not answer")
+            raise ConnectionResetError("the cloud does not answer")
         self.impatient += is_hubs and now < self._wait_until
         if self.link is Link.BUSY:
             self._wait_until = max(self._wait_until, now + RETRY_AFTER)

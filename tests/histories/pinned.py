@@ -40,6 +40,15 @@ PINNED = {
         put services a 0; put services b 0; put services c 0; link UP""",
     "a restored cloud whose aggregated API has versions of its own": """
         come widgets; put widgets ghost 2; wait 1; restore 0""",
+    # Issue 22, 4 to 7 and 13. What kubelet reports while the cloud is away.
+    "a status whose answer was lost": "come nodes; wait 1; status 2; link HALF; status 3; status 2",
+    "a status made of an old copy": """
+        come node; come nodes; wait 1; go node; sweep; status 2; wait 1; stop; link DOWN; start; read""",
+    "reports that overtake each other after a 429": """
+        event e1 1; link DOWN; wait 3; event e1 2; event e1 3; event e1 4; link BUSY; wait 3.95; link UP; wait 60""",
+    "a cloud that asks for patience": "come list; link DOWN; wait 3; event e1 1; event e1 2; link BUSY; wait 30",
+    "a disk that is full at replay": """
+        come node; wait 1; link DOWN; wait 3; status 2; disk 1; link UP; wait 5; status 3; kill""",
     # Issue 22, 8. The rules begin to filter what a client has that is ahead of the view.
     "rules that hide what only a relayed list had": """
         come list; wait 1; stall services; put services lb 1; come fresh; wait 1; rules discard; wait 1; stall""",

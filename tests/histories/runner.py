@@ -17,7 +17,7 @@ from pathlib import Path
 import looptime
 
 from tests.histories.steps import History, made_up, rules, take
-from tests.histories.world import Finding, World
+from tests.histories.world import Finding, World, status_of
 
 LENGTH = 60
 """Steps of a history at most."""
@@ -49,9 +49,8 @@ def play(history: History, seed: int = 0) -> str:
 
 async def _play(history: History, folder: Path) -> str:
     world = World(folder)
-    conditions = [{"type": "Ready", "status": "True", "message": "0"}]
     for name in ("n1", "n2", "n3"):
-        world.cloud.put("nodes", name, status={"conditions": conditions})
+        world.cloud.put("nodes", name, status=status_of("0"))
     rules(world, "none")
     world.cloud.back_up()
     await world.node.start()

@@ -274,8 +274,7 @@ class World:
 
     async def write_status(self, value: str) -> None:
         """Report a status of the node, as kubelet does, and remember it where it was taken."""
-        condition = {"type": "Ready", "status": "True", "message": value}
-        target, body = f"/api/v1/nodes/{NODE}/status", {"status": {"conditions": [condition]}}
+        target, body = f"/api/v1/nodes/{NODE}/status", {"status": status_of(value)}
         self._report("status", value, await self._write("PATCH", target, body, STRATEGIC))
 
     async def write_event(self, name: str, count: int) -> None:
@@ -301,7 +300,11 @@ class World:
         if self.hub is None:
             return 0
         exchange = self.hub.ask(
-            "kubelet", target, method=method, body=json.dumps(body).encode(), content_type=content_type
+            "kubelet",
+            target,
+            method=method,
+            headers={"Accept": JSON, "Content-Type": content_type},
+            body=json.dumps(body).encode(),
         )
         try:
             async with asyncio.timeout(20):
@@ -330,6 +333,12 @@ class World:
             client.close()
         for node in (self.node, self.leader):
             await node.kill()
+
+
+def status_of(value: str) -> Json:
+    """A node's status that says this, with all that a kube-apiserver would add to a condition."""
+    times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
+    return {"conditions": [{"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}]}
 
 
 def _selects(kind: Kind, obj: Json) -> bool:
