@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from kube.json_type import Json
+from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 from tests.histories.cloud import RESOURCES, key_of
 from tests.histories.exchange import Exchange
@@ -50,7 +51,8 @@ class Kind:
 
     @property
     def path(self) -> str:
-        return f"{RESOURCES[self.resource].root}/{self.resource}"
+        resource = RESOURCES[self.resource]
+        return ResourceType(resource.group, resource.version, resource.name).path()
 
 
 KINDS = {

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
 from enum import Enum
 
 from kube.errors import StatusError, expired
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
-from kube.requests.selectors import parse_field_selector, parse_label_selector
-from tests.histories.cloud import RESOURCES, Cloud, Matches, Write, key_of
+from tests.cloud.scriptable.lists import read_list
+from tests.cloud.scriptable.resources import Resource
+from tests.cloud.scriptable.selection import select
+from tests.cloud.scriptable.storage import Change, Compacted, Follower
+from tests.cloud.scriptable.watch import transition
+from tests.histories.cloud import RESOURCES, Cloud
 
 LATENCY = 0.002
 """Seconds from a request to the cloud."""
@@ -73,10 +78,14 @@ class Line:
         info = parse_request(method, target)
         resource = await self._reach(info, is_hubs=is_hubs)
         if info.verb == "get":
-            return 200, self.cloud.get(resource, info)
+            return 200, self.cloud.get(resource.name, info)
         if info.verb == "list":
-            return 200, self._list(resource, info)
-        code, found = self.cloud.write(resource, info, json.loads(body), content_type)
+            selection = select(resource, info.namespace, info.options)
+            page = read_list(self.cloud.storage(resource.name), selection, info.options)
+            metadata = {"resourceVersion": str(page.version), "continue": page.continue_token}
+            typed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
+            return 200, {**typed, "metadata": metadata, "items": [each.value for each in page.items]}
+        code, found = self.cloud.write(resource.name, info, json.loads(body), content_type)
         if self.link is Link.HALF:
             raise ConnectionResetError("the answer was lost")
         return code, found
@@ -86,34 +95,39 @@ class Line:
         info = parse_request("GET", target)
         return self._lines(await self._reach(info, is_hubs=is_hubs), info, self._cuts)
 
-    async def _lines(self, resource: str, info: RequestInfo, cuts: int) -> AsyncIterator[bytes]:
-        cloud, options, matches, marks = self.cloud, info.options, _selected(info), self._marks
-        since, position = int(options.resource_version or 0), 0
+    async def _lines(self, resource: Resource, info: RequestInfo, cuts: int) -> AsyncIterator[bytes]:
+        storage, options, marks = self.cloud.storage(resource.name), info.options, self._marks
+        selection = select(resource, info.namespace, options)
+        collection, since = storage.collection(resource.collection), int(options.resource_version or 0)
         if options.send_initial_events or not since:
-            since = cloud.version(resource)
-            for obj in filter(matches, list(cloud.objects(resource).values())):
+            since = storage.version
+            for obj in filter(selection.matches, list(self.cloud.objects(resource.name).values())):
                 yield _line("ADDED", obj)
             if options.send_initial_events:
                 yield _bookmark(resource, since, {"k8s.io/initial-events-end": "true"})
-        if since < cloud.parts[resource].floor:
-            yield _line("ERROR", expired(f"too old resource version: {since}").to_dict())
+        try:
+            tap = Tap(collection.changes_since(since))
+        except Compacted as error:
+            yield _line("ERROR", expired(f"too old resource version: {since} ({error.oldest})").to_dict())
             return
-        while True:
-            if self._cuts != cuts or self.link is Link.DOWN:
-                raise ConnectionResetError("broken off")
-            moved = cloud.moved.wait()
-            if resource not in self.stalled:
-                for write in cloud.parts[resource].log[position:]:
-                    position += 1
-                    line = _event(write, matches) if write.version > since else None
-                    if line is not None:
-                        yield line
-                if marks != self._marks and options.allow_bookmarks:
+        collection.follow(tap)
+        try:
+            while self._cuts == cuts and self.link is not Link.DOWN:
+                moved = self.cloud.moved.wait()
+                while tap.changes and resource.name not in self.stalled:
+                    change = tap.changes.popleft()
+                    event = transition(selection, change) if change.version > since else None
+                    if event is not None and event.stored is not None:
+                        yield _line(event.type, event.stored.value)
+                if marks != self._marks and options.allow_bookmarks and not tap.changes:
                     marks = self._marks
-                    yield _bookmark(resource, max(since, cloud.version(resource)), {})
-            await moved
+                    yield _bookmark(resource, max(since, storage.version), {})
+                await moved
+        finally:
+            collection.unfollow(tap)
+        raise ConnectionResetError("broken off")
 
-    async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> str:
+    async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> Resource:
         """The resource that a request is for, once it has reached the cloud."""
         await asyncio.sleep(LATENCY)
         now = asyncio.get_running_loop().time()
@@ -125,52 +139,34 @@ class Line:
             raise StatusError(429, "TooManyRequests", "please try again later", retry_after=RETRY_AFTER)
         if self.floods:
             self.cloud.put(
-                self.floods, "busy", spec={"type": "ClusterIP", "ip": str(self.cloud.version(self.floods))}
+                self.floods,
+                "busy",
+                spec={"type": "ClusterIP", "ip": str(self.cloud.storage(self.floods).version)},
             )
         name = info.type.resource if info.type is not None else ""
         if name not in RESOURCES:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        return name
-
-    def _list(self, resource: str, info: RequestInfo) -> Json:
-        kind, limit = RESOURCES[resource], info.options.limit
-        version, found = self.cloud.list(resource, info.options, _selected(info))
-        metadata: Json = {"resourceVersion": str(version)}
-        if limit and len(found) > limit:
-            found, metadata["continue"] = found[:limit], "more"
-        return {
-            "kind": f"{kind.kind}List",
-            "apiVersion": kind.api_version,
-            "metadata": metadata,
-            "items": found,
-        }
+        return RESOURCES[name]
 
 
-def _selected(info: RequestInfo) -> Matches:
-    labels = parse_label_selector(info.options.label_selector)
-    name = parse_field_selector(info.options.field_selector).exact("metadata.name")
+class Tap(Follower):
+    """What has happened to a collection, and a watch has not brought yet."""
 
-    def matches(obj: Json) -> bool:
-        namespace, named = key_of(obj)
-        is_there = info.namespace in ("", namespace) and name in (None, "", named)
-        return is_there and labels.matches(obj["metadata"].get("labels", {}))
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self.changes = deque(changes)
 
-    return matches
+    def changed(self, change: Change) -> None:
+        self.changes.append(change)
 
-
-def _event(write: Write, matches: Matches) -> bytes | None:
-    was = write.before if write.before is not None and matches(write.before) else None
-    if write.after is not None and matches(write.after):
-        return _line("MODIFIED" if was is not None else "ADDED", write.after)
-    if was is None:
-        return None
-    return _line("DELETED", {**was, "metadata": {**was["metadata"], "resourceVersion": str(write.version)}})
+    def restored(self) -> None:
+        """The watch is cut."""
 
 
-def _bookmark(resource: str, version: int, annotations: Mapping[str, str]) -> bytes:
-    kind = RESOURCES[resource]
+def _bookmark(resource: Resource, version: int, annotations: Mapping[str, str]) -> bytes:
     metadata = {"resourceVersion": str(version), "annotations": dict(annotations)}
-    return _line("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
+    return _line(
+        "BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+    )
 
 
 def _line(event_type: str, obj: Json) -> bytes:

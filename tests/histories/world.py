@@ -127,8 +127,7 @@ class World:
     def truth(self, kind: Kind, verb: str = "watch") -> State:
         """What the cloud has of what a client follows, through the rules in force."""
         data = self.cloud.objects("configmaps").get(RULES, {}).get("data")
-        group = RESOURCES[kind.resource].api_version.rpartition("/")[0]
-        chain = parse_rules(data).chain(kind.component, group, kind.resource, verb)
+        chain = parse_rules(data).chain(kind.component, RESOURCES[kind.resource].group, kind.resource, verb)
         filters = {each.name for each in chain}
         found = {}
         for key, obj in self.cloud.objects(kind.resource).items():
