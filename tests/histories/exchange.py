@@ -18,7 +18,8 @@ from yarl import URL
 class Exchange(AbstractStreamWriter):
     """Takes an answer as aiohttp writes it, or as an `addons.requests.client_request.ClientStream`."""
 
-    def __init__(self) -> None:
+    def __init__(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> None:
+        self.request, self.body = _request(self, method, target, headers, body), body
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.reads = asyncio.Event()
         """Whether the client reads what comes."""
@@ -94,7 +95,7 @@ class _NoConnection(BaseProtocol):
     ssl_context = peername = sockname = None
 
 
-def request_of(
+def _request(
     exchange: Exchange, method: str, target: str, headers: Mapping[str, str], body: bytes
 ) -> web.BaseRequest:
     """The request as the origin gets it."""

@@ -39,9 +39,9 @@ from kube.disk.database import Batch, Disk, DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
-from kube.requests.request_info import RequestInfo, parse_request
+from kube.requests.request_info import parse_request
 from kube.store.reflector import ListWatch
-from tests.histories.exchange import Exchange, request_of
+from tests.histories.exchange import Exchange
 from tests.histories.line import Line, Link
 from tests.histories.session import MemorySession
 
@@ -119,7 +119,7 @@ class Hub:
         self.changed = Pulse()
         self.parts: Parts
         self.following: Following
-        self._relayed: dict[Exchange, Callable[[], bool]] = {}
+        self._relayed: dict[Exchange, ClientRequest] = {}
 
     async def start(self, *, is_in_pool: bool) -> None:
         await self._own(self._start(is_in_pool))
@@ -232,13 +232,11 @@ class Hub:
         peer: str = "",
     ) -> Exchange:
         """Send a request of a component of the node, or of the hub of another node, a `peer`."""
-        exchange = Exchange()
-        request = request_of(exchange, method, target, headers, body)
-        info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN
+        exchange = Exchange(method, target, headers, body)
 
         async def handle() -> None:
             try:
-                await self._route(exchange, component, listener, peer, info, request, body)
+                await self._route(exchange, component, peer)
             except StatusError as error:
                 await exchange.give(status_response(error))
             except (OSError, Unreachable) as error:
@@ -251,35 +249,29 @@ class Hub:
         exchange.task = self._own(handle())
         return exchange
 
-    async def _route(
-        self,
-        exchange: Exchange,
-        component: str,
-        listener: Listener,
-        peer: str,
-        info: RequestInfo,
-        request: web.BaseRequest,
-        body: bytes,
-    ) -> None:
+    async def _route(self, exchange: Exchange, component: str, peer: str) -> None:
         """As `addons.router.Router` does."""
-        rules, relay = self.parts.rules, self.offline.cached_relay
+        request, rules, caller = exchange.request, self.parts.rules, Caller(Lending.HUB)
+        info, listener = (
+            parse_request(request.method, request.raw_path),
+            Listener.PEER if peer else Listener.PLAIN,
+        )
         is_filterable = may_be_filtered(info, listener, rules.rules)
         if is_filterable:
             await rules.wait_known(self._settings.wait)
-        caller, accept = Caller(Lending.HUB), request.headers["Accept"]
-        policy = relay.offline_policy
+        policy, accept = self.offline.cached_relay.offline_policy, request.headers["Accept"]
         route = decide(
             info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
-        reads_differences = are_accepted(request.headers.get("Accept-Encoding", ""))
-        wanted = ClientRequest(info, component, caller, route, peer=peer, reads_differences=reads_differences)
+        are_differences = are_accepted(request.headers.get("Accept-Encoding", ""))
+        wanted = ClientRequest(info, component, caller, route, peer=peer, reads_differences=are_differences)
         match route.kind:
             case RouteKind.RELAY:
                 if is_filterable:
                     check_resumption(info, rules.rules, self.parts.sources.can_resume)
-                await self._relay(exchange, component, info, request, body)
+                await self._relay(exchange, wanted)
             case RouteKind.CACHED_RELAY:
-                await self._relay_or_answer(exchange, wanted, request, body)
+                await self._relay_or_answer(exchange, wanted)
             case RouteKind.PEER:
                 await exchange.give(await self._serving.answer(replace(wanted, stream=exchange), request))
             case RouteKind.VIEW:
@@ -288,58 +280,51 @@ class Hub:
             case _:
                 await exchange.give(await self.parts.answerers[route.kind].answer(wanted, request))
 
-    async def _relay_or_answer(
-        self, exchange: Exchange, wanted: ClientRequest, request: web.BaseRequest, body: bytes
-    ) -> None:
-        relay, was_sent = self.offline.cached_relay, False
-        if relay.goes_to_cloud(wanted.info):
-            try:
-                answer = await self._sent(wanted.component, wanted.info, request, body)
-            except Unreachable:
-                was_sent = True
-            else:
-                asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, body)
+    async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> None:
+        relay, request = self.offline.cached_relay, exchange.request
+        was_sent = relay.goes_to_cloud(wanted.info)
+        if was_sent:
+            with contextlib.suppress(Unreachable):
+                answer = await self._sent(exchange, wanted)
+                asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, exchange.body)
                 relay.keep_response(wanted.caller, asked, answer)
                 await exchange.give(web.Response(status=answer.status, body=answer.body))
                 return
         await exchange.give(await relay.answer(replace(wanted, was_sent=was_sent), request))
 
-    async def _relay(
-        self, exchange: Exchange, component: str, info: RequestInfo, request: web.BaseRequest, body: bytes
-    ) -> None:
+    async def _relay(self, exchange: Exchange, wanted: ClientRequest) -> None:
         if not self.upstream.is_up:
             raise unavailable("the cloud cannot be reached")
-        if info.verb != "watch":
-            answer = await self._sent(component, info, request, body)
+        if wanted.info.verb != "watch":
+            answer = await self._sent(exchange, wanted)
             await exchange.give(web.Response(status=answer.status, body=answer.body))
             return
-        self._relayed[exchange] = lambda: self._is_filtered(component, info)
+        self._relayed[exchange] = wanted
         try:
-            lines = await self._line.watch(request.raw_path, is_hubs=False)
+            lines = await self._line.watch(exchange.request.raw_path, is_hubs=False)
             exchange.status.set_result(200)
             async for chunk in lines:
                 await exchange.write(chunk)
         finally:
             del self._relayed[exchange]
 
-    async def _sent(
-        self, component: str, info: RequestInfo, request: web.BaseRequest, body: bytes
-    ) -> RawResponse:
+    async def _sent(self, exchange: Exchange, wanted: ClientRequest) -> RawResponse:
+        client, request = self._clients.relaying(wanted.caller), exchange.request
         headers = request.headers.items()
-        client = self._clients.relaying(Caller(Lending.HUB))
-        answer = await client.relay(request.method, request.raw_path, headers=headers, body=body)
-        if self._is_filtered(component, info):
+        answer = await client.relay(request.method, request.raw_path, headers=headers, body=exchange.body)
+        if self._is_filtered(wanted):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
         return answer
 
     def _rules_changed(self) -> None:
-        for exchange, is_filtered in list(self._relayed.items()):
-            if is_filtered():
+        for exchange, wanted in list(self._relayed.items()):
+            if self._is_filtered(wanted):
                 exchange.close()
 
-    def _is_filtered(self, component: str, info: RequestInfo) -> bool:
-        assert info.type is not None
-        return bool(self.parts.rules.rules.chain(component, info.type.group, info.type.resource, info.verb))
+    def _is_filtered(self, wanted: ClientRequest) -> bool:
+        info, type_ = wanted.info, wanted.info.type
+        assert type_ is not None
+        return bool(self.parts.rules.rules.chain(wanted.component, type_.group, type_.resource, info.verb))
 
 
 logging.getLogger("addons").setLevel(logging.CRITICAL)

@@ -153,37 +153,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "wait": ("0.1", "0.3", "1", "3", "12"),
 }
 """What may follow a word; none for the others."""
-WEIGHTS = {
-    "put": 30,
-    "delete": 14,
-    "elsewhere": 4,
-    "annotate": 3,
-    "label": 3,
-    "rules": 5,
-    "stall": 6,
-    "flood": 1,
-    "cut": 5,
-    "compact": 4,
-    "bookmarks": 3,
-    "link": 8,
-    "backup": 3,
-    "restore": 2,
-    "kill": 3,
-    "stop": 2,
-    "start": 5,
-    "disk": 2,
-    "come": 12,
-    "go": 8,
-    "slow": 3,
-    "sweep": 2,
-    "status": 5,
-    "event": 4,
-    "read": 3,
-    "pool": 2,
-    "wait": 25,
-    "settle": 1,
-}
+OFTEN = """
+put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, compact 4, bookmarks 3, link 8,
+backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, status 5, event 4, read 3, pool 2,
+wait 25, settle 1"""
 """How often each word comes, of all of them together."""
+WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
 
 
 def made_up(chance: random.Random, most: int) -> History:

@@ -189,8 +189,9 @@ class World:
     def _versions(self, client: Reflector, verb: str) -> dict[Key, int] | None:
         """Those of a client's truth; None where the hub has no cloud, or has not heard of the rules yet."""
         hub, rules = self.hub, self.cloud.objects("configmaps").get(RULES, {}).get("data")
-        is_away = self.node.line.link is Link.DOWN or hub is None or not hub.upstream.is_up
-        if is_away or hub.parts.rules.data() != rules:
+        if hub is None or not hub.upstream.is_up or self.node.line.link is Link.DOWN:
+            return None
+        if hub.parts.rules.data() != rules:
             return None
         return {key: version_of(obj) for key, obj in self.truth(client.kind, verb).items()}
 
