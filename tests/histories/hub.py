@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -35,7 +36,7 @@ from addons.upstream.servers import parse_server
 from addons.views.responses import status_response
 from kube.concurrency.pulse import Pulse
 from kube.differences.records import are_accepted
-from kube.disk.database import Batch, Disk, DiskError
+from kube.disk.database import Cache, DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
@@ -78,26 +79,6 @@ class InlineWriter(DiskWriter):
             last()
 
 
-class FillingDisk(Disk):
-    """A disk that takes no write while it is full."""
-
-    def __init__(self, folder: Path, is_full: Callable[[], bool]) -> None:
-        super().__init__(folder)
-        self._is_full = is_full
-
-    def write(self, batch: Batch) -> None:
-        self._check()
-        super().write(batch)
-
-    def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]]) -> None:
-        self._check()
-        super().put_all(tables)
-
-    def _check(self) -> None:
-        if self._is_full():
-            raise DiskError("database or disk is full")
-
-
 class Hub:
     """One process of the hub, from its start to its end or a kill."""
 
@@ -112,7 +93,14 @@ class Hub:
         self.offline = Offline(folder / "cache")
         copies = self.offline.copies
         copies.writer.close(lambda: None)
-        copies.disk = FillingDisk(copies.disk.folder, lambda: self.disk_is_full)
+        transact = copies.disk._transact
+
+        def take(work: Callable[[Cache], None]) -> None:
+            if self.disk_is_full:
+                raise DiskError("database or disk is full")
+            transact(work)
+
+        cast(Any, copies.disk)._transact = take
         copies.writer = InlineWriter(lambda: self.is_dead)
         self.health = health.ServerHealth(parse_server(SERVER))
         self.upstream = health.Cloud([self.health], "priority")
