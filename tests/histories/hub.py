@@ -36,7 +36,7 @@ from addons.upstream.servers import parse_server
 from addons.views.responses import status_response
 from kube.concurrency.pulse import Pulse
 from kube.differences.records import are_accepted
-from kube.disk.database import Cache, DiskError
+from kube.disk.database import DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
@@ -95,10 +95,10 @@ class Hub:
         copies.writer.close(lambda: None)
         transact = copies.disk._transact
 
-        def take(work: Callable[[Cache], None]) -> None:
+        def take(*work: Any, **how: Any) -> None:
             if self.disk_is_full:
                 raise DiskError("database or disk is full")
-            transact(work)
+            transact(*work, **how)
 
         cast(Any, copies.disk)._transact = take
         copies.writer = InlineWriter(lambda: self.is_dead)
