@@ -135,7 +135,7 @@ class Line:
             raise ConnectionResetError("the cloud does not answer")
         self.impatient += is_hubs and now < self._wait_until
         if self.link is Link.BUSY:
-            self._wait_until = max(self._wait_until, now + RETRY_AFTER)
+            self._wait_until = max(self._wait_until, now + RETRY_AFTER * is_hubs)
             raise StatusError(429, "TooManyRequests", "please try again later", retry_after=RETRY_AFTER)
         if self.floods:
             self.cloud.put(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
+from addons.offline.copies import RETRY
 from addons.rules.table import parse_rules
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
@@ -41,6 +42,7 @@ class Node:
         self.line = Line(cloud)
         self.hub: Hub | None = None
         self.is_in_pool = False
+        self.doubted_until = 0.0
         self._folder, self._leader = folder / name, leader
 
     async def start(self) -> None:
@@ -62,7 +64,14 @@ class Node:
 
     def set_disk(self, full: int) -> None:
         if self.hub is not None:
+            self.doubted_until = asyncio.get_running_loop().time() + RETRY if self.hub.disk_is_full else 0.0
             self.hub.disk_is_full = bool(full)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what the hub accepts reaches the disk before the answer: a disk that was full is tried again late."""
+        hub, now = self.hub, asyncio.get_running_loop().time()
+        return hub is not None and not hub.disk_is_full and now > self.doubted_until
 
     def sweep(self) -> None:
         """Let go of the views and sources that nobody uses, as after some minutes."""
@@ -99,6 +108,8 @@ class World:
         """What was wrong at once, and need not wait for a quiet moment."""
         self.accepted: dict[str, set[str]] = {}
         """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
+        self.is_doubtful = False
+        """Clients may have been shown a status that a kill makes the hub forget."""
         self.sent = 0
         self.causes = 0
         """How much has happened for which a version may be refused that was given before."""
@@ -199,7 +210,7 @@ class World:
         """What clients hold that they must not, or lack; and what the cloud lacks of what kubelet wrote."""
         found = []
         for name, client in self.clients.items():
-            if client.is_lost:
+            if client.is_lost or (self.is_doubtful and client.kind.resource == "nodes"):
                 continue
             truth = self.truth(client.kind)
             for key in sorted(truth.keys() | client.state.keys()):
@@ -290,9 +301,10 @@ class World:
 
     def _report(self, what: str, value: str, status: int) -> None:
         """Note what became of a report: without a yes, or a disk that keeps the hub's word, it may or may not last."""
-        is_kept = self.hub is not None and not self.hub.disk_is_full
-        if status in (200, 201) and (is_kept or self._in_cloud(what) == value):
+        if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
             self.accepted[what] = set()
+        elif status == 200 and what == "status":
+            self.is_doubtful = True
         self.accepted.setdefault(what, {"nothing", "0"}).add(value)
 
     async def _write(self, method: str, target: str, body: Json, content_type: str) -> int:
@@ -313,8 +325,8 @@ class World:
             return 0
 
     async def read_node(self) -> None:
-        """Read the node as kubelet does: what it gets is the newest that it was given or has written."""
-        if self.hub is None:
+        """Read the node as kubelet does. What the hub says in the cloud's place is the last that it was told."""
+        if self.hub is None or self.hub.upstream.is_up:
             return
         exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")
         try:
