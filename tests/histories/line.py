@@ -49,6 +49,10 @@ class Line:
         self._cuts = 0
         self._marks = 0
 
+    def forget(self) -> None:
+        """Another process asks from now on, which was told nothing."""
+        self._wait_until = 0.0
+
     def set(self, link: Link) -> None:
         self.link = link
         self.cloud.moved.notify()

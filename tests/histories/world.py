@@ -48,6 +48,7 @@ class Node:
     async def start(self) -> None:
         if self.hub is None:
             self._folder.mkdir(exist_ok=True)
+            self.line.forget()
             hub = Hub(self.name, self._folder, self.line, self._leader)
             await hub.start(is_in_pool=self.is_in_pool)
             self.hub = hub
