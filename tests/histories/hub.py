@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,13 @@ from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.route_decision import RouteKind, check_resumption, decide, may_be_filtered
+from addons.requests.route_decision import (
+    RouteKind,
+    corrected,
+    decide,
+    is_of_other_rules,
+    may_be_filtered,
+)
 from addons.settings import parse_settings
 from addons.upstream import health
 from addons.upstream.servers import parse_server
@@ -41,7 +46,7 @@ from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
 from kube.requests.request_info import parse_request
-from kube.store.reflector import ListWatch
+from kube.store.list_watch import ListWatch
 from tests.histories.exchange import Exchange
 from tests.histories.line import Line, Link
 from tests.histories.session import MemorySession
@@ -87,6 +92,8 @@ class Hub:
         self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
         self.is_dead = False
         self.disk_is_full = False
+        self.failures: list[str] = []
+        """Errors that nobody should ever see."""
         self._line = line
         self._session = MemorySession(line, leader, lambda: self.is_dead)
         self._clients = Clients(self._session, "", "")
@@ -229,6 +236,9 @@ class Hub:
                 await exchange.give(status_response(error))
             except (OSError, Unreachable) as error:
                 await exchange.give(web.Response(status=502, text=str(error)))
+            except Exception as error:
+                self.failures.append(f"failed: {method} {target}: {error!r}")
+                raise
             except asyncio.CancelledError:
                 exchange.end(is_cut=True)
                 raise
@@ -251,12 +261,13 @@ class Hub:
         route = decide(
             info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
+        of_other_rules = self.parts.sources.of_other_rules
+        if route.kind is RouteKind.RELAY and is_filterable and is_of_other_rules(info, of_other_rules):
+            route = corrected(info, caller, accept, is_upgrade=False)
         are_differences = are_accepted(request.headers.get("Accept-Encoding", ""))
         wanted = ClientRequest(info, component, caller, route, peer=peer, reads_differences=are_differences)
         match route.kind:
             case RouteKind.RELAY:
-                if is_filterable:
-                    check_resumption(info, rules.rules, self.parts.sources.can_resume)
                 await self._relay(exchange, wanted)
             case RouteKind.CACHED_RELAY:
                 await self._relay_or_answer(exchange, wanted)
@@ -313,6 +324,3 @@ class Hub:
         info, type_ = wanted.info, wanted.info.type
         assert type_ is not None
         return bool(self.parts.rules.rules.chain(wanted.component, type_.group, type_.resource, info.verb))
-
-
-logging.getLogger("addons").setLevel(logging.CRITICAL)

@@ -98,7 +98,7 @@ def parsed(text: str) -> History:
 
 def main(seconds: float, seed: int) -> int:
     """Play histories for some seconds; the number of findings."""
-    logging.disable(logging.ERROR)
+    logging.disable(logging.CRITICAL)
     end, histories, steps, findings = time.monotonic() + seconds, 0, 0, 0
     while time.monotonic() < end:
         history = made_up(random.Random(seed), LENGTH)

@@ -111,6 +111,8 @@ class World:
         """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
         self.is_doubtful = False
         """Clients may have been shown a status that a kill makes the hub forget."""
+        self.is_restored = False
+        """The cloud was restored since the last quiet moment: hubs notice that in their time."""
         self.sent = 0
         self.causes = 0
         """How much has happened for which a version may be refused that was given before."""
@@ -168,11 +170,13 @@ class World:
 
     def refused(self, client: Reflector) -> None:
         """As `tests.histories.clients.Judge`."""
-        self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
+        if not self.is_restored:
+            self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
 
     def restore(self, *, bumped: bool) -> None:
         """Restore the cloud. Nobody has to know what it forgot of kubelet's reports."""
         self.cloud.restore(bumped=bumped)
+        self.is_restored = True
         self.node.line.cut()
         self.leader.line.cut()
         for what, reported in self.accepted.items():
@@ -247,12 +251,14 @@ class World:
             self._check_refusals()
             if second >= 2 and not self.differences():
                 break
-        wrong = self.differences() + self.found
+        assert self.hub is not None
+        wrong = self.differences() + self.found + self.hub.failures
         for node in (self.leader, self.node):
             if node.line.impatient > MAX_IMPATIENT:
                 wrong.append(f"impatient: {node.name} asked {node.line.impatient} times before it should")
         if wrong:
             raise Finding("; ".join(wrong))
+        self.is_restored = False
         await self._resume()
 
     async def _resume(self) -> None:
