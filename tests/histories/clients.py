@@ -111,7 +111,8 @@ class Reflector:
         self.is_lost = False
         """Its version is of a cloud that was restored since, and a kube-apiserver itself would not notice."""
         self.log: list[str] = []
-        self._causes = 0
+        self._given_after = self._asked_after = 0
+        """Causes for a refusal that there had been when its version was given, and that of its watch."""
         self._expired = False
         self._lists_anew = False
         self._hub, self._judge = hub, judge
@@ -187,7 +188,7 @@ class Reflector:
 
     async def _watch(self, hub: Hub, start: str, new: State | None) -> None:
         """Follow a watch to its end. `new` collects the state that it begins with, None where it begins with none."""
-        check = self._judge.asked(self, "watch")
+        check, self._asked_after = self._judge.asked(self, "watch"), self._given_after
         exchange = self._ask(hub, f"watch=true&allowWatchBookmarks=true&{start}")
         opened = asyncio.get_running_loop().call_later(LASTED, self._opened)
         self.log.append(f"watches {start}")
@@ -224,14 +225,14 @@ class Reflector:
         return new
 
     def _was_given(self, version: str) -> None:
-        self.version, self._expired, self._causes = version, False, self._judge.causes
+        self.version, self._expired, self._given_after = version, False, self._judge.causes
 
     def _opened(self) -> None:
         self.refusals = 0
 
     def _refuse(self, code: int) -> None:
         if code == 410:
-            if self._causes == self._judge.causes:
+            if self._asked_after == self._judge.causes:
                 self._judge.refused(self)
             self._expired, self.refusals = True, self.refusals + 1
 

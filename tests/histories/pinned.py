@@ -18,6 +18,8 @@ PINNED = {
     "a ghost of a follower whose leader listed anew": """
         pool 1; come list; wait 3; leader:stall services; put services ghost 0; come fresh; wait 1;
         delete services ghost; compact; leader:cut; leader:stall; wait 5""",
+    "a ghost of what left a selection unseen": """
+        rules both; come selected; wait 12; put services c 2; kill; put services c 1; compact""",
     # Issue 22, 2. One maximum over all resources guards relayed watches.
     "a relayed watch after an edit, where events have versions of their own": """
         come events; wait 3; stop; start; come plain; wait 3; rules discard; wait 3""",
@@ -28,6 +30,9 @@ PINNED = {
         rules discard-plain; come plain; wait 1; restore 0""",
     "a relayed watch of a quiet cluster after an edit that ends a filter": """
         come plain; rules discard-plain; cut; rules topology""",
+    "a relayed watch that a view corrects, which is behind": """
+        rules discard; come list; come plain; put services b 1; kill; stall services; start; put services b 1;
+        elsewhere; wait 12""",
     # Issue 22, 3. The cloud was restored, and then written past the version of the node's copy.
     "a restored cloud that went on while the node was off": """
         rules discard; put services ghost 0; come list; wait 3; stop; restore 0; rules discard; put services a 0;
