@@ -31,8 +31,10 @@ PINNED = {
     "a relayed watch of a quiet cluster after an edit that ends a filter": """
         come plain; rules discard-plain; cut; rules topology""",
     "a relayed watch that a view corrects, which is behind": """
-        rules discard; come list; come plain; put services b 1; kill; stall services; start; put services b 1;
-        elsewhere; wait 12""",
+        rules discard; come fresh; come plain; come list; put services b 1; kill; stall services; start;
+        put services b 1; elsewhere; wait 12""",
+    "a relayed watch of a quiet cluster after a kill and an edit": """
+        come slices-fresh; elsewhere; bookmarks; wait 0.3; kill; rules discard-watches""",
     # Issue 22, 3. The cloud was restored, and then written past the version of the node's copy.
     "a restored cloud that went on while the node was off": """
         rules discard; put services ghost 0; come list; wait 3; stop; restore 0; rules discard; put services a 0;
@@ -45,6 +47,8 @@ PINNED = {
         put services a 0; put services b 0; put services c 0; link UP""",
     "a restored cloud whose aggregated API has versions of its own": """
         come widgets; put widgets ghost 2; wait 1; restore 0""",
+    "a restored cloud that went on, and a pool": """
+        pool 1; come watchlist; put services b 2; restore 0; elsewhere""",
     # Issue 22, 4 to 7 and 13. What kubelet reports while the cloud is away.
     "a status whose answer was lost": "come nodes; wait 1; status 2; link HALF; status 3; status 2",
     "a status made of an old copy": """

@@ -125,7 +125,7 @@ CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "lin
 
 
 async def take(world: World, step: Step) -> None:
-    """Take one step, and let what it causes begin."""
+    """Take one step, and let what it causes begin. Finding where something is wrong at once."""
     word = step[0].removeprefix(LEADERS)
     world.causes += word in CAUSES
     if word in OF_NODE:
@@ -135,6 +135,7 @@ async def take(world: World, step: Step) -> None:
     if done is not None:
         await done
     await asyncio.sleep(0.01)
+    world.check_refusals()
 
 
 RESOURCES = ["services", "services", "services", "endpointslices", "events", "widgets", "nodes"]

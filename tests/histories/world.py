@@ -248,7 +248,7 @@ class World:
             if second % 60 == 59:
                 self._remind()
             await asyncio.sleep(1)
-            self._check_refusals()
+            self.check_refusals()
             if second >= 2 and not self.differences():
                 break
         assert self.hub is not None
@@ -283,7 +283,8 @@ class World:
         for node in (self.leader, self.node):
             node.remind()
 
-    def _check_refusals(self) -> None:
+    def check_refusals(self) -> None:
+        """Finding where a client gets 410 again and again."""
         for name, client in self.clients.items():
             if client.refusals > MAX_REFUSALS:
                 raise Finding(f"{name}: 410 for ever")
