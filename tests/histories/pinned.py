@@ -47,6 +47,8 @@ PINNED = {
         put services a 0; put services b 0; put services c 0; link UP""",
     "a restored cloud whose aggregated API has versions of its own": """
         come widgets; put widgets ghost 2; wait 1; restore 0""",
+    "a client that comes when the hub knows of the restore already": """
+        come node; label a; bookmarks; stop; restore 0""",
     "a restored cloud that went on, and a pool": """
         pool 1; come watchlist; put services b 2; restore 0; elsewhere""",
     # Issue 22, 4 to 7 and 13. What kubelet reports while the cloud is away.
