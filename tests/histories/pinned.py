@@ -20,6 +20,9 @@ PINNED = {
         delete services ghost; compact; leader:cut; leader:stall; wait 5""",
     "a ghost of what left a selection unseen": """
         rules both; come selected; wait 12; put services c 2; kill; put services c 1; compact""",
+    "a ghost of what a filter hides, gone before the view heard of it": """
+        rules discard-watches; come list; wait 1; stall services; put services lb 1; come fresh; wait 0.1; go fresh;
+        delete services lb; come fresh; wait 1; stall; wait 3""",
     # Issue 22, 2. One maximum over all resources guards relayed watches.
     "a relayed watch after an edit, where events have versions of their own": """
         come events; wait 3; stop; start; come plain; wait 3; rules discard; wait 3""",
