@@ -128,7 +128,9 @@ async def take(world: World, step: Step) -> None:
     """Take one step, and let what it causes begin. Finding where something is wrong at once."""
     word = step[0].removeprefix(LEADERS)
     world.causes += word in CAUSES
-    if word in OF_NODE:
+    if step[0] == "kill":
+        done: Awaitable[None] | None = world.kill()
+    elif word in OF_NODE:
         done = OF_NODE[word](world.node if word == step[0] else world.leader, *step[1:])
     else:
         done = STEPS[word](world, *step[1:])

@@ -111,6 +111,8 @@ class World:
         """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
         self.is_doubtful = False
         """Clients may have been shown a status that a kill makes the hub forget."""
+        self.is_forgetful = False
+        """A kill may have taken what the cloud had of kubelet's last report from the node's copies."""
         self.is_restored = False
         """The cloud was restored since the last quiet moment: hubs notice that in their time."""
         self.sent = 0
@@ -311,6 +313,7 @@ class World:
         """Note what became of a report: without a yes, or a disk that keeps the hub's word, it may or may not last."""
         if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
             self.accepted[what] = set()
+            self.is_forgetful &= what != "status"
         elif status == 200 and what == "status":
             self.is_doubtful = True
         self.accepted.setdefault(what, {"nothing", "0"}).add(value)
@@ -334,7 +337,7 @@ class World:
 
     async def read_node(self) -> None:
         """Read the node as kubelet does. What the hub says in the cloud's place is the last that it was told."""
-        if self.hub is None or self.hub.upstream.is_up:
+        if self.hub is None or self.hub.upstream.is_up or self.is_forgetful:
             return
         exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")
         try:
@@ -347,6 +350,11 @@ class World:
             got = json.loads(body)["status"]["conditions"][0]["message"]
             if got not in reported:
                 self.found.append(f"kubelet reads its status {got}, its last was {' or '.join(reported)}")
+
+    async def kill(self) -> None:
+        """Kill the node's hub. The last moment of its copies is lost."""
+        self.is_forgetful = True
+        await self.node.kill()
 
     async def close(self) -> None:
         for client in self.clients.values():
