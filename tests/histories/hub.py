@@ -257,7 +257,7 @@ class Hub:
         is_filterable = may_be_filtered(info, listener, rules.rules)
         if is_filterable:
             await rules.wait_known(self._settings.wait)
-        policy, accept = self.offline.cached_relay.offline_policy, request.headers["Accept"]
+        policy, accept = self.offline.cached_relay.offline_policy(caller), request.headers["Accept"]
         route = decide(
             info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
@@ -281,7 +281,7 @@ class Hub:
 
     async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> None:
         relay, request = self.offline.cached_relay, exchange.request
-        was_sent = relay.goes_to_cloud(wanted.info)
+        was_sent = relay.goes_to_cloud(wanted.info, wanted.caller)
         if was_sent:
             with contextlib.suppress(Unreachable):
                 answer = await self._sent(exchange, wanted)
