@@ -144,6 +144,8 @@ class Store:
         self.witness: Witness | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
         self.is_disproved = False
+        self.former_version = 0
+        """The newest version that clients were given of another history: the cloud was restored since."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -218,9 +220,10 @@ class Store:
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
+            former = self._items if known and is_other else {}
             self._items = items
             self._is_in_order = False
-            self.history.begin(version)
+            self._begin_history(version, former)
             self._bytes = sum(len(item.kept) for item in items.values())
             self.version, self.given_version = (
                 (version, 0) if restarted else (self.version, self.given_version)
@@ -234,6 +237,15 @@ class Store:
         if follows:
             self.jump(before, version)
         self.advance(version)
+
+    def _begin_history(self, version: int, former: Mapping[Key, Item]) -> None:
+        """Begin with a list. Of the `former` objects, who comes with a version of before must not keep the others."""
+        self.history.begin(version)
+        if former:
+            self.former_version = max(self.former_version, self.newest_given)
+        for key, item in former.items():
+            if key not in self._items:
+                self.history.add(version, Change(version, key, item, None, item, is_local=True))
 
     def apply(self, event_type: str, raw: bytes) -> None:
         """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room."""

@@ -150,7 +150,7 @@ class View:
             seen=self._projection.store.version,
             is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
-            elsewhere=self._elsewhere(),
+            elsewhere=max(self._elsewhere(), self._projection.store.former_version),
             unlike=self._projection.unlike,
             is_filtered=self._projection.filtered,
         )

@@ -6,7 +6,7 @@ import pytest
 
 from kube.store import history as history_module
 from kube.store.store import Store
-from tests.kube.support.toys import Toy, fill, filled, tell
+from tests.kube.support.toys import Toy, after, events_of, fill, filled, short, tell, view_of
 
 
 def told_after(store: Store, version: int) -> list[tuple[int, str, bool]]:
@@ -83,3 +83,15 @@ def test_another_history_begins_with_its_list() -> None:
     store.disprove()
     fill(store, 30, Toy("x", version=4))
     assert [store.history.has_all_after(version) for version in (11, 29, 30)] == [False, False, True]
+
+
+async def test_who_comes_with_a_version_of_a_former_history_is_told_what_is_not_of_this_one() -> None:
+    """The restored cloud has reached the same version with other objects."""
+    store = filled(10, Toy("x", version=4), Toy("of the former", version=10))
+    store.disprove()
+    fill(store, 10, Toy("x", version=4), Toy("of this", version=10))
+    view = view_of(store)
+    first = [short(each) for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
+    assert first == [("DELETED", "of the former", 10), ("ADDED", "of this", 10), ("ADDED", "x", 4)]
+    tell(store, "ADDED", Toy("y", version=11))
+    assert after(view, 11) == []
