@@ -31,12 +31,11 @@ from addons.pool.pool_assembly import join_pool
 from addons.proxy import handed_sockets
 from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
 from addons.proxy.script_reload import stop_watching
-from addons.requests.caller import Listener
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
-from addons.settings import Settings, listener_modes, peer_spec, version
+from addons.settings import INTERNAL_MODE, Settings, listener_modes, peer_spec, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -138,13 +137,10 @@ class Assembly:
         if settings.makes_pod_addresses:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
-        modes = listener_modes(settings)
-        peers = {spec: Listener.PEER.value} if (spec := peer_spec(settings)) else {}
-        self._resolve.listen({**modes, **peers}, settings.allowed_hosts)
+        self._resolve.allow(settings.allowed_hosts)
         # The hub's own requests need its own listener; no other listener may open before the hub is assembled.
-        (internal,) = (spec for spec, name in modes.items() if name == "internal")
-        await open_listeners([internal])
-        self._internal = "http://{}:{}".format(*address_of(internal))
+        await open_listeners([INTERNAL_MODE])
+        self._internal = "http://{}:{}".format(*address_of(INTERNAL_MODE))
         if settings.mode == "edge":
             self._offline = Offline(settings.state_dir / "cache")
             await self._offline.open()
@@ -153,7 +149,7 @@ class Assembly:
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud), modules)
-            await open_listeners(list(modes))
+            await open_listeners(listener_modes(settings))
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
@@ -304,7 +300,7 @@ class Assembly:
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
-        specs = list(listener_modes(settings))
+        specs = listener_modes(settings)
         self._hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
@@ -335,14 +331,14 @@ class Assembly:
             self._open_peer_port,
         )
         assert pool.serving is not None
-        self._identity.serve_peers(peer_spec(settings), pool.admission)
+        self._identity.serve_peers(pool.admission)
         self._router.serve_peers(pool.serving, pool.headers)
         self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError where it cannot be opened."""
         settings = self._options.settings
-        others = list(listener_modes(settings))
+        others = listener_modes(settings)
         try:
             await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
         except OSError:

@@ -10,35 +10,17 @@ from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.options import Options
-from addons.proxy import connection_handlers, handed_sockets, hook_dispatch, patches
+from addons.proxy import hook_dispatch, patches
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
 from addons.proxy.fail_closed import guarded_connection
-from addons.proxy.http import (
-    client_connections,
-    error_responses,
-    flow_control,
-    http_connections,
-    http_layer,
-    message_costs,
-    request_stream,
-)
+from addons.proxy.http import flow_control, message_costs
+from addons.proxy.listener_mode import listener_of
 from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener
-from addons.settings import listener_modes, peer_spec
 
 logger = logging.getLogger(__name__)
 
-PATCHES = (
-    *client_connections.PATCHES,
-    *error_responses.PATCHES,
-    *flow_control.PATCHES,
-    *handed_sockets.PATCHES,
-    *hook_dispatch.PATCHES,
-    *http_connections.PATCHES,
-    *http_layer.PATCHES,
-    *message_costs.PATCHES,
-    *request_stream.PATCHES,
-)
+PATCHES = (*hook_dispatch.PATCHES, *message_costs.PATCHES)
 """All that the hub replaces in mitmproxy."""
 
 
@@ -70,7 +52,6 @@ class Connections:
 
     @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
-        connection_handlers.allow_many_connections(client)
         why = self._limits.client_came(client, is_reserved=self._is_reserved(client))
         if why:
             client.error = why
@@ -93,18 +74,13 @@ class Connections:
         self._limits.server_left()
 
     @guarded_connection
-    def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        connection_handlers.forget_failed(data.client, data.server)
-
-    @guarded_connection
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
         flow.messages.clear()
 
     def _is_reserved(self, client: connection.Client) -> bool:
         """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
-        settings, spec = self._options.settings, client.proxy_mode.full_spec
-        return listener_modes(settings).get(spec) != Listener.TLS and spec != peer_spec(settings)
+        return listener_of(client) not in (Listener.TLS, Listener.PEER)
 
     def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
         """Read from an upstream connection that has just been opened at a pace."""
@@ -112,4 +88,4 @@ class Connections:
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""
-        return connection_handlers.cut(matches)
+        return flow_control.cut(matches)

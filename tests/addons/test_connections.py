@@ -6,8 +6,6 @@ import logging
 
 import pytest
 from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
-from mitmproxy.test import taddons, tflow
 
 from addons import connections
 from addons.connections import PATCHES, Connections
@@ -35,12 +33,3 @@ def test_an_unknown_mitmproxy_ends_the_start(
     with caplog.at_level(logging.CRITICAL), pytest.raises(SystemExit):
         connections_of_hub().load(None)
     assert "needs mitmproxy 12.2" in caplog.text
-
-
-def test_without_the_proxyserver_addon_a_connection_is_refused() -> None:
-    client, server = tflow.tclient_conn(), tflow.tserver_conn()
-    with taddons.context():
-        connections_of_hub().client_connected(client)
-        connections_of_hub().server_connect_error(ServerConnectionHookData(server, client))
-    assert client.error
-    assert server.error

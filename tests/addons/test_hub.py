@@ -45,7 +45,7 @@ WIRING = {
     Options: {"as_typed"},
     Connections: {"cut", "pace"},
     Console: {"show", "start", "web_address"},
-    Resolve: {"listen"},
+    Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
     Egress: {"start", "start_peers", "confirm", "cut"},
@@ -56,7 +56,7 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
-    *{"web_address", "as_typed", "confirm", "cut", "listen", "serve_peers", "serve_with"},
+    *{"web_address", "as_typed", "confirm", "cut", "allow", "serve_peers", "serve_with"},
     *{"pace", "show", "start", "start_peers", "rules_changed", "refuse_while"},
 }
 
@@ -110,7 +110,7 @@ def test_every_hook_takes_what_mitmproxy_gives() -> None:
 
 ORDER = [type(addon) for addon in addons]
 DEPENDENT = [(type(before), type(addon)) for addon, needed, _ in places for before in needed]
-SPEC = "reverse:http://127.0.0.1:1@10261"
+SPEC = "hub:plain@10261"
 
 
 class Known:
@@ -133,7 +133,6 @@ def chain() -> Iterator[dict[type, Any]]:
     connections = Connections(options)
     options.settings = hub_settings()
     identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
-    resolve.listen({SPEC: "plain"})
     known: Any = Known()
     router.start(
         *(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True

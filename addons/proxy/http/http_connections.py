@@ -22,8 +22,6 @@ from mitmproxy.connection import Connection
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.commands import CloseConnection, SendData
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http2
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
@@ -37,7 +35,6 @@ from mitmproxy.proxy.layers.http._http2 import Http2Client
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
-from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
 from kube.http.http2_frames import check_incoming
@@ -228,6 +225,9 @@ class LastingHttp2Client(Http2Client):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self.h2_conn = LastingH2Connection(self.h2_conf)
+        self.h2_conn.local_settings.enable_push = 0
+        self.h2_conn.local_settings.acknowledge()
         self.is_leaving = False
 
     @property
@@ -360,32 +360,3 @@ class KeptHttp1Client(Http1Client):
         yield CloseConnection(self.conn)
         yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
         self.state = self.done
-
-
-TESTS = "tests/addons/proxy/http/test_http_connections.py"
-PATCHES = (
-    Patch(
-        _http2,
-        "BufferedH2Connection",
-        LastingH2Connection,
-        "(config)",
-        "h2 reads nothing after a GOAWAY, and mitmproxy allows a client 100 streams",
-        f"{TESTS}::test_mitmproxys_own_connection_ends_all_streams_at_a_goaway",
-    ),
-    Patch(
-        http_layers,
-        "Http2Client",
-        LastingHttp2Client,
-        "(context)",
-        "mitmproxy ends all streams of a connection at a GOAWAY, and remembers the numbers of ended streams",
-        f"{TESTS}::test_mitmproxys_own_connection_ends_all_streams_at_a_goaway",
-    ),
-    Patch(
-        http_layers,
-        "Http1Client",
-        KeptHttp1Client,
-        "(context)",
-        "mitmproxy opens a connection for each request that came over HTTP/2",
-        f"{TESTS}::test_mitmproxys_own_connection_of_http1_is_for_one_request",
-    ),
-)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http1, _http2
+from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
 from addons.connections import PATCHES
@@ -69,10 +68,8 @@ async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin
     assert not proxy.server.got
 
 
-async def test_mitmproxys_own_connection_reads_a_head_of_any_length(
-    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_layers, "Http1Server", _http1.Http1Server)
+async def test_mitmproxys_own_connection_reads_a_head_of_any_length(proxy: Proxy[Raw]) -> None:
+    proxy.layer_type = HttpLayer
     _, begin, more = ENDLESS["header"]
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -214,9 +211,8 @@ async def test_what_http2_must_not_carry(fields: dict[str, str]) -> None:
         assert await ask(streams) == 200
 
 
-async def test_mitmproxys_own_connection_ends_at_a_malformed_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "Http2Server", _http2.Http2Server)
-    async with connected(Raw(ANSWER)) as (_, streams):
+async def test_mitmproxys_own_connection_ends_at_a_malformed_head() -> None:
+    async with connected(Raw(ANSWER), HttpLayer) as (_, streams):
         streams.send(MALFORMED["NUL"])
         await streams.gone()
 
@@ -272,9 +268,9 @@ async def test_trailers_of_http2_are_refused(
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-async def error_type() -> str:
+async def error_type(layer_type: type[HttpLayer] = LastingHttpLayer) -> str:
     """What the hub calls the body of an answer that mitmproxy writes by itself."""
-    async with connected(Raw(b"")) as (_, streams):
+    async with connected(Raw(b""), layer_type) as (_, streams):
         stream = streams.get("/", {})
         await streams.until(lambda: stream in streams.ended)
         assert streams.status[stream] == 502
@@ -285,6 +281,5 @@ async def test_an_error_over_http2_says_that_it_is_json() -> None:
     assert await error_type() == "application/json"
 
 
-async def test_mitmproxys_own_connection_says_that_an_error_is_html(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "Http2Server", _http2.Http2Server)
-    assert await error_type() == "text/html"
+async def test_mitmproxys_own_connection_says_that_an_error_is_html() -> None:
+    assert await error_type(HttpLayer) == "text/html"

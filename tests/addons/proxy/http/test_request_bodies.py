@@ -10,8 +10,7 @@ import pytest
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.commands import Command, SendData
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http1
+from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage
 from mitmproxy.test import taddons, tflow
@@ -121,10 +120,8 @@ async def test_a_malformed_chunk_is_refused_with_a_status(
     assert not proxy.server.got or is_streamed
 
 
-async def test_mitmproxys_own_connection_hangs_up_at_a_malformed_chunk(
-    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_layers, "Http1Server", _http1.Http1Server)
+async def test_mitmproxys_own_connection_hangs_up_at_a_malformed_chunk(proxy: Proxy[Raw]) -> None:
+    proxy.layer_type = HttpLayer
     async with proxy.serve(), asyncio.timeout(20):
         assert not await proxy.ask(POST + b"zz\r\n")
 

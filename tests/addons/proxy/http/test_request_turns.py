@@ -89,7 +89,7 @@ async def test_a_client_with_many_requests_lets_others_go_between(
     monkeypatch.setattr(request_turns, "AT_ONCE", 4)
     many = 400
     with taddons.context(Proxyserver()) as context:
-        proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
+        proxy = Proxy(context.options, Raw(ANSWER, kept=True), Raw(FROM_NODE))
         proxy.failover = None
         proxy.is_streamed = True
         async with proxy.serve(is_h2=True), asyncio.timeout(60):
