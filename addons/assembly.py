@@ -10,7 +10,6 @@ from typing import ClassVar
 from weakref import WeakSet
 
 from mitmproxy.addonmanager import Loader
-from mitmproxy.master import Master
 
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
@@ -30,7 +29,6 @@ from addons.pool.pool import Pool
 from addons.pool.pool_assembly import join_pool
 from addons.proxy import handed_sockets
 from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
-from addons.proxy.script_reload import stop_watching
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
@@ -58,7 +56,7 @@ class Assembly:
     """Builds sources, origin and admin server from the settings, and starts the addons with them."""
 
     name = "edgehub-assembly"
-    _masters: ClassVar[WeakSet[Master]] = WeakSet()
+    _masters: ClassVar[WeakSet[object]] = WeakSet()
     """Those that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
     def __init__(
@@ -94,12 +92,11 @@ class Assembly:
         self._internal = ""
 
     def load(self, loader: Loader) -> None:
-        """Stay as the hub is while its file changes; end in one line where it is loaded into a process again."""
+        """End in one line where the hub is loaded into a process again."""
         if loader.master in self._masters:
             logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")
             raise SystemExit(1)
         self._masters.add(loader.master)
-        stop_watching(loader.master)
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""

@@ -12,7 +12,6 @@ from addons.certificates.client_certificates import is_verified, node_of, server
 from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.options import Options
 from addons.pool.peer_admission import Admission
-from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.proxy.listener_mode import listener_of
 from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER
@@ -54,24 +53,20 @@ class Identity:
         """Take who decides about the connections of the peer port."""
         self._admission = admission
 
-    @guarded_connection
     def tls_start_client(self, data: tls.TlsData) -> None:
         data.ssl_conn = self._server_side(data.context.client)
 
-    @guarded_connection
     def tls_established_client(self, data: tls.TlsData) -> None:
         if data.ssl_conn is not None and self._is_peer(data.context.client) and self._admission is not None:
             self._admission.established(data.conn.id, data.ssl_conn)
         elif data.ssl_conn is not None and self._is_this_node(data.ssl_conn):
             self._verified.add(data.conn.id)
 
-    @guarded_connection
     def client_disconnected(self, client: connection.Client) -> None:
         self._verified.discard(client.id)
         if self._admission is not None:
             self._admission.disconnected(client.id)
 
-    @guarded
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None:

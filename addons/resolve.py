@@ -6,7 +6,6 @@ import secrets
 
 from mitmproxy import connection, http
 
-from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.proxy.listener_mode import listener_of
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.requests.caller import Listener
@@ -33,13 +32,11 @@ class Resolve:
         """Take further names of the plain listener."""
         self._names = names
 
-    @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
         if listener_of(client) is Listener.INTERNAL:
             # The hub's own session speaks HTTP/2 alone, and without TLS there is no negotiation.
             client.alpn = b"h2"
 
-    @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         hide(flow.request)
         listener = listener_of(flow.client_conn)
@@ -69,7 +66,6 @@ class Resolve:
         )
         begin(flow, context)
 
-    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         """mitmproxy shows a request that it refused by itself as well."""
         hide(flow.request)

@@ -19,7 +19,6 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
-from addons.proxy.fail_closed import guarded
 from addons.proxy.flow_streams import FlowStream
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
@@ -106,7 +105,6 @@ class Router:
         ]
         self._connections.cut(lambda conn: conn in ended)
 
-    @guarded
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None:
@@ -145,7 +143,6 @@ class Router:
         elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
             self._relayed[flow.id] = flow
 
-    @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
@@ -164,7 +161,6 @@ class Router:
         if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filtered_by):
             _count(context, flow.response.status_code)
 
-    @guarded
     async def response(self, flow: http.HTTPFlow) -> None:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)
@@ -180,7 +176,6 @@ class Router:
             _count(context, error.code)
             raise
 
-    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)

@@ -29,11 +29,8 @@ def replay_through_the_hub(master: Master) -> None:
         return
     replays = FlowReplays()  # type: ignore[no-untyped-call]  # as mitmproxy has it
     replays.queue = own.queue
-    manager.chain = [
-        each for each in manager.chain if each is not own
-    ]  # `remove` cannot end an asynchronous addon
-    del manager.lookup[NAME]
-    manager.add(replays)
+    del manager.lookup[NAME]  # `remove` cannot end an addon whose end is asynchronous
+    manager.chain[manager.chain.index(own)] = manager.register(replays)
 
 
 class FlowReplays(clientplayback.ClientPlayback):

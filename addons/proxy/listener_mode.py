@@ -7,6 +7,7 @@ from typing import Any
 
 from mitmproxy import connection, ctx
 from mitmproxy.net.tls import starts_like_tls_record
+from mitmproxy.options import Options
 from mitmproxy.proxy import commands, events, layer, mode_servers, mode_specs, tunnel
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
@@ -49,11 +50,15 @@ def listener_of(client: connection.Client) -> Listener | None:
 class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
     """Listens, on a socket that was handed over where there is one for the address."""
 
+    def __init__(self, mode: HubMode, manager: mode_servers.ServerManager) -> None:
+        super().__init__(mode, manager)
+        self._options: Any = OptionsReadOnce(ctx.options)
+
     def make_top_layer(self, context: Context) -> layer.Layer:
         return FirstLayer(context)
 
     async def handle_stream(self, reader: Any, writer: Any = None) -> None:
-        handler = PausingHandler(ctx.master, reader, writer, ctx.options, self.mode)
+        handler = PausingHandler(ctx.master, reader, writer, self._options, self.mode)
         handler.layer = self.make_top_layer(handler.layer.context)
         with self.manager.register_connection(handler.client.id, handler):
             await handler.handle_client()
@@ -66,6 +71,22 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
         server = await asyncio.start_server(self.handle_stream, sock=found, backlog=ACCEPTED_AT_ONCE)
         found.listen(BACKLOG)
         return [server]
+
+
+class OptionsReadOnce:
+    """mitmproxy's options, each read once until it is changed. mitmproxy copies a value twice at each read."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        options.changed.connect(self._changed)
+
+    def __getattr__(self, name: str) -> Any:
+        value = vars(self)[name] = getattr(self._options, name)
+        return value
+
+    def _changed(self, updated: set[str]) -> None:
+        for name in updated:
+            vars(self).pop(name, None)
 
 
 class FirstLayer(layer.Layer):

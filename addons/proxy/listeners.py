@@ -5,13 +5,66 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from mitmproxy import ctx
-from mitmproxy.addons.proxyserver import Servers
+from mitmproxy.proxy.mode_servers import ProxyConnectionHandler, ServerInstance, ServerManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.proxy.listener_mode import HubMode
+
+
+class Servers(Protocol):
+    """What the hub uses of mitmproxy's own class of this name, and of the one below."""
+
+    async def update(self, modes: Iterable[ProxyMode]) -> object:
+        """Open these listeners and close all others. The exception of one that cannot be opened stays with it."""
+
+    def __iter__(self) -> Iterator[ServerInstance[Any]]:
+        """Those of the last update."""
+
+    def __getitem__(self, mode: ProxyMode) -> ServerInstance[Any]:
+        """That of a mode."""
+
+
+class OpenServers:
+    """The listeners of a hub without an interface."""
+
+    def __init__(self, manager: ServerManager) -> None:
+        self._manager = manager
+        self._instances: dict[ProxyMode, ServerInstance[Any]] = {}
+
+    async def update(self, modes: Iterable[ProxyMode]) -> None:
+        wanted = list(modes)
+        for mode in set(self._instances).difference(wanted):
+            instance = self._instances.pop(mode)
+            if instance.is_running:
+                await instance.stop()
+        for mode in wanted:
+            if mode not in self._instances:
+                instance = self._instances[mode] = ServerInstance.make(mode, self._manager)
+                with contextlib.suppress(Exception):  # it keeps it
+                    await instance.start()
+
+    def __iter__(self) -> Iterator[ServerInstance[Any]]:
+        return iter(self._instances.values())
+
+    def __getitem__(self, mode: ProxyMode) -> ServerInstance[Any]:
+        return self._instances[mode]
+
+
+class Listening:
+    """In the place of mitmproxy's addon `proxyserver`, where a hub has no interface."""
+
+    def __init__(self) -> None:
+        self.connections: dict[tuple[Any, ...] | str, ProxyConnectionHandler] = {}
+        self.servers = OpenServers(self)
+
+    @contextlib.contextmanager
+    def register_connection(self, _id: object, _handler: object) -> Iterator[None]:
+        """Nobody looks for a connection here: see `addons.proxy.http.flow_control.handler_of`."""
+        yield
 
 
 async def open_listeners(specs: Sequence[str]) -> None:
@@ -58,10 +111,7 @@ def mode_of_state(mode: ProxyMode) -> ProxyMode:
 
 
 def _servers() -> Servers:
-    addon = ctx.master.addons.get("proxyserver")
-    if addon is None:
-        raise RuntimeError("mitmproxy runs without its proxyserver addon")
-    servers: Servers = addon.servers
+    servers: Servers = ctx.master.addons.get("proxyserver").servers
     return servers
 
 

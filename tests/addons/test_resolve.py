@@ -15,12 +15,13 @@ from addons.requests.request_context import RequestContext, context_of
 from addons.resolve import Resolve
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import value_of
 
 
 @pytest.fixture
 def resolve() -> Resolve:
-    return Resolve()
+    return under_guard(Resolve())
 
 
 def flow_of(

@@ -32,6 +32,7 @@ from addons.telemetry import metrics
 from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from tests.addons.support.cutting import Cut
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import value_of
 from tests.addons.support.routed import Routed, flow_of
@@ -138,7 +139,7 @@ async def test_what_could_be_filtered_waits_for_the_rules(routed: Routed) -> Non
 
 
 async def test_before_the_start_the_answer_is_a_503() -> None:
-    router, flow = Router(cast(Options, None), Cut()), flow_of("/version")
+    router, flow = under_guard(Router(cast(Options, None), Cut())), flow_of("/version")
     await router.requestheaders(flow)
     assert code_of(flow) == 503
 

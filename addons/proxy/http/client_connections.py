@@ -15,6 +15,7 @@ from h2.events import Event as H2Event
 from h2.events import RequestReceived, TrailersReceived
 from h2.exceptions import ProtocolError
 from h2.utilities import HeaderValidationFlags, validate_headers
+from mitmproxy import http
 from mitmproxy.connection import ConnectionState
 from mitmproxy.net.http import http1
 from mitmproxy.proxy import commands, events, layer
@@ -28,10 +29,11 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseTrailers,
 )
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_body_reader
-from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_headers
+from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
 from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, OwnMethod, StreamsTaken, open_windows
+from addons.proxy.http.messages import request_of_fields, request_of_lines
 from addons.proxy.http.request_bodies import (
     CHUNK_LINE_TOO_LONG,
     MAX_BODY,
@@ -123,7 +125,7 @@ class BoundedHttp1Server(Http1Server):
         if not lines:
             return
         try:
-            self.request = http1.read_request_head([bytes(each) for each in lines])
+            self.request = request_of_lines([bytes(each) for each in lines])
             size = http1.expected_http_body_size(self.request)
         except ValueError as error:
             yield from self._refuse_head(str(error))
@@ -259,9 +261,15 @@ class BoundedHttp2Server(Http2Server):
         yield self._turn
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
-        if isinstance(event, RequestReceived) and (fault := _fault_of(event.headers)):
-            metrics.REQUESTS_REFUSED.labels("400").inc()
-            self._answer(event.stream_id, 400, fault)
+        if isinstance(event, RequestReceived):
+            try:
+                request = _request_of(event.headers)
+            except (ProtocolError, ValueError) as error:
+                metrics.REQUESTS_REFUSED.labels("400").inc()
+                self._answer(event.stream_id, 400, f"the head of the request is malformed: {error}")
+                return False
+            self.streams[event.stream_id] = StreamState.HEADERS_RECEIVED
+            yield ReceiveHttp(RequestHeaders(event.stream_id, request, bool(event.stream_ended)))
             return False
         if not isinstance(event, TrailersReceived):
             return (yield from super().handle_h2_event(event))
@@ -282,12 +290,8 @@ class BoundedHttp2Server(Http2Server):
         self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
 
 
-def _fault_of(headers: Sequence[tuple[bytes, bytes]]) -> str:
-    """Why a request's head is malformed (RFC 9113, 8.1.1), or the empty text."""
-    try:
-        for _ in validate_headers(headers, OF_REQUESTS):
-            pass  # each is looked at as it is taken
-        parse_h2_request_headers(headers)
-    except (ProtocolError, ValueError) as error:
-        return f"the head of the request is malformed: {error}"
-    return ""
+def _request_of(headers: Sequence[tuple[bytes, bytes]]) -> http.Request:
+    """A request's head; ProtocolError or ValueError where it is malformed (RFC 9113, 8.1.1)."""
+    for _ in validate_headers(headers, OF_REQUESTS):
+        pass  # each is looked at as it is taken
+    return request_of_fields(headers)

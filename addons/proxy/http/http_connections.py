@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event, StreamReset
+from h2.events import ConnectionTerminated, Event, ResponseReceived, StreamReset
 from h2.exceptions import ProtocolError
 from mitmproxy.connection import Connection
+from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.commands import CloseConnection, SendData
 from mitmproxy.proxy.context import Context
@@ -28,12 +29,14 @@ from mitmproxy.proxy.layers.http._events import (
     RequestData,
     RequestHeaders,
     ResponseEndOfMessage,
+    ResponseHeaders,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._http1 import Http1Client
-from mitmproxy.proxy.layers.http._http2 import Http2Client
+from mitmproxy.proxy.layers.http._http1 import Http1Client, make_body_reader
+from mitmproxy.proxy.layers.http._http2 import Http2Client, StreamState
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
+from addons.proxy.http.messages import as_http1, response_of_fields, response_of_lines
 from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
@@ -271,6 +274,17 @@ class LastingHttp2Client(Http2Client):
         if isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR:
             yield from self._stop_at(event.last_stream_id or 0)
             return False
+        if isinstance(event, ResponseReceived) and (
+            self.streams.get(event.stream_id) is StreamState.EXPECTING_HEADERS
+        ):
+            try:
+                response = response_of_fields(event.headers)
+            except ValueError as error:
+                yield from self.protocol_error(f"the head of the answer is malformed: {error}")
+                return True
+            self.streams[event.stream_id] = StreamState.HEADERS_RECEIVED
+            yield ReceiveHttp(ResponseHeaders(event.stream_id, response, bool(event.stream_ended)))
+            return False
         if isinstance(event, StreamReset) and event.error_code == ErrorCodes.REFUSED_STREAM:
             if event.stream_id in self.streams:
                 yield from self._give_back(event.stream_id)
@@ -330,11 +344,10 @@ class KeptHttp1Client(Http1Client):
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders):
             event = replace(event, request=with_credentials(event.request))
+            if event.request.is_http2:
+                # mitmproxy would close the connection after the answer to it.
+                event.request = as_http1(event.request)
         yield from super().send(event)
-        if isinstance(event, RequestHeaders) and self.request is not None and self.request.is_http2:
-            # mitmproxy closes the connection after an answer to a request of HTTP/2.
-            self.request = self.request.copy()
-            self.request.http_version = "HTTP/1.1"
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         try:
@@ -348,9 +361,26 @@ class KeptHttp1Client(Http1Client):
             yield from self._end(CHUNK_LINE_TOO_LONG)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        yield from super().read_headers(event)
-        if self.state == self.read_headers and self.stream_id is not None and len(self.buf) > MAX_HEAD:
-            yield from self._end("the head of the answer is too long")
+        if self.request is None or self.stream_id is None or not isinstance(event, events.DataReceived):
+            yield from super().read_headers(event)
+            return
+        lines = self.buf.maybe_extract_lines()
+        if not lines:
+            if len(self.buf) > MAX_HEAD:
+                yield from self._end("the head of the answer is too long")
+            return
+        try:
+            self.response = response_of_lines([bytes(each) for each in lines])
+            size = expected_http_body_size(self.request, self.response)
+        except ValueError as error:
+            yield CloseConnection(self.conn)
+            message = f"the head of the answer is malformed: {error}"
+            yield ReceiveHttp(ResponseProtocolError(self.stream_id, message, ErrorCode.GENERIC_SERVER_ERROR))
+            return
+        yield ReceiveHttp(ResponseHeaders(self.stream_id, self.response, size == 0))
+        self.body_reader = make_body_reader(size)
+        self.state = self.read_body
+        yield from self.read_body(event)
 
     def _end(self, why: str) -> layer.CommandGenerator[None]:
         """End a connection whose server sends a line without end."""

@@ -13,14 +13,12 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
-from addons.connections import PATCHES
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime, held_bodies
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
-from addons.proxy.patches import install
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected
 from tests.addons.support.observed import value_of
@@ -33,11 +31,6 @@ ENDLESS = {
     "header": (431, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: ", b"x" * 1000),
     "headers": (431, b"GET http://hub/ HTTP/1.1\r\n", b"X: yyyyyyyyyyyyyy\r\n" * 50),
 }
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from mitmproxy import connection
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 from mitmproxy.test import tflow
 
-from addons.connections import PATCHES
 from addons.proxy import peer_connections
 from addons.proxy.http import flow_control
 from addons.proxy.http.flow_control import (
@@ -27,7 +26,6 @@ from addons.proxy.http.flow_control import (
 )
 from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, LastingH2Connection
 from addons.proxy.http.http_layer import LastingHttpLayer
-from addons.proxy.patches import install
 from addons.proxy.peer_connections import MAX_ALL_UNREAD
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
@@ -39,11 +37,6 @@ SOCKETS = 32 * 2**20
 CLIENT_WINDOW = 65_535
 """As HTTP/2 has it unless a client says otherwise."""
 MUCH = 4 * STREAM_WINDOW
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 @pytest.fixture

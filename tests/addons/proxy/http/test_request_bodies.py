@@ -15,7 +15,6 @@ from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage
 from mitmproxy.test import taddons, tflow
 
-from addons.connections import PATCHES
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.http.request_bodies import (
     CHUNKS_AT_ONCE,
@@ -28,7 +27,6 @@ from addons.proxy.http.request_bodies import (
     Holder,
     joined,
 )
-from addons.proxy.patches import install
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 
 POD = Holder(10268, "10.0.0.1")
@@ -83,8 +81,7 @@ POST = b"POST http://hub/ HTTP/1.1\r\n" + CHUNKED
 
 
 @pytest.fixture
-def proxy(restored: None) -> Iterator[Proxy[Raw]]:
-    install(PATCHES)
+def proxy() -> Iterator[Proxy[Raw]]:
     with taddons.context(Proxyserver()) as context:
         made = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), LastingHttpLayer)
         made.failover = None

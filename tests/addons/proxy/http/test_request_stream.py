@@ -11,24 +11,17 @@ from h2.errors import ErrorCodes
 from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
-from addons.connections import PATCHES
 from addons.proxy import peer_connections
 from addons.proxy.connection_limits import ConnectionLimits
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http import http_layer, request_bodies
 from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, held_bodies
 from addons.proxy.http.request_stream import MAX_RESENDS
-from addons.proxy.patches import install
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 def refuse_all(proxy: Proxy[Raw]) -> None:

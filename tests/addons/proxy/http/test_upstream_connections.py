@@ -11,21 +11,13 @@ from mitmproxy.proxy.commands import RequestWakeup
 from mitmproxy.proxy.events import Wakeup
 from mitmproxy.proxy.layers.http import HttpLayer
 
-from addons.connections import PATCHES
 from addons.proxy.http import upstream_connections
 from addons.proxy.http.http_layer import LastingHttpLayer
-from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, known, watch
 from tests.addons.support.proxied import ANSWER, Http2Server, Raw
 
 LIMIT = 10
 """As many as mitmproxy asks of a server that has not said yet how many it takes."""
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    """For this test alone, with all others: mitmproxy's checks of types leave cycles of their own."""
-    install(PATCHES)
 
 
 @pytest.mark.parametrize("layer_type", [LastingHttpLayer, HttpLayer])
