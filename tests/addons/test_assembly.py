@@ -83,7 +83,8 @@ class Running:
             self.traffic,
             self.assembly,
         ]
-        self.master = HubMaster(MitmproxyOptions(), HubAddon(chain))
+        self.addon = HubAddon(chain)
+        self.master = HubMaster(MitmproxyOptions(), self.addon)
         self.master.options.update(
             server=False, **{f"hub_{name}": value for name, value in self.given.items()}
         )
@@ -213,7 +214,7 @@ async def test_a_taken_port_ends_the_start_in_one_line(
         (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
         assert f"hub_{name}: cannot listen on {LOOPBACK}:{port}: Address already in use" in line
         await hub.master.addons.get("proxyserver").servers.update([])
-        hub.assembly.done()
+        hub.addon.done()
     await ended(before)
 
 

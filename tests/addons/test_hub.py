@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from mitmproxy import hooks, http
+from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow, tutils
@@ -264,7 +265,8 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     options, none = Options(), cast(Any, None)
     lifecycle = Assembly(options, none, none, none, none, Traffic(), none)
     made = {Options: options, Assembly: lifecycle}
-    with taddons.context(HubAddon([made[kind] for kind in order if kind in made])) as context:
+    chained = HubAddon([made[kind] for kind in order if kind in made])
+    with taddons.context(Proxyserver(), chained) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
         inputs = type("Inputs", (), {"move_hub": staticmethod(moved.append)})
         lifecycle._parts = cast(Parts, type("Stub", (), {"inputs": inputs}))

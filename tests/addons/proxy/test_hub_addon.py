@@ -57,7 +57,7 @@ async def test_hooks_are_called_in_order(calls: list[str]) -> None:
         made.done()
     assert calls == [
         f"{part}.{hook}"
-        for hook in ("requestheaders", "response", "client_connected", "done", "done")
+        for hook in ("requestheaders", "response", "client_connected", "done")
         for part in ("first", "second")
     ]
 

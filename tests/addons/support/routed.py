@@ -85,6 +85,11 @@ class HubSettings:
     wait = 0.05
 
 
+def router_before_the_start() -> Router:
+    """One that knows nothing yet."""
+    return under_guard(Router(cast(Options, None), Cut()))
+
+
 class Routed:
     """A router with its parts."""
 
