@@ -25,12 +25,9 @@ class HubAddon:
 
     def __init__(self, parts: Sequence[object]) -> None:
         self._parts = tuple(parts)
-        for hook in FLOW_HOOKS:
-            if steps := self._steps(hook):
+        for hook in (*FLOW_HOOKS, *CONNECTION_HOOKS):
+            if steps := [guarded(part, hook) for part in parts if hasattr(part, hook)]:
                 setattr(self, hook, in_order(steps))
-        for hook in CONNECTION_HOOKS:
-            if steps := self._steps(hook):
-                setattr(self, hook, in_order_at_once(steps))
 
     def load(self, loader: Loader) -> None:
         self._call("load", loader)
@@ -54,28 +51,15 @@ class HubAddon:
         for part in self._parts:
             getattr(part, hook, _nothing)(*arguments)
 
-    def _steps(self, hook: str) -> list[Step]:
-        return [guarded(part, hook) for part in self._parts if hasattr(part, hook)]
-
 
 def in_order(steps: Sequence[Step]) -> Callable[[Any], Awaitable[None]]:
-    """One hook of a flow, made of those of the parts."""
+    """One hook, made of those of the parts."""
 
     async def run(data: Any) -> None:
         for step in steps:
             done = step(data)
             if done is not None:
                 await done
-
-    return run
-
-
-def in_order_at_once(steps: Sequence[Step]) -> Callable[[Any], None]:
-    """The same for a connection, whose hooks wait for nothing."""
-
-    def run(data: Any) -> None:
-        for step in steps:
-            step(data)
 
     return run
 

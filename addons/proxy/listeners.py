@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler, ServerInstance, ServerManager
@@ -15,27 +15,15 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from addons.proxy.listener_mode import HubMode
 
 
-class Servers(Protocol):
-    """What the hub uses of mitmproxy's own class of this name, and of the one below."""
-
-    async def update(self, modes: Iterable[ProxyMode]) -> object:
-        """Open these listeners and close all others. The exception of one that cannot be opened stays with it."""
-
-    def __iter__(self) -> Iterator[ServerInstance[Any]]:
-        """Those of the last update."""
-
-    def __getitem__(self, mode: ProxyMode) -> ServerInstance[Any]:
-        """That of a mode."""
-
-
 class OpenServers:
-    """The listeners of a hub without an interface."""
+    """The listeners of a hub without an interface; with what the hub uses of mitmproxy's `Servers`."""
 
     def __init__(self, manager: ServerManager) -> None:
         self._manager = manager
         self._instances: dict[ProxyMode, ServerInstance[Any]] = {}
 
     async def update(self, modes: Iterable[ProxyMode]) -> None:
+        """Open these listeners and close all others. The exception of one that cannot be opened stays with it."""
         wanted = list(modes)
         for mode in set(self._instances).difference(wanted):
             instance = self._instances.pop(mode)
@@ -110,8 +98,9 @@ def mode_of_state(mode: ProxyMode) -> ProxyMode:
     return next(is_open, mode)
 
 
-def _servers() -> Servers:
-    servers: Servers = ctx.master.addons.get("proxyserver").servers
+def _servers() -> OpenServers:
+    """Those of this process; mitmproxy's own beside an interface."""
+    servers: OpenServers = ctx.master.addons.get("proxyserver").servers
     return servers
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mitmproxy import http
 from mitmproxy.net.http.http1.read import _read_headers, _read_request_line, _read_response_line
@@ -49,14 +49,14 @@ class HeadersReadOnce(http.Headers):
 
 def request_of_lines(lines: Sequence[bytes]) -> http.Request:
     """A request's head of HTTP/1.1; ValueError where it is malformed."""
-    host, port, method, scheme, authority, path, version = _read_request_line(lines[0])
-    return _request(version, _read_headers(lines[1:]), host, port, method, scheme, authority, path)
+    *head, version = _read_request_line(lines[0])
+    return _request(version, _read_headers(lines[1:]), head)
 
 
 def request_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Request:
     """A request's head of HTTP/2; ValueError where it is malformed."""
-    host, port, method, scheme, authority, path, headers = parse_h2_request_headers(fields)
-    return _request(b"HTTP/2.0", headers, host, port, method, scheme, authority, path)
+    *head, headers = parse_h2_request_headers(fields)
+    return _request(b"HTTP/2.0", headers, head)
 
 
 def response_of_lines(lines: Sequence[bytes]) -> http.Response:
@@ -85,52 +85,23 @@ def as_http1(request: http.Request) -> http.Request:
     return made
 
 
-def _request(
-    version: bytes,
-    headers: http.Headers,
-    host: str,
-    port: int,
-    method: bytes,
-    scheme: bytes,
-    authority: bytes,
-    path: bytes,
-) -> http.Request:
+def _request(version: bytes, headers: http.Headers, head: Iterable[object]) -> http.Request:
     made = http.Request.__new__(http.Request)
-    made.data = _data(
-        http.RequestData,
-        *(version, headers),
-        host=host,
-        port=port,
-        method=method,
-        scheme=scheme,
-        authority=authority,
-        path=path,
-    )
+    names = ("host", "port", "method", "scheme", "authority", "path")
+    made.data = _data(http.RequestData, version, headers, dict(zip(names, head, strict=True)))
     return made
 
 
 def _response(version: bytes, headers: http.Headers, code: int, reason: bytes) -> http.Response:
     made = http.Response.__new__(http.Response)
-    made.data = _data(http.ResponseData, version, headers, status_code=code, reason=reason)
+    made.data = _data(http.ResponseData, version, headers, {"status_code": code, "reason": reason})
     return made
 
 
-def _data[T](kind: type[T], version: bytes, headers: http.Headers, **others: object) -> T:
-    """The data of a message, past the constructor, which checks types: mypy has checked those above."""
-    made = kind.__new__(kind)
-    vars(made).update(
-        http_version=version,
-        headers=_read_once(headers),
-        content=None,
-        trailers=None,
-        timestamp_start=time.time(),
-        timestamp_end=None,
-        **others,
-    )
-    return made
-
-
-def _read_once(headers: http.Headers) -> HeadersReadOnce:
-    made = HeadersReadOnce.__new__(HeadersReadOnce)
-    made.fields = headers.fields
+def _data[T](kind: type[T], version: bytes, headers: http.Headers, others: Mapping[str, object]) -> T:
+    """The data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
+    made, read_once = kind.__new__(kind), HeadersReadOnce.__new__(HeadersReadOnce)
+    read_once.fields = headers.fields
+    common = {"content": None, "trailers": None, "timestamp_start": time.time(), "timestamp_end": None}
+    vars(made).update(http_version=version, headers=read_once, **common, **others)
     return made

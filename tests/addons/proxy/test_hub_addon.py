@@ -53,7 +53,7 @@ async def test_hooks_are_called_in_order(calls: list[str]) -> None:
     with taddons.context(made):
         await made.requestheaders(tflow.tflow())
         await made.response(tflow.tflow(resp=True))
-        made.client_connected(tflow.tclient_conn())
+        await made.client_connected(tflow.tclient_conn())
         made.done()
     assert calls == [
         f"{part}.{hook}"
