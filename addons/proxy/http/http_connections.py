@@ -36,7 +36,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client, make_body_reader
 from mitmproxy.proxy.layers.http._http2 import Http2Client, StreamState
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
-from addons.proxy.http.messages import as_http1, response_of_fields, response_of_lines
+from addons.proxy.http.messages import downgraded, response_of_fields, response_of_lines
 from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
@@ -346,7 +346,7 @@ class KeptHttp1Client(Http1Client):
             event = replace(event, request=with_credentials(event.request))
             if event.request.is_http2:
                 # mitmproxy would close the connection after the answer to it.
-                event.request = as_http1(event.request)
+                event.request = downgraded(event.request)
         yield from super().send(event)
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:

@@ -71,7 +71,7 @@ def response_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Response:
     return _response(b"HTTP/2.0", headers, code, b"")
 
 
-def as_http1(request: http.Request) -> http.Request:
+def downgraded(request: http.Request) -> http.Request:
     """A request of HTTP/2 as a server of HTTP/1.1 gets it (RFC 9113, 8.2.3 and 8.3.1)."""
     headers = HeadersReadOnce(request.headers.fields)
     if request.authority and "host" not in headers:

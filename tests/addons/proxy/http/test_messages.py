@@ -12,7 +12,7 @@ from mitmproxy.utils import typecheck
 
 from addons.proxy.http.messages import (
     HeadersReadOnce,
-    as_http1,
+    downgraded,
     request_of_fields,
     request_of_lines,
     response_of_fields,
@@ -105,7 +105,7 @@ def test_heads_are_read_as_mitmproxy_reads_them(checked: list[str], monkeypatch:
 
 def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
     request_of_lines(LINES)
-    as_http1(request_of_fields(HEAD))
+    downgraded(request_of_fields(HEAD))
     response_of_fields([(b":status", b"200")])
     assert not checked
 
@@ -120,7 +120,7 @@ def test_a_malformed_head_is_a_value_error(lines: list[bytes]) -> None:
 
 def test_a_request_of_http2_for_a_server_of_http1() -> None:
     before = request_of_fields([*HEAD, (b"cookie", b"a=1"), (b"cookie", b"b=2")])
-    made = as_http1(before)
+    made = downgraded(before)
     assert made.headers.fields == ((b"Host", b"hub:1"), (b"a", b"b"), (b"cookie", b"a=1; b=2"))
     assert (made.http_version, made.authority, before.http_version) == ("HTTP/1.1", "", "HTTP/2.0")
     assert "host" not in before.headers
