@@ -26,7 +26,7 @@ from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts
 from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
-from addons.pool.pool_assembly import join_pool
+from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
 from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
 from addons.requests.clients import Clients
@@ -37,7 +37,7 @@ from addons.settings import INTERNAL_MODE, Settings, listener_modes, peer_spec, 
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
-from addons.telemetry.log import print_line_by_line
+from addons.telemetry.log import hold_libraries_back, print_line_by_line
 from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
 from addons.ui.admin import Admin
@@ -124,6 +124,7 @@ class Assembly:
 
     async def _start(self, settings: Settings) -> None:
         self._log.attach()
+        hold_libraries_back()
         print_line_by_line()
         handed_sockets.handed.take()
         credentials = self._credentials(settings)
@@ -288,6 +289,8 @@ class Assembly:
         self._egress.drills.are_allowed |= settings.allow_drills
         if peer_spec(settings):
             self._join_pool(settings, credentials, cloud, clients, parts)
+        elif settings.mode == "edge":
+            self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
         self._run("origin", parts.origin.start())
         if settings.leaders:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
@@ -306,7 +309,7 @@ class Assembly:
             link=link,
             log=self._log,
             pool=self._pool,
-            closed=lambda: closed(specs),
+            closed=lambda: [*closed(specs), *(self._pool.closed() if self._pool is not None else ())],
             waits_for=self._waits_for,
             web_address=self._console.web_address,
         )
@@ -333,14 +336,14 @@ class Assembly:
         self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
 
     async def _open_peer_port(self, wanted: bool) -> None:
-        """Open or close the peer port beside the other listeners. OSError where it cannot be opened."""
+        """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""
         settings = self._options.settings
         others = listener_modes(settings)
         try:
             await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
-        except OSError:
+        except OSError as error:
             await open_listeners(others)
-            raise
+            raise OSError(error.errno, preflight.cannot_listen(error, settings)) from error
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))

@@ -22,7 +22,7 @@ from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.telemetry import metrics
 from addons.upstream.drills import Drills
-from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.health import RETRY_REFUSED, Cloud, ServerHealth
 from addons.upstream.probes import Probes
 from addons.upstream.servers import Server, ServerHost
 from addons.upstream.tls import UpstreamTls
@@ -100,6 +100,8 @@ class Egress:
             raise internal("the request was not redirected")
         server = self._choose(context.server)
         lending = context.caller.lending
+        if lending is Lending.HUB and context.listener is not Listener.INTERNAL and self.cloud.refusal:
+            raise unavailable(self.cloud.refusal, retry_after=RETRY_REFUSED)
         context.server = str(server)
         # Another hub is shown this node's certificate, and no token: see `tls_start_server`.
         if (
@@ -135,6 +137,8 @@ class Egress:
             return
         if host.lending is Lending.OWN:
             self._lanes.answered(context.caller.authorization, flow.response.status_code)
+        elif flow.response.status_code == 401 and (health := self._health(host)) is not None:
+            self._probes.suspect(health)  # the node's identity may have ended
         unframed = _is_unframed(flow.request, flow.response)
         if context.listener is Listener.INTERNAL:
             flow.response.headers[ANSWERED_HEADER] = str(host)

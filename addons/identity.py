@@ -40,7 +40,8 @@ class Identity:
         self._options = options
         self._credentials: Credentials | None = None
         self._certificate: TlsPortCertificate | None = None
-        self._verified: set[str] = set()
+        self._shown: dict[str, bool] = {}
+        """Of each connection of the TLS port with a client certificate: whether that is this node's."""
         self._admission: Admission | None = None
         self._users: WeakKeyDictionary[connection.Client, int | None] = WeakKeyDictionary()
         """The user at the other end of each connection of the plain port. An answer may come after the connection."""
@@ -59,11 +60,11 @@ class Identity:
     def tls_established_client(self, data: tls.TlsData) -> None:
         if data.ssl_conn is not None and self._is_peer(data.context.client) and self._admission is not None:
             self._admission.established(data.conn.id, data.ssl_conn)
-        elif data.ssl_conn is not None and self._is_this_node(data.ssl_conn):
-            self._verified.add(data.conn.id)
+        elif data.ssl_conn is not None and data.ssl_conn.get_peer_certificate() is not None:
+            self._shown[data.conn.id] = self._is_this_node(data.ssl_conn)
 
     def client_disconnected(self, client: connection.Client) -> None:
-        self._verified.discard(client.id)
+        self._shown.pop(client.id, None)
         if self._admission is not None:
             self._admission.disconnected(client.id)
 
@@ -76,10 +77,12 @@ class Identity:
             return
         if context.listener is Listener.PLAIN:
             await self._check_user(flow.client_conn)
+        is_this_node = self._shown.get(flow.client_conn.id) if context.listener is Listener.TLS else None
         peer = Peer(
             listener=context.listener,
             is_loopback=ipaddress.ip_address(flow.client_conn.peername[0].partition("%")[0]).is_loopback,
-            is_this_node=context.listener is Listener.TLS and flow.client_conn.id in self._verified,
+            is_this_node=is_this_node is True,
+            is_another=is_this_node is False,
         )
         context.caller = caller_of(peer, headers_of(flow.request))
         flow.request.headers.pop(LENDING_HEADER, None)

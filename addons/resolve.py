@@ -7,7 +7,7 @@ import secrets
 from mitmproxy import connection, http
 
 from addons.proxy.listener_mode import listener_of
-from addons.requests.browser_check import OwnAddress, refuse_web_pages
+from addons.requests.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.hidden_credentials import hide, path_of
@@ -48,6 +48,7 @@ class Resolve:
             host, port = flow.client_conn.sockname[:2]
             own = OwnAddress(host, port, self._names)
             refuse_web_pages(own, flow.request.authority, flow.request.headers.items(multi=True))
+            refuse_probes(flow.request.headers.get("user-agent", ""))
         if not flow.request.is_http2:
             # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.
             flow.request.data.authority = b""

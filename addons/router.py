@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
+from weakref import finalize
 
 from aiohttp import web
 from mitmproxy import http
@@ -37,7 +38,7 @@ from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
 from addons.telemetry.labels import resource_label, verb_label
 from addons.views.origin import Origin
-from kube.errors import StatusError, internal, not_found, unavailable
+from kube.errors import StatusError, bad_request, internal, not_found, unavailable
 from kube.http.client import RawResponse
 from kube.requests.request_info import ResourceType
 from kube.wire.api_objects import decode_object
@@ -125,7 +126,7 @@ class Router:
             context.accept,
             self._rules.rules,
             is_upgrade=is_upgrade,
-            offline_policy=self._cached_relay.offline_policy if self._cached_relay is not None else None,
+            offline_policy=self._cached_relay.offline_policy(context.caller) if self._cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
         if is_relayed and is_filterable and is_of_other_rules(context.info, self._of_other_rules):
@@ -136,17 +137,25 @@ class Router:
             self._redirect(flow, context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
             assert self._cached_relay is not None
-            if self._cached_relay.goes_to_cloud(context.info):
+            if self._cached_relay.goes_to_cloud(context.info, context.caller):
                 context.failover = self._fail_over
             else:
                 self._redirect(flow, context)
         elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
             self._relayed[flow.id] = flow
 
+    def request(self, flow: http.HTTPFlow) -> None:
+        """Send no body to a view. kube-apiserver ignores one as well; the origin would take it for a request."""
+        context = context_of(flow)
+        if context is not None and context.ticket and _is_view(context):
+            flow.request.data.content = b""
+
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
             return
+        if context.ticket and self._origin is not None and self._origin.void(context.ticket):
+            raise bad_request("the hub cannot read this request")  # the origin's server has refused it
         if (
             context.route.kind is not RouteKind.VIEW
             and not context.route.filtered_by
@@ -197,10 +206,11 @@ class Router:
         assert self._origin is not None
         assert context.route is not None
         answer = self._answerers[context.route.kind].answer
-        # Only views' answers have bodies that take long, or that nobody may read.
-        is_view = context.route.kind in (RouteKind.VIEW, RouteKind.PEER)
+        is_view = _is_view(context)
         stream = FlowStream(flow) if is_view else None
         context.ticket = self._origin.ticket(partial(answer, context.client_request(stream)))
+        # No hook is called for a client that left while the addons thought. Nothing in the ticket keeps the flow.
+        finalize(flow, self._origin.void, context.ticket).atexit = False
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = self._origin.address
         # The flow keeps the client's own headers, for people. The origin has a view's request as a value.
@@ -271,6 +281,11 @@ class Router:
             if not recorded.pending:
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await self._inputs.learned.wait()
+
+
+def _is_view(context: RequestContext) -> bool:
+    """Whether the answer has a body that may take long, or that nobody may read."""
+    return context.route is not None and context.route.kind in (RouteKind.VIEW, RouteKind.PEER)
 
 
 def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
@@ -39,10 +39,13 @@ logger = logging.getLogger(__name__)
 class Manager:
     """The controllers of one process, with the informers and the write client that they share."""
 
-    def __init__(self, client: Client, writer: Client, settings: Settings, gate: Gate) -> None:
+    def __init__(
+        self, client: Client, writer: Client, settings: Settings, gate: Gate, server: Callable[[], str]
+    ) -> None:
+        """`server` is the URL of the API server that the clients ask."""
         self._api = WriteClient(writer, gate)
         self._informers = Informers(client)
-        context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings)
+        context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings, server)
         self._controllers: list[Controller] = [
             make(context) for name, make in CONTROLLERS.items() if name in settings.controllers
         ]
@@ -112,10 +115,11 @@ async def serve(settings: Settings, account: Account) -> None:
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     async with open_session(account) as session:
         client = connect(session, identity)
-        elector = LeaderElector(client, settings.namespace, LEASE, identity)
+        elector = LeaderElector(client.with_headers({}, queue="lease"), settings.namespace, LEASE, identity)
         gate = elector.remaining if settings.leader_elect else lambda: float("inf")
         async with open_session(account, refuse_unless_leading(gate)) as writing:
-            manager = Manager(client, connect(writing, identity), settings, gate)
+            writer = connect(writing, identity)
+            manager = Manager(client, writer, settings, gate, lambda: account.server)
             try:
                 async with (
                     admin_server(settings.probes, settings.metrics, manager.readiness_error),
@@ -147,10 +151,13 @@ def main(arguments: Sequence[str]) -> int:
         return preview.main(arguments[1:])
     settings = parse_settings(arguments, list(CONTROLLERS))
     logging.basicConfig(
-        level=logging.DEBUG if settings.verbose else logging.INFO,
+        level=logging.INFO,
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    if settings.verbose:  # libraries would tell whole answers, Secrets among them
+        for name in ("controllers", "kube"):
+            logging.getLogger(name).setLevel(logging.DEBUG)
     try:
         asyncio.run(run(settings, find_account(settings.kubeconfig)))
     except (ValueError, OSError) as error:

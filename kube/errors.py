@@ -31,6 +31,9 @@ _REASONS = {
     504: "Timeout",
 }
 
+HISTORY_RESTARTED = "the cluster's resource versions went backwards"
+"""The message of the 410 by which a hub ends watches when the cloud was restored. Its followers look for it."""
+
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
 """Codes that say that the request itself is wrong. A retry changes nothing, so the client must get the answer."""
 

@@ -9,8 +9,12 @@ NODES_GROUP = "system:nodes"
 """The group of all nodes' users."""
 PEER_ANNOTATION = "edgehub.io/peer"
 """Of a Node: the port at which its hub serves the pool. Of a CertificateSigningRequest, "true": a hub has sent it."""
+CLOSED = "0"
+"""The port of a hub that serves no pool. A node without the annotation may have a hub of another make."""
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 """The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
+LOCALHOST = (ip_address("127.0.0.1"), ip_address("::1"))
+"""Where clients of every machine call their own, such as a load balancer for the API server."""
 METADATA = ip_network("169.254.169.0/24")
 """Services of clouds at link-local addresses, which machines do ask over the network."""
 LONGEST_NODE_NAME = 253
@@ -32,10 +36,31 @@ def is_node_name(name: str) -> bool:
 def is_of_link(name: str) -> bool:
     """Whether a name is an address that leads nowhere but to the node itself, such as the hub's for pods (RFC 3927).
 
-    The cluster certifies these for a hub beside the Node's own addresses, and no others.
+    The cluster certifies these for a hub beside the Node's own addresses, and no others. Link-local addresses of IPv6
+    are neighbours on a network.
     """
     try:
         address = ip_address(name)
     except ValueError:
         return False
-    return address.is_link_local and address not in METADATA
+    return address.version == 4 and address.is_link_local and address not in METADATA
+
+
+def may_be_certified(name: str, node: str) -> bool:
+    """Whether a hub asks for a name that its Node has, and the manager approves it: the node's name, or an address.
+
+    A kubelet writes what it likes to its Node. An IPv4 address in the form of IPv6 is left out, because clients take
+    both forms for the same.
+    """
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name == node
+    if address.is_link_local:
+        return is_of_link(name)
+    return not (
+        address in LOCALHOST
+        or address.is_multicast
+        or address.is_unspecified
+        or (address.version == 6 and address.ipv4_mapped is not None)
+    )

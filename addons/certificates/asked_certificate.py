@@ -109,7 +109,7 @@ class AskedCertificate:
                 backoff.forget()
                 await self._until_due()
             except (NotSigned, StatusError, Unreachable, ValueError) as error:
-                delay = backoff.next()
+                delay = backoff.next(error.retry_after if isinstance(error, StatusError) else None)
                 logger.warning(
                     "no new certificate %s yet: %s; next request in %.0f s", self._what, error, delay
                 )

@@ -22,7 +22,7 @@ from kube.certificate_authority import general_name
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
 from kube.json_type import Json
-from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER
+from kube.peers import NODE_PREFIX, NODES_GROUP, PEER_ANNOTATION, SERVING_SIGNER, may_be_certified
 from kube.requests.request_info import ResourceType
 
 REQUESTS = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
@@ -45,10 +45,14 @@ class NotSigned(Exception):
 
 
 async def node_names(client: Client, node: str) -> tuple[str, ...]:
-    """The addresses and names of a Node, sorted, for its serving certificate. NotSigned where it has none."""
+    """The names of a Node for its serving certificate, sorted: addresses, and its own. NotSigned where it has none.
+
+    The cluster certifies no other name, even one that a cloud provider has given the Node.
+    """
     answer = await client.request("GET", NODES.path(name=node))
     status = json.loads(answer.body).get("status") or {}
-    found = {str(each.get("address", "")) for each in status.get("addresses") or []} - {""}
+    named = (str(each.get("address", "")) for each in status.get("addresses") or [])
+    found = {each for each in named if may_be_certified(each, node)}
     if not found:
         raise NotSigned(f"node {node} has no addresses yet")
     return tuple(sorted(found))

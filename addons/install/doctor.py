@@ -87,7 +87,9 @@ def examine(
         yield from asyncio.run(_all(check_cloud_for_token(credentials, tls_context(credentials))))
     elif not has_failed(certificate):
         rules = hub.namespace, hub.configmap
-        yield from asyncio.run(_all(check_cloud(credentials, tls_context(credentials), node, rules)))
+        yield from asyncio.run(
+            _all(check_cloud(credentials, tls_context(credentials), node, rules, hub.port))
+        )
 
 
 async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 
 STATE_DIR = "/var/lib/edgehub"
 """As the unit's StateDirectory says."""
@@ -88,7 +89,8 @@ NEEDS_SOCKETS = "Requires=edgehub.socket\nAfter=edgehub.socket\n"
 def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bool = False) -> str:
     """The unit that runs a command line. A hub that gives itself an address for pods has the right to.
 
-    With `has_sockets` systemd hands the hub the sockets of `socket_unit`.
+    With `has_sockets` systemd hands the hub the sockets of `socket_unit`. ValueError for a word with a line break or
+    another control character: what follows a break is a line of the unit.
     """
     return UNIT_TEXT.format(
         command=" ".join(map(_quoted, command)),
@@ -98,16 +100,20 @@ def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bo
 
 
 def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
-    """The unit of the sockets that listen at these addresses and ports, before the hub and after it."""
+    """The unit of the sockets that listen at these IP addresses and ports, before the hub and after it."""
     listens = (
-        f"ListenStream=[{host}]:{port}" if ":" in host else f"ListenStream={host}:{port}"
-        for host, port in addresses
+        f"ListenStream=[{host}]:{port}" if host.version == 6 else f"ListenStream={host}:{port}"
+        for host, port in ((ip_address(each), port) for each, port in addresses)
     )
     return SOCKET_TEXT.format(listens="\n".join(listens))
 
 
 def _quoted(word: str) -> str:
     """A word of a command line as systemd reads it: `%` and `$` would be replaced, blanks would part it."""
+    if not word.isprintable():
+        raise ValueError(
+            f"{word!r} cannot be a word of the unit's command: it has a character that is not printed"
+        )
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if not word or any(each.isspace() or each in "\"'\\;" for each in word) else escaped
 
@@ -137,7 +143,7 @@ def static_pod(
         "name": "edgehub",
         "image": image,
         "command": ["edgehub"],
-        "args": list(arguments),
+        "args": [each.replace("$(", "$$(") for each in arguments],  # Kubernetes replaces `$(NAME)`
         "env": [{"name": "MALLOC_ARENA_MAX", "value": "1"}, {"name": "HOME", "value": STATE_DIR}],
         "livenessProbe": {
             "httpGet": {"host": host, "port": port, "path": "/healthz"},

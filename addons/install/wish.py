@@ -16,6 +16,7 @@ from addons.install.system_services import KUBELET_UNIT
 from addons.install.templates import KUBELET_PKI, STATE_DIR, socket_unit, static_pod, unit
 from addons.settings import parse_pod_address, words
 from kube.json_type import Json
+from kube.peers import is_node_name
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 """As kubeadm writes it."""
@@ -135,7 +136,14 @@ class Wish:
         return tuple(map(Path, (self.kubelet, *self.proxies)))
 
     def hub_changes(self, ledger: Ledger) -> list[FileChange]:
-        """The hub's own kubeconfig, and what starts the hub; ValueError where there is nothing to copy."""
+        """The hub's own kubeconfig, and what starts the hub.
+
+        ValueError where there is nothing to copy, or a value cannot be written.
+        """
+        if not is_node_name(self.node):
+            raise ValueError(
+                f"--node {self.node!r} is no name of a node: lower case letters, digits, '-' and '.'"
+            )
         hub = self.hub
         flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
@@ -212,6 +220,10 @@ def parse_hub_flags(flags: Sequence[str]) -> HubFlags:
         known, _ = parser.parse_known_args(list(flags))
     except argparse.ArgumentError as error:
         raise ValueError(f"after --: {error}") from None
+    try:
+        known.listen = str(ip_address(known.listen.strip()))
+    except ValueError as error:
+        raise ValueError(f"after --: --listen: {error}") from None
     return HubFlags(**vars(known))
 
 

@@ -24,7 +24,7 @@ from addons.requests.clients import Clients
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER, UNFRAMED_HEADER
 from addons.requests.offline_policy import OfflinePolicy, is_token_request
-from addons.upstream.health import Cloud
+from addons.upstream.health import RETRY_REFUSED, Cloud
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
@@ -75,13 +75,15 @@ class CachedRelay:
         self._writes = writes
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def offline_policy(self) -> OfflinePolicy:
-        return OfflinePolicy(self._node, self._cloud.is_up)
+    def offline_policy(self, caller: Caller) -> OfflinePolicy:
+        return OfflinePolicy(self._node, self._has_cloud(caller))
 
-    def goes_to_cloud(self, info: RequestInfo) -> bool:
+    def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
         """Whether a request goes to the cloud: it is up, and has every write that the hub accepted in its place."""
-        return self._cloud.is_up and not self._writes.is_pending(info)
+        return self._has_cloud(caller) and not self._writes.is_pending(info)
+
+    def _has_cloud(self, caller: Caller) -> bool:
+        return self._cloud.is_up if caller.lending is Lending.HUB else self._cloud.is_reachable
 
     def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
         """Keep the cloud's answer to a caller, where a later request can be answered from it."""
@@ -99,9 +101,11 @@ class CachedRelay:
         """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError."""
         body = await http_request.content.read()
         request = OfflineRequest.of(wanted.info, http_request.raw_path, http_request.headers, body)
+        was_sent = wanted.was_sent
         for _ in range(await self._tries(wanted)):
-            if not self._cloud.is_up:
+            if not self._has_cloud(wanted.caller):
                 break
+            was_sent = True
             answer = await self._relay(wanted.caller, http_request, body)
             if answer is not None:
                 self.keep_response(wanted.caller, request, answer)
@@ -111,7 +115,14 @@ class CachedRelay:
         identity = await self._reviews.identity(wanted.caller)
         if not identity.is_hub:
             await self._reviews.may(identity.authorization, wanted.info)
-        return await self._from_node(identity, wanted, request)
+        try:
+            if request.info.method != "GET":
+                return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
+            return await self._from_node(identity, wanted, request)
+        except StatusError as error:
+            if error.code == 503 and self._cloud.refusal and wanted.caller.lending is Lending.HUB:
+                raise unavailable(f"{error.message} ({self._cloud.refusal})", RETRY_REFUSED) from None
+            raise
 
     async def _tries(self, wanted: ClientRequest) -> int:
         """How often to send the request: a read again, a write once, and none before a pending write of its object."""
@@ -157,8 +168,6 @@ class CachedRelay:
     async def _from_node(
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
     ) -> web.StreamResponse:
-        if request.info.method != "GET":
-            return await self._writes.answer(wanted.caller, identity, request)
         response = await self._objects.answer(identity, request, wanted.route.read)
         if response is not None:
             return response

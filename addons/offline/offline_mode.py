@@ -35,7 +35,7 @@ class Offline:
     """The parts. `open` reads the disk, `build` makes what needs the rest of the hub, `close` writes what waits."""
 
     def __init__(self, folder: Path) -> None:
-        self.copies = DiskCopies(Disk(folder), DiskWriter())
+        self.copies = DiskCopies(Disk(folder, saved=(TABLE,)), DiskWriter())
         self._answers = CachedResponses(self.copies)
         self._journal = Journal(self.copies)
         self._edit = KeptVersions(self.copies)
@@ -67,7 +67,9 @@ class Offline:
         self.cached_relay = CachedRelay(
             settings.node, clients, cloud, reviews, objects, self._answers, writes
         )
-        self._lease = NodeLease(settings.node, own, self._answers, lambda: cloud.is_up, changed)
+        # As in kube-apiserver: where lists must wait, signs of life need not.
+        alive = own.with_headers({}, queue="lease")
+        self._lease = NodeLease(settings.node, alive, self._answers, lambda: cloud.is_up, changed)
         garbage = Garbage(
             self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
         )

@@ -10,7 +10,7 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
-from kube.peers import PEER_ANNOTATION
+from kube.peers import CLOSED, PEER_ANNOTATION
 from kube.requests.request_info import ResourceType
 
 NODES = ResourceType("", "v1", "nodes")
@@ -52,14 +52,14 @@ class Announcement:
                 await changed
                 continue
             try:
-                await self._write(str(self._port) if wanted else None)
+                await self._write(str(self._port) if wanted else CLOSED)
                 written = wanted
                 backoff.forget()
             except (StatusError, Unreachable) as error:
                 logger.info("the node's annotation %s is not written yet: %s", PEER_ANNOTATION, error)
                 await asyncio.wait((changed,), timeout=backoff.next())
 
-    async def _write(self, value: str | None) -> None:
+    async def _write(self, value: str) -> None:
         patch = {"metadata": {"annotations": {PEER_ANNOTATION: value}}}
         await self._client.request(
             "PATCH", self._path, body=json.dumps(patch).encode(), content_type="application/merge-patch+json"

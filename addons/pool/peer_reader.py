@@ -14,9 +14,10 @@ from typing import Protocol
 
 from addons.pool.leaders import LeaderState
 from addons.requests.headers import SERVER_HEADER
-from kube.errors import StatusError, expired
+from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.requests.request_info import ResourceType
+from kube.store.continuity import OtherHistory
 from kube.store.list_pages import Malformed
 
 CLOUD_NAME = "cloud"
@@ -190,6 +191,9 @@ class PeerReader:
         if not isinstance(error, StatusError) or error.code != 410:
             self._chooser.failed(leader, str(error) or "no answer")
             return
+        if error.message == HISTORY_RESTARTED:
+            self._may_be_older = True
+            raise OtherHistory(f"{leader.leader.node}: {error}") from error
         self._too_short[leader] = self._version()
         if not self._chooser.has_way_past(self):
             self._too_short.clear()
@@ -203,7 +207,7 @@ class PeerReader:
         return leader
 
     def _client(self, leader: LeaderState) -> Client:
-        return self._cloud.with_headers({SERVER_HEADER: str(leader.server)})
+        return self._cloud.with_headers({SERVER_HEADER: str(leader.server)}, queue=str(leader.server))
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
         """A list that is not older than the store, in one page, from what the leader holds."""

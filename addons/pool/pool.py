@@ -96,6 +96,8 @@ class Pool:
         self._cloud_lost: float | None = None
         self._is_open = False
         self._port_error = ""
+        self._certificate_is_known = False
+        """Whether the certificate of an earlier process has been looked for."""
         self._changed = Pulse()
         self._held: dict[ListWatch, Source] = {}
         for role in Role:
@@ -106,7 +108,9 @@ class Pool:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._facts.run(self._update), name="facts of the pool")
             group.create_task(self.following.run(), name="sources in the pool")
-            group.create_task(self._certificate.run(self._update), name="certificate of the peer port")
+            group.create_task(
+                self._certificate.run(self._certificate_changed), name="certificate of the peer port"
+            )
             group.create_task(self._announcement.run(), name="announcement of the peer port")
             group.create_task(self._keep_port(), name="peer port")
             group.create_task(self._follow_cloud(), name="age of the leader")
@@ -165,10 +169,18 @@ class Pool:
             "followers": serving.watchers() if serving is not None else {},
         }
 
+    def closed(self) -> list[str]:
+        """Why the peer port is not open, although the hub has all that it needs to serve there."""
+        return [self._port_error] if self._port_error else []
+
     def _why_not(self) -> str:
         if self._is_open or not self._facts.config.is_shared:
             return ""
         return self._port_error or ("" if self._certificate.current else "no certificate yet")
+
+    def _certificate_changed(self) -> None:
+        self._certificate_is_known = True
+        self._update()
 
     def _update(self) -> None:
         facts = self._facts
@@ -219,16 +231,22 @@ class Pool:
         """Have the port open while the pool elects leaders and the hub has a certificate, and announce it."""
         while True:
             woken = self._changed.wait()
-            wanted = self._facts.config.is_shared and self._certificate.current is not None
+            is_shared, has_certificate = self._facts.config.is_shared, self._certificate.current is not None
+            wanted = is_shared and has_certificate
             if wanted is not self._is_open:
                 try:
                     await self._open_port(wanted)
                 except OSError as error:
-                    self._log_port(f"the peer port cannot be opened: {error.strerror}")
+                    self._log_port(error.strerror or str(error))
                 else:
                     self._is_open, self._port_error = wanted, ""
                     self._announcement.announce(wanted)
                     self._update()
+            elif not wanted:
+                self._port_error = ""
+            # An earlier process may have announced a port that this one cannot open, or has no certificate for.
+            if is_shared and (has_certificate or self._certificate_is_known):
+                self._announcement.announce(self._is_open)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PORT_RETRY if wanted is not self._is_open else None):
                     await woken

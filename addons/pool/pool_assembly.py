@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
@@ -69,8 +71,19 @@ def join_pool(
     return pool
 
 
+async def announce_no_port(settings: Settings, client: Client) -> None:
+    """Take back what a hub of this node announced that had a peer port, as its certificate tells."""
+    if await asyncio.to_thread(_certificate_file(settings).exists):
+        announcement = Announcement(settings.node, settings.peer_port, client)
+        announcement.announce(False)
+        await announcement.run()
+
+
+def _certificate_file(settings: Settings) -> Path:
+    return settings.state_dir / "pki" / "peer.pem"
+
+
 def _certificate(settings: Settings, client: Client, cloud_changed: Pulse) -> PeerCertificate:
     if settings.peer_cert is not None and settings.peer_key is not None:
         return GivenCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))
-    file = settings.state_dir / "pki" / "peer.pem"
-    return serving_certificate_of("peer", settings.node, client, file, cloud_changed)
+    return serving_certificate_of("peer", settings.node, client, _certificate_file(settings), cloud_changed)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from weakref import ref
 
 from h2.stream import StreamState
 from mitmproxy import http
@@ -34,10 +35,11 @@ TAKES_DATA = (StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE)
 
 
 class FlowStream:
-    """`addons.requests.client_request.ClientStream` of one flow."""
+    """`addons.requests.client_request.ClientStream` of one flow, which mitmproxy alone keeps."""
 
     def __init__(self, flow: http.HTTPFlow) -> None:
-        self._flow = flow
+        self._flow = ref(flow)
+        self._client = flow.client_conn
         self._stream: RequestStream | None = None
 
     async def begun(self) -> bool:
@@ -45,14 +47,14 @@ class FlowStream:
         return stream is not None and await stream.response_begun()
 
     async def write(self, data: bytes) -> None:
-        stream, handler = self._find(), handler_of(self._flow.client_conn.id)
+        stream, handler = self._find(), handler_of(self._client.id)
         if stream is None or not stream.is_streaming or handler is None:
             raise ConnectionResetError("the client has left")
         await handler.send_piece(stream, data)
 
     def outlet(self) -> Callable[[bytes], bool] | None:
         """`WholePieces.send` for this stream."""
-        client = self._flow.client_conn
+        client = self._client
         stream, handler, layer = self._find(), handler_of(client.id), layer_of(client.id)
         found = layer.of_http2 if layer is not None else None
         transport = handler.transports.get(client) if handler is not None else None
@@ -66,11 +68,11 @@ class FlowStream:
 
     def _find(self) -> RequestStream | None:
         """The stream of the flow; None once it has ended."""
-        layer = layer_of(self._flow.client_conn.id)
-        if layer is None:
+        layer, flow = layer_of(self._client.id), self._flow()
+        if layer is None or flow is None:
             return None
         if self._stream is None:
-            found = next((each for each in layer.streams.values() if _is_of(each, self._flow)), None)
+            found = next((each for each in layer.streams.values() if _is_of(each, flow)), None)
             self._stream = found if isinstance(found, RequestStream) else None
         if self._stream is None or layer.streams.get(self._stream.stream_id) is not self._stream:
             return None

@@ -1,7 +1,8 @@
-"""Refuses what a web page makes a browser on this node send to a port where this node's callers need no credential.
+"""Refuses what others make a program on this node send to a port where this node's callers need no credential.
 
 A page of any site can open a WebSocket to 127.0.0.1 (the browser adds the page's `Origin`), send simple requests (it
-adds `Sec-Fetch-Site`), and have its own name resolve to 127.0.0.1 (DNS rebinding: the name stays in `Host`).
+adds `Sec-Fetch-Site`), and have its own name resolve to 127.0.0.1 (DNS rebinding: the name stays in `Host`). A pod can
+have kubelet send a GET to any host and port, by a probe or a hook.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from kube.errors import forbidden
 
 OWN_SITE = frozenset({"same-origin", "none"})
 """What a browser says in `Sec-Fetch-Site` of a request that no page of another origin caused."""
+OF_PODS = ("kube-probe/", "kube-lifecycle/")
+"""What kubelet's User-Agent begins with, in the requests of probes and hooks, unless the pod gives another one."""
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[0-9a-z_.-]+))(?::[0-9]{1,5})?")
 
 
@@ -54,6 +57,14 @@ def refuse_web_pages(own: OwnAddress, authority: str, headers: Iterable[tuple[st
             raise forbidden(f"the hub answers no web page of {value!r}")
         if name == "sec-fetch-site" and value not in OWN_SITE:
             raise forbidden("the hub answers no web page of another site")
+
+
+def refuse_probes(user_agent: str) -> None:
+    """StatusError 403 for what kubelet, a component of this node, sends because a pod says so."""
+    if user_agent.startswith(OF_PODS):
+        raise forbidden(
+            "the hub answers no probe and no hook of a pod: kubelet would lend the pod its identity"
+        )
 
 
 def _is_own_origin(own: OwnAddress, origin: str) -> bool:

@@ -54,6 +54,8 @@ class Peer:
     is_loopback: bool
     is_this_node: bool
     """It showed a client certificate of this very node, signed by the cluster's CA."""
+    is_another: bool = False
+    """It showed another client certificate, or one that the cluster's CA has not signed."""
 
 
 def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
@@ -61,7 +63,8 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
 
     Any sign of own credentials counts: a caller that names another user must not become the hub. On the
     internal listener each request says whose credentials it carries, and gets no others. StatusError 401 for an
-    Authorization that is not `scheme SP token`, 403 for an internal request that does not say what it carries.
+    Authorization that is not `scheme SP token` and for another's certificate, whose key alone could show it to the
+    cloud; 403 for an internal request that does not say what it carries.
     """
     fields = [(name.lower(), value) for name, value in headers]
     impersonates = any(name.startswith("impersonate-") for name, _ in fields)
@@ -75,6 +78,11 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     protocols = (value for name, value in fields if name == "sec-websocket-protocol")
     if authorization or any(WEBSOCKET_BEARER in value for value in protocols):
         return Caller(Lending.OWN, authorization, impersonates)
+    if peer.is_another:
+        raise unauthorized(
+            "the client certificate is not known as this node's, and the hub cannot pass another one on to the cloud: "
+            "send a token, or ask the cloud itself"
+        )
     trusted = peer.is_loopback if peer.listener is Listener.PLAIN else peer.is_this_node
     return Caller(Lending.HUB if trusted else Lending.NONE, "", impersonates)
 

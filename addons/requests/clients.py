@@ -17,12 +17,25 @@ from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
 from addons.telemetry.labels import HUB
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.http.client import ApiResponse, Client, WatchStream
-from kube.http.session import Session
+from kube.http.client import ApiResponse, Client, Unreachable, WatchStream
+from kube.http.retry_after import Pauses
+from kube.http.session import Response, Session
 
 USER_AGENT = {"User-Agent": HUB}
 MAX_TOKENS = 16
 """Tokens of one user, the last used of which stay. Each costs one request when all of them are refused."""
+
+
+class NodeReads(Client):
+    """Reads with the node's identity. A cloud that does not know it (401) is as good as none.
+
+    The 401 is no answer to who asks the hub: the node's copies stay, and serve.
+    """
+
+    def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
+        if response.status == 401:
+            return Unreachable("the cloud does not accept the node's identity")
+        return super()._refused(response, body)
 
 
 class Clients:
@@ -30,15 +43,18 @@ class Clients:
 
     def __init__(self, session: Session, url: str, secret: str) -> None:
         """`secret` opens the internal listener, and is this process' own."""
-        client = Client(session, url, {INTERNAL_HEADER: secret})
+        pauses = Pauses()
+        client = Client(session, url, {INTERNAL_HEADER: secret}, pauses)
         self._lent = client.with_headers({LENDING_HEADER: Lending.HUB})
         self._own = client.with_headers({LENDING_HEADER: Lending.OWN})
         self.hub = self._lent.with_headers(USER_AGENT)
         """Sends the hub's own requests."""
+        lent = {INTERNAL_HEADER: secret, LENDING_HEADER: Lending.HUB, **USER_AGENT}
+        self._reading = NodeReads(session, url, lent, pauses)
 
     def of(self, identity: CloudIdentity) -> Client:
-        """A client with the rights of an identity."""
-        return self.hub if identity.is_hub else self.of_token(identity.authorization)
+        """A client that reads with the rights of an identity."""
+        return self._reading if identity.is_hub else self.of_token(identity.authorization)
 
     def of_token(self, authorization: str) -> Client:
         """A client with the rights of a token's user, whoever that is. ValueError where there is no token."""

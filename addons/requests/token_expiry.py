@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 
 import orjson
@@ -24,7 +23,7 @@ def expiry_of(authorization: str) -> float | None:
         return None
     try:
         claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
     expiry = claims.get("exp") if isinstance(claims, dict) else None
     if isinstance(expiry, bool) or not isinstance(expiry, int | float) or not math.isfinite(expiry):

@@ -93,10 +93,11 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
     option = next(
         (name for name, own in own_ports(settings).items() if own == port), "the hub's own listener"
     )
+    address_option = "hub_peer_address" if option == "hub_peer_port" else "hub_listen"
     cures = {
         errno.EADDRINUSE: "stop the process that has it, or choose another port",
         errno.EACCES: "choose a port above 1023, or give the process CAP_NET_BIND_SERVICE",
-        errno.EADDRNOTAVAIL: "hub_listen must be an address of this machine",
+        errno.EADDRNOTAVAIL: f"{address_option} must be an address of this machine",
     }
     cure = cures.get(error.errno or 0, "")
     return f"{option}: cannot listen on {address}: {error.strerror}" + (f"; {cure}" if cure else "")

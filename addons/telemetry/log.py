@@ -19,6 +19,8 @@ REPEAT = 60.0
 REMEMBERED = 1_000
 """Lines that a `Pace` remembers; with more of them, the oldest may come again early."""
 
+OWN = ("addons", "kube")
+"""The only loggers that may tell more than INFO. Libraries tell secrets there: hpack each header, tokens among them."""
 LIBRARIES = ("mitmproxy", "asyncio", "hpack", "aiohttp")
 """Loggers that tell of each connection or stream at INFO, and at WARNING of what a client or server did wrong."""
 
@@ -40,12 +42,28 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, log_format: str) -> None:
-    """Configure the log of the whole process. Lines of libraries below ERROR are dropped, unless `level` is debug."""
+    """Configure the log of the whole process. Lines of LIBRARIES below ERROR are dropped, unless `level` is debug."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name in LIBRARIES:
-        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.ERROR)
+        logging.getLogger(name).setLevel(logging.INFO if level == "debug" else logging.ERROR)
+    hold_libraries_back()
+
+
+def hold_libraries_back() -> None:
+    """Keep libraries from telling more than INFO: those that are loaded, and others that do not ask for it themselves.
+
+    mitmproxy's own programs have every library tell all, and pyasn1 has itself.
+    """
+    root = logging.getLogger()
+    if root.level < logging.INFO:
+        for name in OWN:
+            logging.getLogger(name).setLevel(root.level)
+        root.setLevel(logging.INFO)
+    for name, logger in root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] not in OWN:
+            logger.setLevel(logger.level and max(logger.level, logging.INFO))
 
 
 def print_line_by_line() -> None:

@@ -10,7 +10,6 @@ from aiohttp.typedefs import Handler, Middleware
 
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
-from addons.ui.admin_connections import serve
 from addons.ui.debug_pages import PAGES, DebugPages
 from addons.ui.operator_check import refuse_others
 from addons.ui.page.server import PageServer
@@ -18,6 +17,7 @@ from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import MAX_TEXT
 from addons.ui.reports.running_hub import RunningHub
 from kube.errors import StatusError
+from kube.http.bounded_server import BoundedServer
 
 
 class Admin:
@@ -29,6 +29,7 @@ class Admin:
         reports = ReportQueue()
         self._pages = DebugPages(hub, reports)
         self._page = PageServer(hub, reports)
+        self._server: BoundedServer | None = None
         listen, port = hub.settings.listen, hub.settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         try:
@@ -50,10 +51,13 @@ class Admin:
                 *self._page.routes(),
             ]
         )
-        await serve(app, self._socket)
+        self._server = BoundedServer(app, metrics.CONNECTIONS_REFUSED.labels("admin").inc)
+        await self._server.start([self._socket])
 
     def close(self) -> None:
         self._page.close()
+        if self._server is not None:
+            self._server.refuse_more()
         self._socket.close()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
@@ -65,6 +69,8 @@ class Admin:
         rules = self._hub.rules
         if not rules.is_known:
             return web.Response(status=503, text=f"the filter rules are not known yet: {rules.why_unknown}\n")
+        if refusal := self._hub.cloud.refusal:
+            return web.Response(status=503, text=f"{refusal}\n")
         closed = self._hub.closed()
         if closed:
             return web.Response(status=503, text=f"not open: {', '.join(closed)}\n")

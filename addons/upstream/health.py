@@ -11,6 +11,8 @@ ERRORS_IN_A_ROW = 2
 """Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""
 RECOVERY_SUCCESSES = 2
 """Successes in a row that bring a server up again: a link that flaps must not flap the node."""
+RETRY_REFUSED = 5
+"""Seconds (Retry-After) for what the hub cannot answer while the cloud refuses the node's identity."""
 
 
 class Condition(StrEnum):
@@ -48,6 +50,8 @@ class ServerHealth:
     """When a connection last failed for want of something on this node, in monotonic seconds."""
     resolver_failed: float = float("-inf")
     """When the server's name last could not be resolved, in monotonic seconds."""
+    refuses_node: bool = False
+    """Whether the server answers, and does not know the node's identity: it has ended, or is none."""
     _successes: int = 0
     _errors: int = 0
 
@@ -93,11 +97,28 @@ class Cloud:
 
     @property
     def is_up(self) -> bool:
+        """Whether there is a cloud for the node: a server that can be reached, and takes the node's identity."""
+        return any(each.usable and not each.refuses_node for each in self.servers)
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether there is a cloud for callers with credentials of their own."""
         return any(each.usable for each in self.servers)
 
+    @property
+    def refusal(self) -> str:
+        """Why there is none for the node although servers answer; "" otherwise."""
+        if self.is_up or not self.is_reachable:
+            return ""
+        return "the cloud does not accept the node's identity: its certificate or token may have ended"
+
     def choose(self) -> Server | None:
-        """A usable server, by `order`: the first in the list, or each in turn. None when all are down."""
-        usable = [each.server for each in self.servers if each.usable]
+        """A usable server, by `order`: the first in the list, or each in turn. None when all are down.
+
+        One that refuses the node is as good as none, but callers with credentials of their own may use it.
+        """
+        usable = [each.server for each in self.servers if each.usable and not each.refuses_node]
+        usable = usable or [each.server for each in self.servers if each.usable]
         if not usable:
             return None
         if self.order == "priority":

@@ -20,6 +20,7 @@ from addons.upstream.servers import Server
 from kube.concurrency.pulse import Pulse
 from kube.errors import parse_status
 from kube.http.client import Client, RawResponse, Unreachable
+from kube.http.retry_after import ASKS, retry_after
 
 PROBE_INTERVAL = 3.8
 """Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s.
@@ -129,9 +130,12 @@ class Probes:
         wanted = self._wanted[str(health.server)]
         while True:
             wanted.clear()
-            began = self._clock()
+            began, pause = self._clock(), PROMPT_PAUSE
             try:
-                await self._probe(health, client, began)
+                answer = await self._probe(health, client, began)
+                if answer is not None and answer.status in ASKS and not health.doubtful:
+                    # Not before the second error: until then an outage would stay unknown.
+                    pause = max(pause, retry_after(answer.headers) or 0.0)
             except Exception as error:
                 # The task must live on: without its probe a server would stay up, or down, for good.
                 logger.exception("the probe of %s failed", health.server)
@@ -139,12 +143,13 @@ class Probes:
             self._last_began[str(health.server)] = began
             self._probed.notify()
             settled = health.usable and not health.doubtful
-            await asyncio.sleep(PROMPT_PAUSE)
+            await asyncio.sleep(pause)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout((PROBE_INTERVAL if settled else RECOVERY_INTERVAL) - PROMPT_PAUSE):
                     await wanted.wait()
 
-    async def _probe(self, health: ServerHealth, client: Client, began: float) -> None:
+    async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
+        """The server's answer, noted; None where there was none."""
         try:
             answer = await client.relay(
                 "GET", PROBE_PATH, headers=PROBE_HEADERS, body=b"", timeout=PROBE_TIMEOUT
@@ -153,8 +158,9 @@ class Probes:
             # On a full link the probe may wait in the queue while the server sends to other streams.
             if health.heard <= began or not health.usable:
                 self._failed(health, str(error))
-        else:
-            self._answered(health, answer, began)
+            return None
+        self._answered(health, answer, began)
+        return answer
 
     def _is_own_fault(self, health: ServerHealth, began: float) -> bool:
         """Whether a probe failed because the node could not open a connection.
@@ -171,9 +177,18 @@ class Probes:
             if not self._is_own_fault(health, began):
                 self._failed(health, _reason(answer))
         elif answer.status < 500:
+            self._identified(health, refuses_node=answer.status == 401)
             self._succeeded(health)
         elif health.erred(f"it answers {answer.status}"):
             self._went_down(health)
+
+    def _identified(self, health: ServerHealth, *, refuses_node: bool) -> None:
+        """Note whether the server takes the node's identity, with which the probe came."""
+        if health.refuses_node != refuses_node:
+            health.refuses_node = refuses_node
+            what = "does not accept" if refuses_node else "accepts"
+            logger.warning("%s %s the node's identity", health.server, what)
+            self._changed.notify()
 
     def _succeeded(self, health: ServerHealth) -> None:
         if health.succeeded():

@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 CLIENT_LEFT = 499
 """The status of a request whose client left while something was written to it. It reaches nobody."""
 
+LARGEST_HEAD = 128 * 1024
+"""Bytes of a line, and header lines: more than any request has that mitmproxy sends on."""
+
 type Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """Answers one request: the whole answer, or a stream to its end. StatusError where that is the answer."""
 
@@ -39,7 +42,16 @@ class Origin:
     async def start(self) -> None:
         """Begin to serve."""
         # A body goes on, or is refused, as it came: kube-apiserver takes no packed body, and 3 MiB may unpack to 3 GB.
-        server = web.Server(self._answer, access_log=None, handler_cancellation=True, auto_decompress=False)
+        # The head of a request was bounded at the door, and is no longer than a proxy may make it.
+        server = web.Server(
+            self._answer,
+            access_log=None,
+            handler_cancellation=True,
+            auto_decompress=False,
+            max_line_size=LARGEST_HEAD,
+            max_field_size=LARGEST_HEAD,
+            max_headers=LARGEST_HEAD,
+        )
         self._runner = web.ServerRunner(server)
         await self._runner.setup()
         await web.SockSite(self._runner, self._socket, backlog=1024).start()
@@ -48,13 +60,14 @@ class Origin:
         self._socket.close()
 
     def ticket(self, answer: Answer) -> str:
-        """Let one request in, which `answer` answers. Give the ticket back with `void` if the request never comes."""
+        """Let one request in, which `answer` answers. Give the ticket back with `void` when the request has ended."""
         ticket = f"{self._secret}-{next(self._numbers)}"
         self._tickets[ticket] = answer
         return ticket
 
-    def void(self, ticket: str) -> None:
-        self._tickets.pop(ticket, None)
+    def void(self, ticket: str) -> bool:
+        """Take a ticket back; whether its request never came."""
+        return self._tickets.pop(ticket, None) is not None
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         answer = self._tickets.pop(request.headers.get(TICKET_HEADER, ""), None)

@@ -59,6 +59,9 @@ SHARED = {
 FUTURE_WAIT = 3.0
 """Seconds a list waits for a version of the future, as kube-apiserver's watch cache."""
 
+CATCH_UP = 1.0
+"""Seconds for the events that bring a source to a client's version. Then the cloud says whether any are to come."""
+
 
 class NoHistory(Exception):
     """The view's history does not reach back to a client's version, and the cloud's may."""
@@ -156,9 +159,12 @@ class Serving:
         Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
         """
         is_of_others = is_of_other_rules(wanted.info, self._sources.of_other_rules)
-        if view.version < read.version and source.is_up():
+        if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
             # Such as of a relayed list, which is newer than what events have brought to the view.
             if view.projection.filtered or is_of_others:
+                with contextlib.suppress(StatusError):
+                    await source.ready(CATCH_UP, read.version)
+                    return 0
                 return await self._as_new_as_the_cloud(source, read, scope)
             await self._check_reached(source, read.version)
         is_lost = view.judge(read.version) is Resumption.EXPIRED

@@ -1,10 +1,9 @@
-"""Answers AdmissionReviews of workloads with the patch that injects their bindings. Pure; the caller renders."""
+"""Reads AdmissionReviews of workloads, and answers them with the patch that injects their bindings. Pure."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -18,28 +17,52 @@ MOST_WARNINGS = 5
 LONGEST_WARNING = 120
 """Characters. The API server cuts longer warnings, and more of them."""
 
-type Render = Callable[[Workload, Json, Json], Rendering]
-"""Of a workload's facts, the incoming object, and the stored one with the record."""
+MAX_VALUES = 500_000
+"""Values in a review's JSON. The API server takes objects of 3 MiB, in which they are longer than six bytes on average;
+parsed, the shortest ones take 70 bytes each."""
 
 
-def review_response(review: Json, render: Render) -> Json:
-    """The AdmissionReview with the response; ValueError for a review that has no request for a workload.
+class TooManyValues(ValueError):
+    """A review has more than MAX_VALUES."""
 
-    A workload is always allowed. Its record is the stored object's: anybody may have written the incoming one.
-    """
-    request = mapping(review.get("request"))
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReview:
+    """A request about a workload: the object as its writer sends it, and the stored one, {} for a new workload."""
+
+    uid: str
+    workload: Workload
+    incoming: Json
+    stored: Json
+
+
+def read_review(body: bytes | bytearray) -> WorkloadReview:
+    """The request of an AdmissionReview in JSON; ValueError for one that has no request for a workload."""
+    if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise TooManyValues(f"the review has more than {MAX_VALUES} values")
+    request = mapping(mapping(orjson.loads(body)).get("request"))
     uid, obj = text(request.get("uid")), mapping(request.get("object"))
     kind = text(mapping(request.get("kind")).get("kind"))
     if not uid or kind not in WORKLOAD_TYPES or not obj:
         raise ValueError("no request for a Deployment or StatefulSet")
     incoming, stored = {**obj, "kind": kind}, mapping(request.get("oldObject"))
+    try:
+        orjson.dumps((incoming, stored))
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"the workload is no object of Kubernetes: {error}") from error
     workload = replace(read_workload(incoming), namespace=text(request.get("namespace")))
-    rendering = render(workload, incoming, {**stored, "kind": kind} if stored else {})
-    response: Json = {"uid": uid, "allowed": True}
-    if operations := json_diff(incoming, rendering.workload):
+    return WorkloadReview(uid, workload, incoming, {**stored, "kind": kind} if stored else {})
+
+
+def review_response(review: WorkloadReview, rendering: Rendering) -> bytes:
+    """The AdmissionReview with the response, in JSON. A workload is always allowed."""
+    response: Json = {"uid": review.uid, "allowed": True}
+    if operations := json_diff(review.incoming, rendering.workload):
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
     warnings = [f"binding {each.binding}: {each}"[:LONGEST_WARNING] for each in rendering.skipped]
     if warnings:
         response["warnings"] = warnings[:MOST_WARNINGS]
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    return orjson.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,6 +18,7 @@ from controllers.bindings.binding_status import WorkloadOutcome, binding_status
 from controllers.bindings.json_diffs import merge_diff
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.rendering.injection import Rendering
+from controllers.bindings.rendering.slots import Slot, Value
 from controllers.bindings.workloads import (
     AUTOSCALERS,
     DEPLOYMENTS,
@@ -44,19 +45,23 @@ ATTEMPTS = 3
 """Writes of one rendering to one workload within `CONTEST`, after which another client evidently takes it back."""
 CONTEST = 60.0
 """Seconds."""
+RETRY = 2.0
+"""Seconds from a write whose answer does not hold the rendering to the next, and twice as many to the one after it."""
 TRUCE = 600.0
 """Seconds in which the workload is then left to that client. So long a rendering waits too that was refused."""
 
 
 @dataclass(slots=True)
 class _Effort:
-    """What was written to a workload for one rendering: its record, how often, and what the API server said."""
+    """What was written to a workload for one rendering: the values, how often, and what the API server said."""
 
-    record: object
+    injected: Mapping[Slot, Value]
     writes: int = 0
     began: float = 0.0
     """The loop's time at the first of these writes."""
     refused: str = ""
+    contested: bool = False
+    """Another client, or a webhook that comes after the binding's, has taken the values back ATTEMPTS times."""
     again_at: float = 0.0
     """The loop's time before which nothing more is written."""
 
@@ -95,7 +100,7 @@ class ConfigBindingController(Controller):
         if workload is None or live is None or not workload.concerned:
             self._efforts.pop(key, None)
             return
-        rendering = self._renderer.render(workload, live, live)
+        rendering = await self._renderer.render(workload, live, live)
         patch = merge_diff(live, rendering.workload)
         if not patch:
             self._caused_by_bindings.discard(key)
@@ -109,8 +114,8 @@ class ConfigBindingController(Controller):
     def _held_back(self, key: Key, rendering: Rendering) -> bool:
         """Whether this rendering was written so often, or refused, that it waits now."""
         effort = self._efforts.get(key)
-        if effort is None or effort.record != rendering.record:
-            self._efforts[key] = _Effort(rendering.record)
+        if effort is None or effort.injected != injected(rendering):
+            self._efforts[key] = _Effort(injected(rendering))
             return False
         wait = effort.again_at - asyncio.get_running_loop().time()
         if wait > 0:
@@ -139,8 +144,16 @@ class ConfigBindingController(Controller):
         if loop.time() - effort.began > CONTEST:
             effort.began, effort.writes = loop.time(), 0
         effort.writes += 1
+        wait = 0.0
+        # A webhook that comes later may have set the same fields. Then nothing changes, and no watch tells.
+        if (await self._renderer.render(workload, written, written)).workload != written:
+            wait = RETRY * 2 ** (effort.writes - 1)
         if effort.writes >= ATTEMPTS:
-            effort.writes, effort.again_at = 0, loop.time() + TRUCE
+            effort.contested = True
+            effort.writes, wait = 0, TRUCE
+        if wait:
+            effort.again_at = loop.time() + wait
+            self.queue.add_after(key, wait)
         missed = key not in self._caused_by_bindings
         self._caused_by_bindings.discard(key)
         if missed:
@@ -159,25 +172,26 @@ class ConfigBindingController(Controller):
             return
         subjects = [each for each in self._candidates(binding) if binding.is_subject(each)]
         matching = [each for each in subjects if binding.matches(each, self._renderer.pool)]
-        outcomes = [self._outcome(each) for each in matching]
+        outcomes = [await self._outcome(each) for each in matching]
         status = binding_status(binding, bool(subjects), outcomes, datetime.now(UTC))
         if status:
             written = await self._context.api.merge_patch(BINDING_TYPE, *key, {"status": status}, "status")
             await self._bindings.wait_until_observed(written)
 
-    def _outcome(self, workload: Workload) -> WorkloadOutcome:
+    async def _outcome(self, workload: Workload) -> WorkloadOutcome:
         live = self._workloads[workload.kind].object((workload.namespace, workload.name)) or {}
-        rendering = self._renderer.render(workload, live, live)
+        rendering = await self._renderer.render(workload, live, live)
         effort = self._efforts.get(workload_key(workload))
-        now = asyncio.get_running_loop().time()
-        held_back = effort is not None and effort.record == rendering.record and effort.again_at > now
+        if effort is not None and effort.injected != injected(rendering):
+            effort = None
+        waits = effort is not None and effort.again_at > asyncio.get_running_loop().time()
         pending = rendering.workload != live
         return WorkloadOutcome(
             workload,
             rendering,
             pending=pending,
-            refused=effort.refused if effort is not None and held_back else "",
-            contested=pending and held_back and effort is not None and not effort.refused,
+            refused=effort.refused if effort is not None and waits else "",
+            contested=pending and effort is not None and effort.contested and not effort.refused,
         )
 
     def _candidates(self, binding: Binding) -> list[Workload]:
@@ -243,6 +257,11 @@ class ConfigBindingController(Controller):
 
     def _report_soon(self, binding: Binding) -> None:
         self.queue.add_after((binding.namespace, f"{BINDING_KIND}/{binding.name}"), STATUS_DELAY)
+
+
+def injected(rendering: Rendering) -> Mapping[Slot, Value]:
+    """The values that a rendering injects. Another client's value of a slot changes the record, and not these."""
+    return {slot: entry.injected for slot, entry in rendering.record.items()}
 
 
 def workload_key(workload: Workload) -> Key:

@@ -19,7 +19,8 @@ import orjson
 import yaml
 
 from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, matching, read_binding
-from controllers.bindings.rendering.injection import RECORD, Rendering, Target, read_record, render
+from controllers.bindings.rendering.injection import Rendering, Target, render
+from controllers.bindings.rendering.record import RECORD, read_record
 from controllers.bindings.workloads import (
     AUTOSCALERS,
     WORKLOAD_TYPES,

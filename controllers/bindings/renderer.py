@@ -1,12 +1,17 @@
-"""Renders workloads with the bindings, autoscalers and node pools that the manager's informers know."""
+"""Renders workloads with the bindings, autoscalers and node pools that the manager's informers know.
+
+Whoever may edit a workload or a binding decides how large they are, so a rendering never runs in the event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from controllers.bindings.binding import Binding, items_of, matching
-from controllers.bindings.rendering.injection import Rendering, Target, read_record, render
+from controllers.bindings.rendering.injection import Rendering, Target, render
+from controllers.bindings.rendering.record import read_record
 from controllers.bindings.workloads import Autoscaler, Workload, subject_key, subjects_of
 from controllers.cluster.node_pools import NodePool
 from controllers.runtime.informer import Informer
@@ -23,6 +28,7 @@ class Renderer:
         self._bindings = bindings
         self._autoscalers = autoscalers
         self._pools = pools
+        self._turn = asyncio.Lock()
 
     @property
     def has_synced(self) -> bool:
@@ -37,36 +43,46 @@ class Renderer:
         """The bindings whose items are for a workload."""
         return matching(self._candidates(workload), workload, self.pool)
 
-    def render(self, workload: Workload, obj: Json, stored: Json) -> Rendering:
+    async def render(self, workload: Workload, obj: Json, stored: Json) -> Rendering:
         """A workload as its bindings want it, by the record of the stored object ({}: there is none)."""
-        return self._render(workload, obj, stored, self.matching(workload))
+        bindings, target = self.matching(workload), self._target(workload)
+        return await self.beside(lambda: _render(obj, stored, bindings, target))
 
-    def admit(self, workload: Workload, incoming: Json, stored: Json) -> Rendering:
+    async def admit(self, workload: Workload, incoming: Json, stored: Json) -> Rendering:
         """What the webhook makes of a workload that somebody writes.
 
         A binding can make a workload invalid, and the API server would refuse the write of somebody who never heard of
         the binding. So a binding that is refused somewhere, and patches that no workload has yet, are left to the
         controller, unless the stored workload has them.
         """
-        bindings = self.matching(workload)
+        bindings, target = self.matching(workload), self._target(workload)
         safe = [
             each if each.proven or not each.patches else replace(each, patches=())
             for each in bindings
             if not each.refused
         ]
-        if safe == bindings or self._has_all(workload, stored, bindings):
-            return self._render(workload, incoming, stored, bindings)
-        return self._render(workload, incoming, stored, safe)
 
-    def _has_all(self, workload: Workload, stored: Json, bindings: list[Binding]) -> bool:
-        return bool(stored) and self._render(workload, stored, stored, bindings).workload == stored
+        def admitted() -> Rendering:
+            if safe == bindings or (stored and _render(stored, stored, bindings, target).workload == stored):
+                return _render(incoming, stored, bindings, target)
+            return _render(incoming, stored, safe, target)
 
-    def _render(self, workload: Workload, obj: Json, stored: Json, bindings: list[Binding]) -> Rendering:
-        target = subject_key(workload.namespace, workload.kind, workload.name)
-        autoscaled = bool(self._autoscalers.by_index("target", target))
-        return render(obj, read_record(stored), items_of(bindings), Target(workload.pool, autoscaled))
+        return await self.beside(admitted)
+
+    async def beside[R](self, work: Callable[[], R]) -> R:
+        """Work that takes long, in a thread. One at a time, so that the event loop has half of the processor's time."""
+        async with self._turn:
+            return await asyncio.to_thread(work)
+
+    def _target(self, workload: Workload) -> Target:
+        key = subject_key(workload.namespace, workload.kind, workload.name)
+        return Target(workload.pool, bool(self._autoscalers.by_index("target", key)))
 
     def _candidates(self, workload: Workload) -> Iterable[Binding]:
         for subject in subjects_of(workload):
             for _, binding in self._bindings.by_index("subject", subject):
                 yield binding
+
+
+def _render(obj: Json, stored: Json, bindings: Iterable[Binding], target: Target) -> Rendering:
+    return render(obj, read_record(stored), items_of(bindings), target)

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import logging
 import ssl
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-import orjson
 from aiohttp import web
 
-from controllers.bindings.admission import review_response
+from controllers.bindings.admission import TooManyValues, read_review, review_response
 from controllers.bindings.binding import BINDINGS
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.webhook_certificate import AUTHORITY, CERTIFICATE, KEY, renewed
 from controllers.bindings.workloads import AUTOSCALERS
 from controllers.cluster.node_pools import NODEPOOLS
+from controllers.runtime.admin import MAX_HEADERS, count_refused
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
+from kube.bounds import reached
+from kube.http.bounded_server import BoundedServer, listen
 from kube.http.tls import load_pair
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -38,6 +41,14 @@ SECRET = "edgehub-manager-webhook"  # noqa: S105  # the name of one
 PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes: the API server takes objects of 3 MiB, and a review has two."""
+MAX_HELD = 16 * 1024 * 1024
+"""Bytes of all reviews that are under way."""
+REVIEW_TIME = 5.0
+"""Seconds until a review must have come as a whole; the API server waits 3 s for the answer."""
+CLIENT_LEFT = 499
+"""The status of a review whose client left before its end. It reaches nobody."""
+DISCARDING = 1.0
+"""Seconds for which the rest of a refused review is read and dropped."""
 CHECK_INTERVAL = 3600.0
 """Seconds between two looks at the certificate's age."""
 LAST_CALL = 0.5
@@ -48,6 +59,14 @@ CONFIGURATIONS = ResourceType("admissionregistration.k8s.io", "v1", "mutatingweb
 SECRETS = ResourceType("", "v1", "secrets")
 
 logger = logging.getLogger(__name__)
+
+
+class TooLong(ValueError):
+    """A review has more than LARGEST_REVIEW bytes."""
+
+
+class TooManyBytes(ValueError):
+    """All reviews that are under way have more than MAX_HELD bytes."""
 
 
 class WebhookController(Controller):
@@ -67,6 +86,9 @@ class WebhookController(Controller):
         self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS), pools)
         self._changed = asyncio.Event()
         self._serving = False
+        self._held = 0
+        """Bytes of the reviews that are under way."""
+        self._one = asyncio.Lock()
 
     async def reconcile(self, key: Key) -> None:
         """Keep the Secret, and the CA in the configuration."""
@@ -98,22 +120,25 @@ class WebhookController(Controller):
         """Serve the webhook from when there is a certificate on, and take each new one."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         await self._load(context)
-        app = web.Application(client_max_size=LARGEST_REVIEW)
+        app = web.Application()
         app.add_routes([web.post(PATH, self._review)])
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN)
-        await runner.setup()
-        site = web.TCPSite(runner, self._address.host or None, self._address.port, ssl_context=context)
+        # aiohttp would keep the buffer of a client that has gone for as long as it lingers.
+        limits = {"max_headers": MAX_HEADERS, "lingering_time": 0.0, "shutdown_timeout": SHUTDOWN}
+        server = BoundedServer(app, count_refused, context=context, **limits)
+        listening = await listen(self._address.host, self._address.port)
         try:
-            await site.start()
+            await server.start(listening)
             self._serving = True
             while True:
                 await self._load(context)
         finally:
             if self._serving:
                 self._serving = False
-                await site.stop()
+                server.refuse_more()
+                for each in listening:
+                    each.close()
                 await asyncio.sleep(LAST_CALL)
-            await runner.cleanup()
+            await server.finish()
 
     def readiness_error(self) -> str:
         if (
@@ -141,18 +166,56 @@ class WebhookController(Controller):
     async def _review(self, request: web.Request) -> web.Response:
         if not self._renderer.has_synced:
             return web.Response(status=503, text="the manager has not read the bindings yet\n")
+        body = bytearray()
         try:
-            review = mapping(orjson.loads(await request.read()))
-            answer = review_response(review, self._renderer.admit)
+            async with asyncio.timeout(REVIEW_TIME):
+                await self._read(request, body)
+            # Parsed, a review takes many times its bytes.
+            async with self._one:
+                review = await self._renderer.beside(lambda: read_review(body))
+                rendering = await self._renderer.admit(review.workload, review.incoming, review.stored)
+                answer = await self._renderer.beside(lambda: review_response(review, rendering))
+        except (TooLong, TooManyValues) as error:
+            reached("a review that the webhook takes")
+            await _discard(request)
+            return web.Response(status=413, text=f"{error}\n")
+        except TooManyBytes as error:
+            reached("reviews under way")
+            await _discard(request)
+            return web.Response(status=503, text=f"{error}\n")
+        except ConnectionError:
+            return web.Response(status=CLIENT_LEFT)
+        except TimeoutError:
+            return web.Response(status=408, text=f"the review took more than {REVIEW_TIME:.0f} s\n")
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
-        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+        finally:
+            self._held -= len(body)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _read(self, request: web.Request, body: bytearray) -> None:
+        """Append the body of a request as it comes, and count it among those that are held."""
+        async for chunk in request.content.iter_any():
+            if len(body) + len(chunk) > LARGEST_REVIEW:
+                raise TooLong(f"the review has more than {LARGEST_REVIEW} bytes")
+            if self._held + len(chunk) > MAX_HELD:
+                raise TooManyBytes(f"the manager reads reviews of {MAX_HELD} bytes at a time")
+            body += chunk
+            self._held += len(chunk)
 
     def _of_any(self, _key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
         if old != new:
             self._changed.set()
             return [self._key]
         return []
+
+
+async def _discard(request: web.Request) -> None:
+    """Read for a moment what is left of a body: a client that still sends it would not see the answer."""
+    with contextlib.suppress(TimeoutError, ConnectionError):
+        async with asyncio.timeout(DISCARDING):
+            async for _ in request.content.iter_any():
+                pass
 
 
 def hosts_of(configuration: Json) -> frozenset[str]:

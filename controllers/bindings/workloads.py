@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from controllers.bindings.rendering.injection import RECORD
+from controllers.bindings.rendering.record import RECORD
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts

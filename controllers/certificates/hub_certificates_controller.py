@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import urlsplit
 
-from controllers.certificates.approval import decide, node_of
+from controllers.certificates.approval import LEFT, decide, node_of
 from controllers.certificates.serving_request import REQUEST_TYPE, SERVING_REQUESTS, ServingRequest
+from controllers.cluster.api_server import API_SERVICE, API_SLICES, addresses_of
 from controllers.cluster.node_pools import timestamp
-from controllers.cluster.nodes import NODES
+from controllers.cluster.nodes import NODES, Node
 from controllers.runtime.controller import Context, Controller
 from kube.store.store import Key
 
@@ -17,7 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class HubCertificatesController(Controller):
-    """Key: a CertificateSigningRequest. The controller leaves requests alone that are not marked as a hub's."""
+    """Key: a CertificateSigningRequest. The controller leaves requests alone that are not marked as a hub's.
+
+    One that is left to a person is decided again when nodes or the API server have other addresses.
+    """
 
     name = "hubcertificates"
     debounce = 1.0
@@ -25,16 +31,25 @@ class HubCertificatesController(Controller):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self._left: set[Key] = set()
         self._requests = self.watch(SERVING_REQUESTS, open_requests)
-        self._nodes = self.follow(NODES)
+        self._nodes = self.watch(NODES, self._other_addresses)
+        self._services = self.watch(API_SERVICE, self._other_servers)
+        self._slices = self.watch(API_SLICES, self._other_servers)
 
     async def reconcile(self, key: Key) -> None:
+        self._left.discard(key)
         request = self._requests.get(key)
         if request is None or not request.is_of_hub or not request.is_open:
             return
         node = self._nodes.get(("", node_of(request)))
-        pool = self._nodes.by_index("pool", node.pool) if node is not None and node.pool else ()
-        decision = decide(request, node, (each for _, each in pool))
+        holder = partial(self._holder, node_of(request), await self._of_server())
+        decision = decide(request, node, holder)
+        logger.info("%s: %s %s: %s", self.name, request.name, decision.type or "left", decision.message)
+        if decision.type == LEFT:
+            self._left.add(key)
+            await self._context.events.warning(request.reference, decision.reason, decision.message)
+            return
         condition = {
             "type": decision.type,
             "status": "True",
@@ -45,8 +60,35 @@ class HubCertificatesController(Controller):
         # The resourceVersion prevents an approval of what somebody else has denied meanwhile.
         patch = {"metadata": {"resourceVersion": request.version}, "status": {"conditions": [condition]}}
         written = await self._context.api.merge_patch(REQUEST_TYPE, "", request.name, patch, "approval")
-        logger.info("%s: %s %s: %s", self.name, request.name, decision.type.lower(), decision.message)
         await self._requests.wait_until_observed(written)
+
+    async def _of_server(self) -> frozenset[str] | None:
+        """The names of the server that the manager itself asks; None where they cannot be known now."""
+        server = self._context.server()
+        try:
+            return await addresses_of(server) | {urlsplit(server).hostname or ""}
+        except OSError as error:
+            logger.warning("%s: the name of %s does not resolve: %s", self.name, server, error)
+            return None
+
+    def _holder(self, asking: str, of_server: frozenset[str] | None, name: str) -> str:
+        """Who but the asking node has a name: an `OtherHolder`."""
+        others = [each.name for _, each in self._nodes.by_index("address", name) if each.name != asking]
+        if others:
+            return f"node {others[0]}"
+        slices = [addresses for _, addresses in self._slices.items()]
+        services = [addresses for _, addresses in self._services.items()]
+        if not slices or not services or of_server is None:
+            raise LookupError("the addresses of the API server are not known")
+        return "the API server" if any(name in each for each in (*slices, *services, of_server)) else ""
+
+    def _other_addresses(self, _key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+        return tuple(self._left) if (old and old.addresses) != (new and new.addresses) else ()
+
+    def _other_servers(
+        self, _key: Key, old: frozenset[str] | None, new: frozenset[str] | None
+    ) -> Iterable[Key]:
+        return tuple(self._left) if old != new else ()
 
 
 def open_requests(key: Key, _old: ServingRequest | None, new: ServingRequest | None) -> Iterable[Key]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.json_type import Json
@@ -19,6 +20,8 @@ from kube.requests.request_info import ResourceType
 REQUEST_TYPE = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
 MAX_REQUEST = 16 * 1024
 """Bytes of the PEM form of a request that the manager parses; one with a hundred names has 5 KB."""
+EXTENSION_REQUEST = x509.ObjectIdentifier("1.2.840.113549.1.9.14")
+"""The attribute in which a request names its subject's alternative names (RFC 2985)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,12 @@ class ServingRequest:
     is_of_hub: bool
     is_open: bool
     """Nobody has approved or denied the request, and it has no certificate yet."""
+    uid: str = ""
+
+    @property
+    def reference(self) -> ObjectReference:
+        kind = "CertificateSigningRequest"
+        return ObjectReference(REQUEST_TYPE.api_version, kind, "", self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ def read_request(obj: Json) -> ServingRequest:
     meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
     try:
         pem = base64.b64decode(text(spec.get("request")), validate=True)
-    except binascii.Error:
+    except ValueError:
         pem = b""
     return ServingRequest(
         name=text(meta.get("name")),
@@ -66,6 +75,7 @@ def read_request(obj: Json) -> ServingRequest:
         pem=pem,
         is_of_hub=texts(meta.get("annotations")).get(PEER_ANNOTATION) == "true",
         is_open=not objects(status.get("conditions")) and not status.get("certificate"),
+        uid=text(meta.get("uid")),
     )
 
 
@@ -73,7 +83,16 @@ def parse_wanted(pem: bytes) -> Wanted:
     """What a request in PEM asks for; ValueError where it is none, or its signature is not by its own key."""
     if len(pem) > MAX_REQUEST:
         raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
-    request = x509.load_pem_x509_csr(pem)
+    try:
+        return _wanted(x509.load_pem_x509_csr(pem))
+    except (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.InvalidVersion) as error:
+        raise ValueError(f"it has what nobody signs: {error}") from error
+
+
+def _wanted(request: x509.CertificateSigningRequest) -> Wanted:
+    # Of several requests for extensions this library reads the first, and the signer another one, with other names.
+    if [each.oid for each in request.attributes] not in ([], [EXTENSION_REQUEST]):
+        raise ValueError("it has attributes besides one request for extensions")
     if not isinstance(request.public_key(), ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
         raise ValueError("its key is neither of an elliptic curve nor RSA")
     if not request.is_signature_valid:

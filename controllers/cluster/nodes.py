@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from controllers.runtime.informer import WatchedResource
@@ -24,7 +23,7 @@ class Node:
     address: str = ""
     """Its first InternalIP in canonical form, "" without a valid one."""
     addresses: frozenset[str] = frozenset()
-    """All its addresses: host names as they are, IP addresses in canonical form."""
+    """All its IP addresses in canonical form."""
     deleting: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -45,21 +44,17 @@ def read_node(obj: Json) -> Node:
             for each in objects(status.get("conditions"))
         ),
         address=parse_address(text(internal[0].get("address"))) if internal else "",
-        addresses=frozenset(_addresses(status)),
+        addresses=frozenset(
+            filter(
+                None, (parse_address(text(each.get("address"))) for each in objects(status.get("addresses")))
+            )
+        ),
         deleting="deletionTimestamp" in meta,
         labels=labels,
         annotations=texts(meta.get("annotations")),
         taints=tuple(objects(mapping(obj.get("spec")).get("taints"))),
         version=text(meta.get("resourceVersion")),
     )
-
-
-def _addresses(status: Json) -> Iterator[str]:
-    for each in objects(status.get("addresses")):
-        is_name = text(each.get("type")) in ("Hostname", "InternalDNS", "ExternalDNS")
-        value = text(each.get("address"))
-        if found := value if is_name else parse_address(value):
-            yield found
 
 
 def parse_address(value: str) -> str:
@@ -99,5 +94,8 @@ NODES = WatchedResource(
     ResourceType("", "v1", "nodes"),
     read_node,
     transform=_transform,
-    indexers={"pool": lambda node: [node.pool] if node.pool else []},
+    indexers={
+        "pool": lambda node: [node.pool] if node.pool else [],
+        "address": lambda node: node.addresses,
+    },
 )

@@ -8,7 +8,7 @@ from datetime import datetime
 from controllers.cluster.node_pools import MARK, Leader, NodePool, timestamp, with_condition
 from controllers.cluster.nodes import Node
 from kube.json_type import Json
-from kube.peers import PEER_ANNOTATION
+from kube.peers import CLOSED, PEER_ANNOTATION
 
 LEADER_READY = "LeaderReady"
 """OpenYurt's condition."""
@@ -34,7 +34,7 @@ def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
         if node.ready
         and node.address
         and not node.deleting
-        and (_announces(node) if announced else node.labels.get(EDGE_WORKER) == "true")
+        and (_announces(node) if announced else _has_yurthub(node))
         and (pool.strategy != MARK or _marked(pool, node))
     )
 
@@ -67,7 +67,12 @@ def leader_status(pool: NodePool, leaders: tuple[Leader, ...], now: datetime) ->
 
 
 def _announces(node: Node) -> bool:
-    return bool(node.annotations.get(PEER_ANNOTATION))
+    return node.annotations.get(PEER_ANNOTATION, "") not in ("", CLOSED)
+
+
+def _has_yurthub(node: Node) -> bool:
+    """A hub of ours that cannot serve says so."""
+    return node.labels.get(EDGE_WORKER) == "true" and PEER_ANNOTATION not in node.annotations
 
 
 def _marked(pool: NodePool, node: Node) -> bool:

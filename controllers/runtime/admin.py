@@ -10,6 +10,11 @@ from aiohttp import web
 
 from controllers.runtime import metrics
 from controllers.settings import Address
+from kube.bounds import reached
+from kube.http.bounded_server import BoundedServer, listen
+
+MAX_HEADERS = 32
+"""Headers of a request, of 8,190 bytes each; kubelet, Prometheus and the API server send ten."""
 
 type ReadinessCheck = Callable[[], str]
 """Why the process is not ready, "" when it is ready."""
@@ -48,10 +53,17 @@ async def admin_server(probes: Address, page: Address, check: ReadinessCheck) ->
 async def _server(address: Address, routes: dict[str, Handler]) -> AsyncIterator[None]:
     app = web.Application()
     app.add_routes([web.get(path, handler) for path, handler in routes.items()])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    server = BoundedServer(app, count_refused, max_headers=MAX_HEADERS, lingering_time=0.0)
+    listening = await listen(address.host, address.port)
+    await server.start(listening)
     try:
-        await web.TCPSite(runner, address.host or None, address.port).start()
         yield
     finally:
-        await runner.cleanup()
+        await server.finish()
+        for each in listening:
+            each.close()
+
+
+def count_refused() -> None:
+    """Count a connection that a port of the manager closed for another one."""
+    reached("connections to a port of the manager")

@@ -42,6 +42,8 @@ class Context:
     informers: Informers
     events: EventRecorder
     settings: Settings
+    server: Callable[[], str]
+    """The URL of the API server that the manager asks."""
 
 
 class MeteredQueue(Queue[Key]):

@@ -11,6 +11,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from kube import bounds
+
 # The creation times of counters would double the page and nobody reads them.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
@@ -89,9 +91,17 @@ UNRECORDED = Gauge(
     ["controller"],
     registry=REGISTRY,
 )
+BOUNDS_REACHED = Counter(
+    "edgehub_bounds_reached",
+    "How often a bound was reached, and something was refused or left out, by the bound.",
+    ["bound"],
+    registry=REGISTRY,
+)
 OBJECTS = Gauge(
     "edgehub_manager_objects", "Objects in the informers' memory.", ["resource"], registry=REGISTRY
 )
+
+bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
 
 RESULTS = ("done", "conflict", "refused", "failed")
 """Values of the label `result`."""

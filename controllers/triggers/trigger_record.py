@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import hashlib
 import zlib
 from dataclasses import dataclass, field
 
@@ -19,11 +19,14 @@ MAX_RECORD = 512 * 1024
 """Characters of a packed record; the API server takes ConfigMaps of 1 MiB. Fifty thousand Services fit."""
 MAX_UNPACKED = 32 * 1024 * 1024
 """Bytes of an unpacked record."""
+LONGEST_TOPOLOGY = 32
+"""Characters of a topology that the record holds as it is; the known ones have 22 at most. Of others it has a digest:
+annotations of 256 KiB on four Services would end the record for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The topology annotation of each Service, None without one, and the nodes of each pool."""
+    """The topology annotation of each Service, `digested`, None without one, and the nodes of each pool."""
 
     topologies: dict[Key, str | None] = field(default_factory=dict)
     pools: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -32,6 +35,13 @@ class Seen:
 def record_name(controller: str) -> str:
     """The name of the ConfigMap; manager-configmaps.yaml lets the manager write it."""
     return f"edgehub-manager-{controller}"
+
+
+def digested(topology: str | None) -> str | None:
+    """A topology as the record holds it."""
+    if topology is None or len(topology) <= LONGEST_TOPOLOGY:
+        return topology
+    return hashlib.blake2b(topology.encode(), digest_size=16).hexdigest()
 
 
 def differences(before: Seen, now: Seen) -> tuple[set[Key], set[str]]:
@@ -64,7 +74,7 @@ def unpack(packed: str) -> Seen | None:
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
         document: Json = mapping(orjson.loads(unpacked))
-    except (binascii.Error, zlib.error, orjson.JSONDecodeError):
+    except (ValueError, zlib.error):
         return None
     topologies = {
         (namespace, name): topology if isinstance(topology, str) else None

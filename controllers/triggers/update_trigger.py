@@ -31,6 +31,7 @@ from controllers.triggers.trigger_record import (
     MAX_RECORD,
     Seen,
     differences,
+    digested,
     pack,
     read_record,
     record,
@@ -108,7 +109,7 @@ class UpdateTrigger(Controller):
         return self._record.get((self._namespace, record_name(self.name)))
 
     def _seen(self) -> Seen:
-        topologies = {key: each.topology for key, each in self._services.items()}
+        topologies = {key: digested(each.topology) for key, each in self._services.items()}
         pools: dict[str, frozenset[str]] = {}
         if self._pools.has_synced:
             pools = {pool.name: frozenset(pool.nodes) for _, pool in self._pools.items() if pool.nodes}

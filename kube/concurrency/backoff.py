@@ -26,14 +26,14 @@ class Backoff:
     _delay: float = field(default=0.0, init=False)
     _failed_at: float = field(default=float("-inf"), init=False)
 
-    def next(self) -> float:
-        """Seconds to wait after one more failure."""
+    def next(self, retry_after: float | None = None) -> float:
+        """Seconds to wait after one more failure: not less than the server asked for, and apart from other nodes."""
         now = self.clock()
         if now - self._failed_at > FORGET_AFTER:
             self._delay = 0.0
         self._failed_at = now
         self._delay = min(self._delay * 2, self.last) if self._delay else self.first
-        return self._delay * (1 + self.jitter())
+        return max(self._delay, retry_after or 0.0) * (1 + self.jitter())
 
     def forget(self) -> None:
         """Begin with the first delay again."""

@@ -1,8 +1,7 @@
 """The database that survives a restart: copies of sources and other named values, in one diskcache (SQLite, WAL).
 
 All calls block; the thread of `kube.disk.writer` makes them. One transaction writes a list with its version, so that a
-crash leaves a state that the cloud really had. Each value carries a checksum, because SQLite does not notice when a
-disk corrupts a row.
+crash leaves a state that the cloud really had.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ import contextlib
 import logging
 import shutil
 import sqlite3
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, SupportsBytes
@@ -22,6 +20,8 @@ import orjson
 
 from kube.disk.files import check, make_private, try_to_write
 from kube.disk.reading import BUSY_TIMEOUT, Reading, Rows, Values
+from kube.disk.rows import END, checked, checksum, join
+from kube.disk.salvage import salvaged
 
 FORMAT = b"2"
 """The version of the keys and values below. A store of another format is set aside."""
@@ -38,12 +38,9 @@ UNREADABLE = frozenset(
     }
 )
 """SQLite's errors for a file that it cannot read. Every other error (full, locked, read-only) may pass by itself."""
-_CHECKSUM_SIZE = 4
 
 _FORMAT_KEY = "format"
 _META, _OBJECT, _VALUE = "m", "o", "v"
-_END = "\x00"
-"""Separates the parts of a key. No name of a Kubernetes object contains it."""
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +84,15 @@ class Cache(Rows, diskcache.Cache):  # type: ignore[misc]  # the package ships n
             self.close()
             raise
 
+    @contextlib.contextmanager
+    def durable(self) -> Iterator[None]:
+        """Transactions end when the device has them, at the price of one fsync each: it takes all before them, too."""
+        self._sql("PRAGMA synchronous = FULL")
+        try:
+            yield
+        finally:
+            self._sql("PRAGMA synchronous = NORMAL")
+
 
 def open_cache(folder: Path) -> Cache:
     """A diskcache without eviction, culling, or files beside the database."""
@@ -114,8 +120,13 @@ class Disk:
     Reads also work on a store that cannot be written. The next write tries to open it for writing again.
     """
 
-    def __init__(self, folder: Path, opener: Callable[[Path], Cache] = open_cache) -> None:
+    def __init__(
+        self, folder: Path, opener: Callable[[Path], Cache] = open_cache, saved: Collection[str] = ()
+    ) -> None:
+        """`saved` are the tables that move on, as far as they can be read, when the store is set aside."""
         self.folder = folder
+        self._fresh = folder.with_name(folder.name + ".new")
+        self._saved = saved
         self._opener = opener
         self._cache: Cache | None = None
         self._reading: Reading | None = None
@@ -159,7 +170,7 @@ class Disk:
                 cache.delete(_object_key(batch.source, key))
             for key, raw in batch.puts.items():
                 _set(cache, _object_key(batch.source, key), bytes(raw))
-            _set(cache, _join(_META, batch.source), orjson.dumps([len(keys), batch.meta]))
+            _set(cache, join(_META, batch.source), orjson.dumps([len(keys), batch.meta]))
 
         self._transact(work)
         self._keys[batch.source] = keys
@@ -171,7 +182,7 @@ class Disk:
         keys = self._keys.get(source, set())
 
         def work(cache: Cache) -> None:
-            cache.delete(_join(_META, source))
+            cache.delete(join(_META, source))
             for key in keys:
                 cache.delete(_object_key(source, key))
 
@@ -181,34 +192,37 @@ class Disk:
 
     def values(self, table: str) -> dict[str, bytes]:
         """All named values of a table that can be read."""
-        prefix = _join(_VALUE, table) + _END
+        prefix = join(_VALUE, table) + END
 
         def work(rows: Cache | Reading) -> dict[str, bytes]:
-            found = {key[len(prefix) :]: _checked(key, value) for key, value in rows.rows(prefix)}
-            return {name: value for name, value in found.items() if value is not None}
+            found = {key[len(prefix) :]: checked(key, value) for key, value in rows.rows(prefix)}
+            whole = {name: value for name, value in found.items() if value is not None}
+            if len(whole) < len(found):
+                logger.error("%d values of %s in %s are damaged", len(found) - len(whole), table, self.folder)
+            return whole
 
         return self._asked(work)
 
-    def put(self, table: str, changes: Mapping[str, bytes | None]) -> None:
-        """Set named values in one transaction; None deletes one."""
-        self.put_all({table: changes})
+    def put(self, table: str, changes: Mapping[str, bytes | None], *, is_durable: bool = False) -> None:
+        """Set named values in one transaction; None deletes one. `is_durable`: as of `put_all`."""
+        self.put_all({table: changes}, is_durable=is_durable)
 
-    def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]]) -> None:
-        """As `put`, of several tables."""
+    def put_all(self, tables: Mapping[str, Mapping[str, bytes | None]], *, is_durable: bool = False) -> None:
+        """As `put`, of several tables. `is_durable`: a power cut takes nothing of it afterwards, nor of before."""
 
         def work(cache: Cache) -> None:
             for table, changes in tables.items():
                 for name, value in changes.items():
                     if value is None:
-                        cache.delete(_join(_VALUE, table, name))
+                        cache.delete(join(_VALUE, table, name))
                     else:
-                        _set(cache, _join(_VALUE, table, name), value)
+                        _set(cache, join(_VALUE, table, name), value)
 
-        self._transact(work)
+        self._transact(work, is_durable=is_durable)
 
     def value(self, table: str, name: str) -> bytes | None:
         """A named value; None when there is none, or when it cannot be read."""
-        return self._asked(lambda rows: _get(rows, _join(_VALUE, table, name)))
+        return self._asked(lambda rows: _get(rows, join(_VALUE, table, name)))
 
     def _look(self, rows: Cache | Reading) -> None:
         """Read which sources and objects there are. The former index stays until this has worked."""
@@ -218,13 +232,13 @@ class Disk:
         keys: dict[str, set[Key]] = {}
         metas: dict[str, Meta] = {}
         for key in rows.all_keys():
-            kind, *rest = key.split(_END)
+            kind, *rest = key.split(END)
             if kind == _META:
                 metas[rest[0]] = {}
             elif kind == _OBJECT:
                 keys.setdefault(rest[0], set()).add((rest[1], rest[2]))
         for source in list(metas):
-            meta = _meta(_get(rows, _join(_META, source)), len(keys.get(source, ())))
+            meta = _meta(_get(rows, join(_META, source)), len(keys.get(source, ())))
             if meta is None:
                 logger.error("the copy %s in %s is damaged; it is fetched anew", source, self.folder)
                 del metas[source]
@@ -236,7 +250,7 @@ class Disk:
         meta = self._metas.get(source)
         if meta is None:
             return None
-        found = [_checked(key, value) for key, value in rows.rows(_join(_OBJECT, source) + _END)]
+        found = [checked(key, value) for key, value in rows.rows(join(_OBJECT, source) + END)]
         raws = [raw for raw in found if raw is not None]
         if len(raws) < max(len(found), len(self._keys.get(source, ()))):
             logger.error("the copy of %s in %s is damaged; it is fetched anew", source, self.folder)
@@ -244,10 +258,10 @@ class Disk:
             return None
         return meta, raws
 
-    def _transact(self, work: Callable[[Cache], None]) -> None:
+    def _transact(self, work: Callable[[Cache], None], *, is_durable: bool = False) -> None:
         def transaction(cache: Cache) -> None:
             self._doubtful = True
-            with cache.transact():
+            with cache.durable() if is_durable else contextlib.nullcontext(), cache.transact():
                 work(cache)
             self._doubtful = False
 
@@ -287,6 +301,8 @@ class Disk:
         try:
             if self._cache is None:
                 self.close()
+                if self._fresh.exists() and not self.folder.exists():
+                    self._fresh.rename(self.folder)  # a crash between the two renames of `_set_aside`
                 database = self.folder / diskcache.core.DBNAME
                 make_private(self.folder, database)
                 check(database, BUSY_TIMEOUT)
@@ -309,14 +325,34 @@ class Disk:
         aside = self.folder.with_name(self.folder.name + ".unreadable")
         try:
             try_to_write(self.folder.parent)
+            shutil.rmtree(self._fresh, ignore_errors=True)
+            self._save()
             shutil.rmtree(aside, ignore_errors=True)
             self.folder.rename(aside)
-        except OSError as again:
+            self._fresh.rename(self.folder)
+        except (OSError, sqlite3.Error, diskcache.Timeout) as again:
             raise DiskError(f"{self.folder}: {error}; {again}") from error
         logger.error("the store %s cannot be read (%s); it is now %s", self.folder, error, aside)
         self._keys, self._metas = {}, {}
         self.lost += 1
         raise SetAside(f"{self.folder}: {error}") from error
+
+    def _save(self) -> None:
+        """Make the store that follows this one, with the tables that move on."""
+        make_private(self._fresh, self._fresh / diskcache.core.DBNAME)
+        rows = salvaged(
+            self.folder / diskcache.core.DBNAME, [join(_VALUE, each) + END for each in self._saved]
+        )
+        fresh = open_cache(self._fresh)
+        try:
+            _mark(fresh)
+            with fresh.durable(), fresh.transact():
+                for key, value in rows.items():
+                    _set(fresh, key, value)
+        finally:
+            fresh.close()
+        if rows:
+            logger.warning("%d values of %s move on to a new store", len(rows), self.folder)
 
 
 def _first(error: BaseException) -> BaseException:
@@ -347,29 +383,13 @@ def _mark(cache: Cache) -> None:
 
 
 def _set(cache: Cache, key: str, value: bytes) -> None:
-    cache.set(key, _checksum(key, value) + value)
+    cache.set(key, checksum(key, value) + value)
 
 
 def _get(rows: Cache | Reading, key: str) -> bytes | None:
     """The value; None when there is none, or when it is not the one that was written."""
-    return _checked(key, rows.get(key))
-
-
-def _checked(key: str, found: object) -> bytes | None:
-    if not isinstance(found, bytes):
-        return None
-    checksum, value = found[:_CHECKSUM_SIZE], found[_CHECKSUM_SIZE:]
-    return value if checksum == _checksum(key, value) else None
-
-
-def _checksum(key: str, value: bytes) -> bytes:
-    """The checksum of key and value: a row under a wrong key is damaged, too."""
-    return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(_CHECKSUM_SIZE)
+    return checked(key, rows.get(key))
 
 
 def _object_key(source: str, key: Key) -> str:
-    return _join(_OBJECT, source, *key)
-
-
-def _join(*parts: str) -> str:
-    return _END.join(parts)
+    return join(_OBJECT, source, *key)

@@ -60,7 +60,7 @@ class Reading(Rows):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._connection = _connected(folder / diskcache.core.DBNAME)
+        self._connection = connected(folder / diskcache.core.DBNAME)
         self._sql = self._connection.execute
         self._disk = Values(str(folder))
 
@@ -72,7 +72,8 @@ class Reading(Rows):
         self._connection.close()
 
 
-def _connected(database: Path) -> sqlite3.Connection:
+def connected(database: Path) -> sqlite3.Connection:
+    """A connection that only reads; sqlite3.Error when the store cannot be read so."""
     try:
         # readonly_shm: SQLite builds the log's index in memory where a full disk or a power cut left it too short.
         return _connection(database, "mode=ro&readonly_shm=1")

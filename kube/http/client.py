@@ -9,14 +9,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 from urllib.parse import quote, urlencode
 
 from kube.bounds import reached
 from kube.errors import StatusError, parse_status
 from kube.http import gzip_bodies, zstd_bodies
 from kube.http.gzip_bodies import one_at_a_time, unpack_stream
+from kube.http.retry_after import Pauses, bounded, retry_after
 from kube.http.session import BodyTooLarge, Response, Session
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
@@ -114,16 +117,27 @@ class WatchStream:
 
 
 class Client:
-    """Requests to one base URL with one set of headers. The caller closes the session, not the client."""
+    """Requests to one base URL with one set of headers. The caller closes the session, not the client.
 
-    def __init__(self, session: Session, base_url: str, headers: Mapping[str, str]) -> None:
+    A server that answers 429 or 503 with Retry-After gets no `request` and no `watch` of the same queue for that time:
+    they raise StatusError 429. A health probe and another client's request go by `relay`, which sends at any time.
+    """
+
+    def __init__(
+        self, session: Session, base_url: str, headers: Mapping[str, str], pauses: Pauses | None = None
+    ) -> None:
+        """`pauses`: those of another client of the same server, whose waits are this one's, too."""
         self._session = session
         self._base_url = base_url.rstrip("/")
         self._headers = dict(headers)
+        self._pauses, self._queue = pauses or Pauses(), ""
 
-    def with_headers(self, headers: Mapping[str, str]) -> Client:
-        """The same client with these headers besides its own."""
-        return Client(self._session, self._base_url, {**self._headers, **headers})
+    def with_headers(self, headers: Mapping[str, str], queue: str | None = None) -> Self:
+        """The same client with these headers besides its own; `queue` names another queue than its own."""
+        made = copy(self)
+        made._headers = {**self._headers, **headers}
+        made._queue = self._queue if queue is None else queue
+        return made
 
     async def request(
         self,
@@ -141,6 +155,7 @@ class Client:
 
         `codings` is the Accept-Encoding; the client unpacks gzip and zstd, and `ApiResponse.decoded` long bodies.
         """
+        self._pauses.check(self._queue)
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -150,7 +165,7 @@ class Client:
                 method, url, headers=headers.items(), body=body, timeout=timeout
             ) as response:
                 if not 200 <= response.status < 300:
-                    raise _refusal(response, await _short_body(response))
+                    raise self._refused(response, await _short_body(response))
                 return await _answer(response)
         except NETWORK_ERRORS as error:
             raise _unreachable(f"{method} {path}", error) from error
@@ -187,6 +202,7 @@ class Client:
 
         `codings` is the Accept-Encoding; the client unpacks gzip.
         """
+        self._pauses.check(self._queue)
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
         url = self._base_url + _target(path, query)
         asked = self._session.open("GET", url, headers=headers.items(), body=None, timeout=timeout)
@@ -196,11 +212,18 @@ class Client:
             except NETWORK_ERRORS as error:
                 raise _unreachable(f"watch {path}", error) from error
             if response.status != 200:
-                raise _refusal(response, await _read_refusal(path, response))
+                raise self._refused(response, await _read_refusal(path, response))
             coding, chunks = _coding(response), response.chunks()
             if coding == GZIP:
                 coding, chunks = "", unpack_stream(chunks)
             yield WatchStream(_media_type(response), _read(path, chunks), coding)
+
+    def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
+        """What is raised for an answer that is no 2xx."""
+        error = _refusal(response, body)
+        error.retry_after = retry_after(response.headers) or bounded(error.retry_after or 0)
+        self._pauses.note(self._queue, error)
+        return error
 
 
 def _target(path: str, query: Mapping[str, str] | None) -> str:

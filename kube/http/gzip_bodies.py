@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -15,8 +15,10 @@ MAX_UNPACKED = 256 * 1024 * 1024
 """Bytes of a whole body, unpacked: a list of 50,000 objects of 5 KB, which comes unpaged only where pages expired."""
 IN_LOOP = 256 * 1024
 """Bytes up to which the event loop unpacks a body itself, in about a millisecond. A thread does the rest."""
+UNCOUNTED = 4 * 1024 * 1024
+"""Bytes that a body may take before it is too large. A longer one is counted first."""
 PIECE = 64 * 1024
-"""Bytes of a stream that are unpacked before other tasks run again. As events they cost some milliseconds."""
+"""Bytes that are unpacked at once, of a stream before other tasks run again. As events they cost some milliseconds."""
 STEP = 16 * 1024
 """Packed bytes handed to zlib at once. At each member's end zlib copies the rest of them."""
 
@@ -40,29 +42,41 @@ async def unpack(packed: bytes, limit: int) -> bytes:
 
 
 def unpack_up_to(packed: bytes, limit: int) -> bytes:
-    """The unpacked body. BodyTooLarge beyond `limit` bytes, EOFError where it is cut off, zlib.error for other data."""
+    """The unpacked body. BodyTooLarge beyond `limit` bytes, EOFError where it is cut off, zlib.error for other data.
+
+    A long body is unpacked twice, the first time for its size alone: one of 0.8 MB took 288 MB before it was too large.
+    """
+    if limit > UNCOUNTED:
+        for _ in _pieces(packed, limit):
+            pass
     # The buffer grows in place: to join pieces would take as much again. Its end frees it, even where an error that is
     # kept (`kube.store.reflector.Reflector.error`) holds this frame.
     with io.BytesIO() as unpacked:
-        size = 0
-        member = zlib.decompressobj(_GZIP)
-        begun = False
-        for start in range(0, len(packed), STEP):
-            rest = packed[start : start + STEP]
-            while rest:
-                if not begun and not (rest := rest.lstrip(b"\0")):
-                    break  # gzip allows zeros behind a member
-                piece = member.decompress(rest, limit - size + 1)
-                size += len(piece)
-                if size > limit:
-                    raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
-                unpacked.write(piece)
-                rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
-                if member.eof:
-                    member = zlib.decompressobj(_GZIP)
-        if begun or not packed:
-            raise EOFError("the packed body ends early")
+        for piece in _pieces(packed, limit):
+            unpacked.write(piece)
         return unpacked.getvalue()
+
+
+def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
+    """What a body unpacks to, in pieces of PIECE bytes at most; errors as above, as soon as they show."""
+    size = 0
+    member, begun = zlib.decompressobj(_GZIP), False
+    for start in range(0, len(packed), STEP):
+        rest, is_full = packed[start : start + STEP], False
+        while rest or is_full:
+            if not begun and not (rest := rest.lstrip(b"\0")):
+                break  # gzip allows zeros behind a member
+            piece = member.decompress(rest, PIECE)
+            size += len(piece)
+            if size > limit:
+                raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
+            yield piece
+            rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
+            is_full = begun and len(piece) == PIECE  # zlib may hold back more
+            if member.eof:
+                member = zlib.decompressobj(_GZIP)
+    if begun or not packed:
+        raise EOFError("the packed body ends early")
 
 
 async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:

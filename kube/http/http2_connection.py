@@ -28,7 +28,7 @@ from hyperframe.frame import Frame, GoAwayFrame
 from multidict import CIMultiDict
 
 from kube.concurrency.pulse import Pulse
-from kube.http.http2_frames import check_incoming
+from kube.http.http2_frames import HeadEncoder, check_incoming
 from kube.http.session import read_body
 
 WINDOW = 2**31 - 1
@@ -153,6 +153,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._h2 = PatientH2Connection(H2Configuration(client_side=True, header_encoding=None))
+        self._h2.encoder = HeadEncoder()
         # h2 would send its former settings unless these count as acknowledged.
         self._h2.local_settings.initial_window_size = MAX_UNTAKEN
         self._h2.local_settings.max_frame_size = MAX_FRAME

@@ -6,7 +6,6 @@ A file that a kubeconfig names is read again when it changes: kubelet's certific
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +136,7 @@ def _piece(section: Mapping[str, Any], name: str, folder: Path) -> Piece:
         try:
             # Go's decoder ignores line ends, and some tools wrap the text.
             return Piece(base64.b64decode("".join(str(data).split()), validate=True))
-        except binascii.Error:
+        except ValueError:
             raise ValueError(f"{name}-data is not base64") from None
     return Piece(path=folder / str(path)) if path else Piece()
 

@@ -1,5 +1,6 @@
 """The strategic merge patch between two parsed JSON objects: it holds the changes and nothing else."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from kube.json_type import Json
@@ -10,13 +11,65 @@ from kube.wire.json_fields import write_json
 _REPLACE = {DIRECTIVE: "replace"}
 
 
-def strategic_diff(before: Json, after: Json, kind: str) -> Json:
-    """The patch that turns `before` into `after`, up to the order of elements in merged lists.
+def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Json] = ()) -> Json:
+    """The patch that turns `before`, and each of `or_before`, into `after`, up to the order in merged lists.
 
-    The patch leaves out fields and elements that are equal in both, so it also applies to an object that another
+    The patch leaves out fields and elements that are equal in all, so it also applies to an object that another
     client has changed meanwhile. A null counts as no field, as everywhere in the API.
     """
-    return _changes(before, after, merge_keys_of(kind), "")
+    keys = merge_keys_of(kind)
+    patch = _changes(before, after, keys, "")
+    for each in or_before:
+        patch = _united(patch, _changes(each, after, keys, ""), keys, "")
+    return patch
+
+
+def emptied(patch: Json, kind: str) -> Json:
+    """The patch that takes away each field that `patch` sets."""
+    return _emptied(patch, merge_keys_of(kind), "")
+
+
+def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
+    fields: Json = {}
+    for name, value in patch.items():
+        place = below(path, name)
+        if name.startswith("$"):
+            continue
+        if isinstance(value, dict):
+            fields[name] = _emptied(value, keys, place)
+        elif isinstance(value, list) and keys.get(place) and (named := _by_key(value, keys[place])):
+            # Elements that repeat their key, and those with a directive, are a list that goes as a whole.
+            key = keys[place]
+            fields[name] = [{**_emptied(each, keys, place), key: each[key]} for each in named.values()]
+        else:
+            fields[name] = None
+    return fields
+
+
+def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
+    """Two patches with the same result as one. Where both set a field, they set it to the same."""
+    united = dict(one)
+    for name, new in other.items():
+        place = below(path, name)
+        match united.get(name), new:
+            case dict() as old, dict():
+                united[name] = _united(old, new, keys, place)
+            case list() as old, list() if keys.get(place):
+                united[name] = _united_elements(old, new, keys, place)
+            case list() as old, list() if place in keys or name.startswith(DELETE_FROM):
+                united[name] = old + [each for each in new if each not in old]
+            case _:
+                united[name] = new
+    return united
+
+
+def _united_elements(one: list[Any], other: list[Any], keys: MergeKeys, path: str) -> list[Any]:
+    old, new = _by_key(one, keys[path]), _by_key(other, keys[path])
+    if old is None or new is None:
+        whole = one if old is None else other
+        return whole if whole[:1] == [_REPLACE] else [_REPLACE, *whole]
+    united = [_united(element, new.pop(identity, {}), keys, path) for identity, element in old.items()]
+    return [*united, *new.values()]
 
 
 def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:

@@ -228,7 +228,7 @@ class Reflector:
         self.restored()
 
     async def _back_off(self, error: Failure) -> None:
-        delay = self._backoff.next()
+        delay = self._backoff.next(error.retry_after if isinstance(error, StatusError) else None)
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._must_verify = True

@@ -25,7 +25,7 @@ def judge(
     since: int,
     history: History[Any],
     *,
-    now: int,
+    seen: int,
     is_confirmed: bool,
     oldest: int | None,
     elsewhere: int,
@@ -34,17 +34,20 @@ def judge(
 ) -> Resumption:
     """What a client gets that has the version `since`.
 
-    `now` is the view's version; `is_confirmed` says that the cloud had the view's state at `since`; `oldest` is the
-    version from which the view's own events go on (None: it has none yet). Up to `elsewhere` clients may hold another
-    state than the view ever showed, and up to `unlike` one that inputs made which the view has not followed.
+    `seen` is the version up to which the store has everything; `is_confirmed` says that the cloud had the view's state
+    at `since`; `oldest` is the version from which the view's own events go on (None: it has none yet). Up to
+    `elsewhere` clients may hold another state than the view ever showed, and up to `unlike` one that inputs made which
+    the view has not followed.
     """
     if history.is_in_gap(since) and not is_confirmed:
         return Resumption.EXPIRED
-    can_correct = since <= now and history.names_all_gone_after(since)
+    # Later than that, what a client holds may have come and gone before the store hears of it.
+    is_known = since <= seen or is_confirmed
+    can_correct = is_known and history.names_all_gone_after(since)
     if since <= elsewhere:
         return Resumption.CORRECT if can_correct else Resumption.EXPIRED
     if oldest is not None and since >= oldest:
         return Resumption.FOLLOW
-    if since > unlike and since <= now and history.has_all_after(since):
+    if since > unlike and is_known and history.has_all_after(since):
         return Resumption.REPLAY
     return Resumption.CORRECT if is_filtered and can_correct else Resumption.EXPIRED

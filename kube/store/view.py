@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from kube.differences.records import Former, event_record
-from kube.errors import StatusError, expired
+from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
@@ -123,13 +123,17 @@ class View:
         return judge(
             since,
             self._projection.store.history,
-            now=self.version,
-            is_confirmed=since in self._confirmed,
+            seen=self._projection.store.version,
+            is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
             elsewhere=self._elsewhere(),
             unlike=self._projection.unlike,
             is_filtered=self._projection.filtered,
         )
+
+    def has_confirmed(self, version: int) -> bool:
+        """Whether the cloud had this view's state at a version: a list or watch of it said so."""
+        return version in self._confirmed
 
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
@@ -234,7 +238,7 @@ class View:
         self._confirmed = deque([0], maxlen=MAX_CONFIRMED)
         self.ring.restart(self.version)
         self._has_history = not self._projection.filtered
-        self.end_watches(expired("the cluster's resource versions went backwards"))
+        self.end_watches(expired(HISTORY_RESTARTED))
 
     def end_watches(self, error: StatusError | None) -> None:
         """End every watch: with an ERROR event, or cleanly so that clients resume."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kube.errors import not_acceptable
+from kube.errors import bad_request, not_acceptable
 from kube.wire.encoding import Encoding
 
 
@@ -37,25 +37,29 @@ METADATA_KIND = "PartialObjectMetadata"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
 _TABLE_KIND = "Table"
-# Characters. Components send a few headers of at most some 200; longer ones are a stranger's, and parsed each time.
-_MAX_CACHED_LENGTH = 1024
+MAX_ACCEPT = 4096
+"""Characters of an Accept header. Components send some 200."""
+MAX_CLAUSES = 32
+"""Clauses of one; kubectl sends three."""
 _CACHED = 256
 # Go sorts up to 12 elements by insertion. No client of Kubernetes sends more clauses, and insertion would be slow.
 _MAX_INSERTION = 12
 
 # What the routes of a kube-apiserver produce. A header that names none of these and not "*/*" finds no route at all.
 _PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "application/yaml"})
-_CBOR = frozenset({"application/cbor", "application/cbor-seq"})
 
 
 def acceptable(accept: str | None) -> tuple[Representation, ...]:
     """What an Accept header of a request for objects allows, first choice first; nothing for a 406.
 
     None, "" and the wildcards are JSON. YAML, CBOR and unknown conversions are left out. PartialObjectMetadataList
-    comes as PartialObjectMetadata: which of the two it is follows from the verb.
+    comes as PartialObjectMetadata: which of the two it is follows from the verb. StatusError 400 for a header that is
+    longer than any client's.
     """
     text = accept or ""
-    return _acceptable(text) if len(text) <= _MAX_CACHED_LENGTH else _acceptable.__wrapped__(text)
+    if len(text) > MAX_ACCEPT or text.count(",") >= MAX_CLAUSES:
+        raise bad_request(f"the Accept header has more than {MAX_ACCEPT} characters or {MAX_CLAUSES} clauses")
+    return _acceptable(text)
 
 
 def negotiate(
@@ -63,7 +67,7 @@ def negotiate(
 ) -> Representation:
     """The first representation that the client accepts and we have: plain or one of `kinds`, JSON or offered protobuf.
 
-    Raises StatusError 406.
+    Raises StatusError 406, and 400 as `acceptable`.
     """
     for representation in acceptable(accept):
         offered = protobuf or representation.encoding is Encoding.JSON
@@ -71,14 +75,6 @@ def negotiate(
             return representation
     offer = ", ".join(Encoding) if protobuf else Encoding.JSON.value
     raise not_acceptable(f"only the following media types are accepted: {offer}")
-
-
-def without_cbor(accept: str) -> str:
-    """The header without its CBOR clauses; unchanged where nothing would be left, because "" would mean JSON."""
-    if "cbor" not in accept.lower():
-        return accept
-    clauses = [clause for clause in accept.split(",") if _media_type(clause).lower() not in _CBOR]
-    return ",".join(clauses).strip() or accept
 
 
 @lru_cache(maxsize=_CACHED)

@@ -39,6 +39,8 @@ WATCH_ROUNDS = 5
 """Repetitions of the watches, each with and without disk."""
 WATCH_UPDATES = 3
 """Factor for the updates asked for. Of 100, the p99 would be the slowest, which differs by half between rounds."""
+ENTRY, SYNCS = 20_000, 50
+"""Bytes of a node's status in the journal, and how often it is written."""
 QUIET = 2.0
 """Seconds after the last answer, within which the hub finishes what it began."""
 IDLE = 30.0
@@ -109,6 +111,18 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
     return disk.spent, pauses.worst
 
 
+def write_entries(folder: Path, *, is_durable: bool) -> float:
+    """Seconds for a node's status in the journal, the median of SYNCS."""
+    disk, entry, spent = Disk(folder), b"x" * ENTRY, []
+    disk.open()
+    for number in range(SYNCS):
+        began = time.perf_counter()
+        disk.put("journal", {str(number): entry}, is_durable=is_durable)
+        spent.append(time.perf_counter() - began)
+    disk.close()
+    return statistics.median(spent)
+
+
 async def listed(http: aiohttp.ClientSession, url: str, count: int) -> bool:
     """Whether the hub's answers are complete: all services and all slices."""
     with contextlib.suppress(aiohttp.ClientError):
@@ -161,6 +175,8 @@ class Offline:
     first: Carried = field(default_factory=Carried)
     again: Carried = field(default_factory=Carried)
     idle: float = 0.0
+    synced: float = 0.0
+    unsynced: float = 0.0
 
 
 async def measure_link(hub: Hub, link: Link, count: int, found: Offline) -> None:
@@ -231,6 +247,8 @@ def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
         kubeconfig = cloud.node_kubeconfig("node-1")
         body = measure_watches(cloud, folder, found, services, watchers, updates)
         written = [asyncio.run(write_list(body, folder / f"disk-{number}")) for number in range(ROUNDS)]
+        found.synced = write_entries(folder / "synced", is_durable=True)
+        found.unsynced = write_entries(folder / "unsynced", is_durable=False)
         found.writer = statistics.median(each[0] for each in written)
         found.pause = statistics.median(each[1] for each in written)
         with Link(cloud.host, cloud.port) as link:
@@ -248,6 +266,8 @@ def report(found: Offline) -> None:
     rows = [
         ("a list of all slices to disk, writer s", f"{found.writer:.3f}", "1"),
         ("  longest pause of the event loop, ms", f"{found.pause * 1e3:.1f}", "20"),
+        ("an accepted write in the journal, synced, ms", f"{found.synced * 1e3:.1f}", ""),
+        ("  not synced, ms", f"{found.unsynced * 1e3:.1f}", ""),
         ("watch event p99 with disk, ms", f"{with_disk * 1e3:.1f}", ""),
         ("  without disk, ms", f"{without * 1e3:.1f}", ""),
         ("  with / without", f"{with_disk / without:.2f}", "1.1"),

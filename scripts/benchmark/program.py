@@ -21,7 +21,17 @@ from statistics import median
 
 import urllib3
 
-from scripts.benchmark import bindings, hostile, interface, manager, offline, pool_links, pool_nodes, topology
+from scripts.benchmark import (
+    bindings,
+    hostile,
+    interface,
+    kills,
+    manager,
+    offline,
+    pool_links,
+    pool_nodes,
+    topology,
+)
 from scripts.benchmark.load import (
     REST,
     SLICES,
@@ -213,6 +223,15 @@ def options() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="Only the hub under attack, for ten minutes or so long.",
     )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        nargs="?",
+        const=1000,
+        metavar="N",
+        help="Only a hub that is killed 1,000 times, or so often, in a storm of writes.",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="With --kills: of what happens at random.")
     return parser
 
 
@@ -221,6 +240,9 @@ def main() -> None:
     asked = options().parse_args()
     if asked.hostile:
         hostile.report(*hostile.measure(asked.services, asked.endpoints, asked.hostile))
+        return
+    if asked.kills:
+        kills.report(kills.measure(asked.kills, asked.seed))
         return
     if asked.pool:
         if asked.pool != "nodes":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,25 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubParts]:
     async with HubParts(cloud) as made:
         yield made
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger; after the test it has its handlers again, and every logger its level."""
+    root = logging.getLogger()
+    levels, handlers = {each: each.level for each in _loggers()}, list(root.handlers)
+    yield root
+    for each in _loggers():
+        each.setLevel(levels.get(each, logging.NOTSET))
+    root.handlers[:] = handlers
+
+
+def _loggers() -> list[logging.Logger]:
+    root = logging.getLogger()
+    return [
+        root,
+        *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)),
+    ]
 
 
 @pytest.fixture

@@ -31,15 +31,17 @@ from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, parse_settings
+from addons.telemetry.log import LEVELS, log_to_stderr
 from addons.traffic import Traffic
 from kube.http.client import Client
 from kube.http.http2 import Http2Session
 from tests.addons.support.observed import STEP, ended, until
-from tests.addons.support.samples import SERVICES, cloud_service, config_map, service
+from tests.addons.support.samples import SERVICES, cloud_service, config_map, metadata, service
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
 
 LOOPBACK = "127.0.0.1"
@@ -135,6 +137,30 @@ async def test_all_listeners_serve_and_the_rules_are_in_force(tmp_path: Path, cl
         assert (code, found["major"]) == (200, "1")
 
 
+@pytest.mark.parametrize(
+    "body", [b"{}", b"GET /x HTTP/1.1\r\n\r\n", bytes(100_000)], ids=["short", "a request", "long"]
+)
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_list_with_a_body_is_answered_as_one_without(
+    tmp_path: Path, cloud: ScriptableCloud, body: bytes, is_chunked: bool
+) -> None:
+    """As kube-apiserver answers it: `tests/hub/test_bad_input.py` asks the real one."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
+    cloud.store.create(service("web"))
+    cloud.store.create(config_map({"cache_agents": "cached"}))
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        headers, url = {"User-Agent": "cached/1"}, f"{hub.url}{SERVICES}?resourceVersion=0"
+        for _ in range(2):  # the connection is as good as before
+            code, found = await hub.get(url, headers=headers, data=chunks() if is_chunked else body)
+            assert (code, [item["metadata"]["name"] for item in found["items"]]) == (200, ["web"])
+        assert hub.assembly._parts is not None
+        assert not hub.assembly._parts.origin._tickets
+
+
 async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
@@ -145,6 +171,38 @@ async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
         guess = Client(session, hub.assembly._internal, {INTERNAL_HEADER: "guess"})
         assert (await guess.relay("GET", "/version", headers=(), body=b"")).status == 403
         session.close()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.usefixtures("root_logger")
+async def test_no_level_of_the_log_tells_a_secret(
+    tmp_path: Path, cloud: ScriptableCloud, capsys: pytest.CaptureFixture[str], level: str
+) -> None:
+    """mitmproxy's own programs have every library tell all, which a library may do by itself, too."""
+    token, value = "a-token-of-a-pod", "c2VjcmV0IG9mIGEgcG9k"
+    cloud.access.tokens[token] = User("pod", ())
+    cloud.store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": metadata("s", "default"),
+            "data": {"password": value},
+        }
+    )
+    log_to_stderr(level, "text")
+    if level == "debug":
+        logging.getLogger().setLevel(logging.DEBUG)
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        headers = {"Authorization": f"Bearer {token}", "User-Agent": "kubelet/1"}
+        secrets = "/api/v1/namespaces/default/secrets"
+        for path in (f"{secrets}/s", f"{secrets}?resourceVersion=0", f"{SERVICES}?resourceVersion=0"):
+            assert (await hub.get(hub.url + path, headers=headers))[0] == 200
+        assert hub.assembly._parts is not None
+        process = hub.resolve.secret, hub.assembly._parts.origin._secret
+    told = capsys.readouterr().err
+    assert not [each for each in (token, value, *process) if each in told]
+    assert "hpack" not in told
 
 
 async def test_the_kubeconfig_says_where_the_cloud_is_and_who_the_hub_is(
@@ -264,6 +322,24 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
         code, why = await hub.get(f"{hub.admin}/readyz")
         assert code == 503
         assert f"127.0.0.1:{hub.given['tls_port']}" in why
+
+
+async def test_not_ready_while_the_peer_port_is_taken(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    pair = Authority().issue_server("relay", [LOOPBACK]).write(tmp_path, "peer")
+    relay = {"peer_clients": "nodes", "mode": "cloud", "peer_address": LOOPBACK}
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        port = taken.getsockname()[1]
+        given = {**relay, "peer_port": port, "peer_cert": str(pair[0]), "peer_key": str(pair[1])}
+        async with running(tmp_path, server=cloud.url, **given) as hub:
+            await opened(hub.given["admin_port"])
+            async with asyncio.timeout(20):
+                while True:
+                    code, why = await hub.get(f"{hub.admin}/readyz")
+                    if "not open" in why:
+                        break
+                    await asyncio.sleep(0.01)
+    assert code == 503
+    assert f"hub_peer_port: cannot listen on {LOOPBACK}:{port}: Address already in use" in why
 
 
 async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(

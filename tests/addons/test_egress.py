@@ -18,7 +18,7 @@ from addons.requests.headers import ANSWERED_HEADER, UNFRAMED_HEADER
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
-from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.health import RETRY_REFUSED, Cloud, ServerHealth
 from addons.upstream.servers import ServerHost, parse_server
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
@@ -89,6 +89,26 @@ def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
     assert code_of(flow) == 503
     assert flow.response is not None
     assert "Retry-After" not in flow.response.headers
+
+
+@pytest.mark.parametrize(
+    ("caller", "listener", "code"),
+    [(HUB, Listener.PLAIN, 503), (POD, Listener.PLAIN, 0), (HUB, Listener.INTERNAL, 0)],
+)
+def test_a_cloud_that_refuses_the_node_is_for_others_and_for_the_hubs_own_requests(
+    egress: Egress, caller: Caller, listener: Listener, code: int
+) -> None:
+    for health in egress.cloud.servers:
+        health.refuses_node = True
+    flow = flow_of(caller=caller)
+    context = context_of(flow)
+    assert context is not None
+    context.listener = listener
+    egress.requestheaders(flow)
+    assert code_of(flow) == code
+    if code:
+        assert flow.response is not None
+        assert flow.response.headers["Retry-After"] == str(RETRY_REFUSED)
 
 
 def test_a_view_is_not_its_concern(egress: Egress) -> None:

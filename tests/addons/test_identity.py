@@ -22,6 +22,7 @@ from addons.identity import Identity
 from addons.options import Options
 from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
 from addons.requests.request_context import begin, context_of
+from kube.errors import StatusError, parse_status
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import request_context
@@ -88,7 +89,8 @@ class Connection:
         at_once(self.identity.requestheaders(flow))
         found = context_of(flow)
         assert found is not None
-        assert flow.response is None
+        if flow.response is not None:
+            raise parse_status(flow.response.content or b"", flow.response.status_code)
         return found.caller
 
 
@@ -120,19 +122,29 @@ def client_of(case: str, authority: Authority) -> Credential | None:
 
 
 @pytest.mark.parametrize(
-    ("case", "lending"),
+    "case",
     [
-        ("this node", Lending.HUB),
-        ("this node without its group", Lending.NONE),
-        ("another node", Lending.NONE),
-        ("another node with a longer name", Lending.NONE),
-        ("an admin", Lending.NONE),
-        ("this node, by a stranger's CA", Lending.NONE),
-        ("this node, by a CA of the same name", Lending.NONE),
-        ("a server of this name", Lending.NONE),
-        ("none", Lending.NONE),
+        "this node without its group",
+        "another node",
+        "another node with a longer name",
+        "an admin",
+        "this node, by a stranger's CA",
+        "this node, by a CA of the same name",
+        "a server of this name",
     ],
 )
+def test_anothers_certificate_is_refused_and_its_token_is_not(
+    connection: Connection, authority: Authority, case: str
+) -> None:
+    """The cloud would answer that `system:anonymous` may not, which tells nobody why."""
+    connection.shake(client_of(case, authority))
+    with pytest.raises(StatusError, match="not known as this node's") as refused:
+        connection.caller(address="127.0.0.1")
+    assert refused.value.code == 401
+    assert connection.caller(Authorization="Bearer t") == Caller(Lending.OWN, "Bearer t")
+
+
+@pytest.mark.parametrize(("case", "lending"), [("this node", Lending.HUB), ("none", Lending.NONE)])
 def test_who_is_lent_the_hubs_identity_on_the_tls_port(
     connection: Connection, authority: Authority, case: str, lending: Lending
 ) -> None:
@@ -236,7 +248,8 @@ def test_without_a_cluster_ca_nobody_is_this_node(
     made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
     connection = Connection(made, tmp_path)
     connection.shake(authority.issue_node(NODE))
-    assert connection.caller().lending is Lending.NONE
+    with pytest.raises(StatusError, match="not known as this node's"):
+        connection.caller()
 
 
 def test_a_handshake_that_cannot_be_judged_lends_nothing(

@@ -303,14 +303,6 @@ async def test_a_filtered_object_that_is_hidden_is_counted_as_its_client_sees_it
     assert requests(*seen) == before + 1
 
 
-async def test_a_ticket_is_given_back_when_its_flow_fails(routed: Routed) -> None:
-    flow = await routed.request(f"{SLICES}?watch=true")
-    assert routed.door.tickets
-    flow.error = mitmproxy_flow.Error("Client disconnected.")
-    routed.router.error(flow)
-    assert not routed.door.tickets
-
-
 # -- a rule's edit -------------------------------------------------------------------------------------------------
 
 

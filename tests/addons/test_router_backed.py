@@ -37,11 +37,10 @@ class Standing:
         """The path of an object that the cloud does not have all writes of."""
         self.copied: list[tuple[str, int, bytes]] = []
 
-    @property
-    def offline_policy(self) -> OfflinePolicy:
+    def offline_policy(self, _caller: Caller) -> OfflinePolicy:
         return OfflinePolicy("n1", self.is_up)
 
-    def goes_to_cloud(self, info: RequestInfo) -> bool:
+    def goes_to_cloud(self, info: RequestInfo, _caller: Caller) -> bool:
         return self.is_up and info.path != self.owed
 
     def keep_response(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:

@@ -18,7 +18,7 @@ from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.support.oracle import wrong
-from tests.controllers.support.process import program
+from tests.controllers.support.process import interpreter, program
 from tests.controllers.support.scene import (
     CONFIG_MAPS,
     NODES,
@@ -346,3 +346,14 @@ def test_a_wrong_option_or_kubeconfig_ends_it_at_once(option: str, value: str, w
     done = subprocess.run([program(), option, value], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_verbose_is_about_its_own_rooms() -> None:
+    """At DEBUG the package kubernetes tells whole answers, Secrets among them."""
+    named = ("kubernetes.client.rest", "controllers.manager", "kube.http.client")
+    code = (
+        "import logging; from controllers.manager import main; main(['--verbose', '--kubeconfig', '/none']); "
+        f"print(*(logging.getLogger(each).isEnabledFor(logging.DEBUG) for each in {named}))"
+    )
+    done = subprocess.run([interpreter(), "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]

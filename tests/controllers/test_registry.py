@@ -19,7 +19,7 @@ async def test_each_follows_something_and_shares_its_copy() -> None:
         client = Client(session, "http://127.0.0.1:1", {})
         api = WriteClient(client, lambda: 0.0)
         informers = Informers(client)
-        context = Context(api, informers, EventRecorder(api, "test"), Settings())
+        context = Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: "")
         made = [make(context) for make in CONTROLLERS.values()]
     assert [each.name for each in made] == list(CONTROLLERS)
     assert all(each.informers for each in made)

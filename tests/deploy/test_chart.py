@@ -27,7 +27,9 @@ ALL_OFF: dict[str, Any] = {
         "tolerations": [],
     },
     "hubs": {"rights": False, "readAllNodes": False},
-    "policies": dict.fromkeys(["managerConfigMaps", "nodePoolLabel", "nodePoolDeletion", "rules"], False),
+    "policies": dict.fromkeys(
+        ["managerConfigMaps", "nodePoolLabel", "nodePoolDeletion", "probeHosts", "rules"], False
+    ),
 }
 ALL_ON: dict[str, Any] = {
     "imagePullSecrets": [{"name": "pull"}],

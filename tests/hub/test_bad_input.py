@@ -68,6 +68,12 @@ MALFORMED = {
     "half a watch list": (proxy("sendInitialEvents=true&watch=true"), {422}),
     "match without version": (proxy("resourceVersionMatch=Exact"), {400, 422}),
     "content length": (request(SERVICES, "Content-Length: x", method="POST"), {400}),
+    "a body that kube-apiserver ignores": (request(SERVICES, "Content-Length: 2") + b"{}", {200}),
+    "a body for the hub": (proxy("resourceVersion=0", "Content-Length: 2") + b"{}", {200}),
+    "a request as body": (
+        proxy("resourceVersion=0", "Content-Length: 18") + b"GET / HTTP/1.1\r\n\r\n",
+        {200},
+    ),
     "smuggling": (request(SERVICES, "Transfer-Encoding: chunked", "Content-Length: 3"), {400}),
 }
 

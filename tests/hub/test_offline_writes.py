@@ -212,21 +212,24 @@ async def test_events_are_taken_and_brought_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, group: str
 ) -> None:
     events = f"{group}/namespaces/{namespace}/events"
-    known = event("before", namespace, group)
-    assert (await outage.ask(events, method="POST", body=known)).status == 201
+    for name in ("before", "expired"):
+        known = event(name, namespace, group)
+        assert (await outage.ask(events, method="POST", body=known)).status == 201
     async with outage.away():
+        # As after an hour, of which the hub cannot know.
+        await asyncio.to_thread(real_cloud.admin.delete, f"{events}/expired")
         made = await outage.ask(events, method="POST", body=event("during", namespace, group))
         assert (made.status, made.document["metadata"]["name"]) == (201, "during")
         series = {"series": {"count": 5, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}}
-        for name in ("before", "during"):
+        for name in ("before", "expired", "during"):
             answer = await outage.ask(f"{events}/{name}", method="PATCH", body=series, content_type=STRATEGIC)
             assert (answer.status, answer.document["metadata"]["name"]) == (200, name)
         assert (
             await outage.ask(events, method="POST", body={"kind": "Pod", "apiVersion": "v1"})
         ).status == 400
-        await journal_has(outage, 3)
+        await journal_has(outage, 6)  # each patch behind the event itself, in case it has expired
     await journal_has(outage, 0)
-    for name in ("before", "during"):
+    for name in ("before", "expired", "during"):
         found = await asyncio.to_thread(real_cloud.admin.get, f"{events}/{name}")
         assert found["series"]["count"] == 5
 

@@ -17,6 +17,7 @@ import yaml
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import LIFETIME, Credential
 from tests.cloud.real import RealCloud
+from tests.hub.support.disk_parts import logged
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import watching
 
@@ -133,3 +134,28 @@ async def test_a_certificate_is_renewed_under_load(
         for each in loading:
             each.cancel()
         await asyncio.gather(*loading, return_exceptions=True)
+
+
+async def test_an_identity_that_has_ended_is_no_cloud(
+    hub: Hub, real_cloud: RealCloud, files: NodeFiles, namespace: str
+) -> None:
+    """Everything was answered with 401, also what the node has copies of, and /readyz was 200."""
+    services, node = f"/api/v1/namespaces/{namespace}/services?resourceVersion=0", f"/api/v1/nodes/{hub.node}"
+    headers = {"User-Agent": "kubelet/v1"}
+    async with aiohttp.ClientSession(hub.url, headers=headers) as session:
+
+        async def code(path: str) -> int:
+            async with session.get(path) as answer:
+                assert answer.status != 503 or "Retry-After" in answer.headers
+                return answer.status
+
+        assert (await code(services), await code(node)) == (200, 404)
+        files.rotate(real_cloud.authority.issue_node(hub.node, timedelta(seconds=1)))
+        await logged(hub, "does not accept the node's identity")
+        assert (await code(services), await code("/api/v1/namespaces/default/configmaps/never")) == (200, 503)
+        async with session.get(f"{hub.admin_url}/readyz") as answer:
+            assert answer.status == 503
+            assert "identity" in await answer.text()
+        files.rotate(real_cloud.authority.issue_node(hub.node))
+        await logged(hub, "[0-9] accepts the node's identity")
+        assert await code("/api/v1/namespaces/default/services/kubernetes") == 200

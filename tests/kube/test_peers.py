@@ -12,6 +12,7 @@ from kube.peers import (
     SERVING_SIGNER,
     is_node_name,
     is_of_link,
+    may_be_certified,
 )
 
 
@@ -52,7 +53,7 @@ def test_a_node_has_the_name_of_a_dns_subdomain(name: str, expected: bool) -> No
     ("name", "expected"),
     [
         ("169.254.2.1", True),
-        ("fe80::1", True),
+        ("fe80::1", False),
         ("169.254.169.254", False),
         ("10.0.0.1", False),
         ("fd00::9:1", False),
@@ -61,3 +62,25 @@ def test_a_node_has_the_name_of_a_dns_subdomain(name: str, expected: bool) -> No
 )
 def test_what_the_cluster_certifies_beside_a_nodes_own_addresses(name: str, expected: bool) -> None:
     assert is_of_link(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("n1", True),
+        ("10.0.0.1", True),
+        ("fd00::9:1", True),
+        ("169.254.2.1", True),
+        ("n2", False),
+        ("kubernetes.default.svc", False),
+        ("fe80::1", False),
+        ("169.254.169.254", False),
+        ("127.0.0.1", False),
+        ("::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("0.0.0.0", False),  # noqa: S104 - nobody listens
+        ("ff02::1", False),
+    ],
+)
+def test_which_names_of_a_node_are_asked_for_and_approved(name: str, expected: bool) -> None:
+    assert may_be_certified(name, "n1") is expected

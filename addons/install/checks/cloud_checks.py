@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from email.utils import parsedate_to_datetime
 
 from addons.install.checks.findings import Finding, failed, ok, warning
+from addons.install.checks.pod_checks import check_pods
 from addons.install.cloud import TIMEOUT, cloud, get, may
 from addons.rules.table import parse_rules
 from addons.views.source_log import RBAC, RBAC_OF_NODES
@@ -43,15 +44,20 @@ type FurtherChecks = Callable[[Client, str], AsyncIterator[Finding]]
 
 
 def check_cloud(
-    credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str]
+    credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str], port: int
 ) -> AsyncIterator[Finding]:
-    """The checks in order; the first ends them where nothing answers. `rules` is the ConfigMap (namespace, name)."""
+    """The checks in order; the first ends them where nothing answers.
+
+    `rules` is the ConfigMap (namespace, name), `port` the plain one.
+    """
 
     async def further(client: Client, version: str) -> AsyncIterator[Finding]:
         async for finding in _check_rights(client, node, rules):
             yield finding
         yield await _check_node(client, node, version)
         yield await _check_rules(client, rules)
+        if port:
+            yield await check_pods(client, node, port)
 
     return _check(credentials, context, further)
 

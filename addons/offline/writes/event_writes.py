@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import path_of_event
 from addons.views.responses import HEADERS, object_response
+from kube.bounds import reached
 from kube.errors import entity_too_large, not_acceptable
 from kube.objects.object_patches import apply_patch
 from kube.wire.api_objects import decode_object
@@ -18,42 +22,78 @@ from kube.wire.encoding import Encoding
 
 MAX_EVENT = 64 * 1024
 """Bytes of one event. events.k8s.io allows a note of 1 KB, so a real event is far smaller."""
+MAX_KEPT_BYTES = 1024 * 1024
+"""Bytes of creations that are kept: some hundred real events."""
 KIND = "Event"
 
 
-async def accept_event(request: OfflineRequest, journal: Journal) -> web.Response:
-    """Journal a POST and answer 201 with its event. StatusError where the body is no event."""
-    codec, obj = request.named(KIND)
-    request.check_accepted(codec)
-    event = Encoded.of(codec, obj)
-    body = event.body()
-    _check_size(body)
-    await journal.wait_written(journal.put_event("POST", request.target, codec.content_type, body))
-    return object_response(event, 201)
+class EventWrites:
+    """Journals what clients write of events, and keeps the latest creations.
 
-
-async def accept_event_patch(request: OfflineRequest, journal: Journal) -> web.Response:
-    """Journal a PATCH and answer 200.
-
-    The hub keeps no events, so the answer holds the event's name and the fields that the patch sets.
+    A cluster drops an event after an hour. A patch of one that is gone would be lost although its client has the answer
+    200, so the event's creation goes before it: the cloud answers 409 where it still has the event.
     """
-    info = request.info
-    assert info.type is not None
-    _check_size(request.body)
-    metadata = {"name": info.name, "namespace": info.namespace}
-    base: dict[str, Any] = {"apiVersion": info.type.api_version, "kind": KIND, "metadata": metadata}
-    document = apply_patch(request.content_type, base, request.body, KIND)
-    encodings = request.encodings()
-    if not encodings:
-        raise not_acceptable("an event is written as JSON or protobuf")
-    await journal.wait_written(journal.put_event("PATCH", request.target, request.content_type, request.body))
-    if Encoding.JSON in encodings:
-        return web.json_response(document, headers=HEADERS)
-    codec = codec_for(Encoding.PROTOBUF)
-    obj = decode_object(codec.encoding, info.type.api_version, KIND, b"")
-    for name, value in metadata.items():
-        obj.fields.child("metadata").set(name, value)
-    return request.echo(codec, obj, 200)
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._created: OrderedDict[str, OfflineRequest] = OrderedDict()
+        """Creations by the path of the event, the latest last."""
+        self._bytes = 0
+
+    def keep(self, request: OfflineRequest) -> None:
+        """Keep a creation that the cloud took."""
+        path = path_of_event("POST", request.target, request.content_type, request.body)
+        if not path or len(request.body) > MAX_EVENT:
+            return
+        self._drop(path)
+        self._created[path] = request
+        self._bytes += len(request.body)
+        while self._bytes > MAX_KEPT_BYTES:
+            self._drop(next(iter(self._created)))
+            reached("kept events")
+
+    async def create(self, request: OfflineRequest) -> web.Response:
+        """Journal a POST and answer 201 with its event. StatusError where the body is no event."""
+        codec, obj = request.named(KIND)
+        request.check_accepted(codec)
+        event = Encoded.of(codec, obj)
+        body = event.body()
+        _check_size(body)
+        entry = self._journal.put_event("POST", request.target, codec.content_type, body)
+        self.keep(replace(request, content_type=codec.content_type, body=body))
+        await self._journal.wait_written(entry)
+        return object_response(event, 201)
+
+    async def patch(self, request: OfflineRequest) -> web.Response:
+        """Journal a PATCH and answer 200.
+
+        The answer holds the event's name and the fields that the patch sets.
+        """
+        info = request.info
+        assert info.type is not None
+        _check_size(request.body)
+        metadata = {"name": info.name, "namespace": info.namespace}
+        base: dict[str, Any] = {"apiVersion": info.type.api_version, "kind": KIND, "metadata": metadata}
+        document = apply_patch(request.content_type, base, request.body, KIND)
+        encodings = request.encodings()
+        if not encodings:
+            raise not_acceptable("an event is written as JSON or protobuf")
+        created = self._created.get(request.object_path)
+        if created is not None and not self._journal.events_of(request.object_path):
+            self._journal.put_event("POST", created.target, created.content_type, created.body)
+        entry = self._journal.put_event("PATCH", request.target, request.content_type, request.body)
+        await self._journal.wait_written(entry)
+        if Encoding.JSON in encodings:
+            return web.json_response(document, headers=HEADERS)
+        codec = codec_for(Encoding.PROTOBUF)
+        obj = decode_object(codec.encoding, info.type.api_version, KIND, b"")
+        for name, value in metadata.items():
+            obj.fields.child("metadata").set(name, value)
+        return request.echo(codec, obj, 200)
+
+    def _drop(self, path: str) -> None:
+        if (dropped := self._created.pop(path, None)) is not None:
+            self._bytes -= len(dropped.body)
 
 
 def _check_size(body: bytes) -> None:

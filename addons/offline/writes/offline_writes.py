@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.event_writes import accept_event, accept_event_patch
+from addons.offline.writes.event_writes import EventWrites
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay, RetryLater
@@ -48,15 +48,17 @@ class OfflineWrites:
         self._tokens = tokens
         self._registration = registration
         self._status = status
+        self._events = EventWrites(journal)
         self._journal = journal
         self._replay = replay
 
     def is_pending(self, info: RequestInfo) -> bool:
-        """Whether the journal holds a status of this object. The cloud must get that one before this write."""
-        return is_status_write(info) and _path(info) in self._journal.statuses
+        """Whether the journal holds writes of this object. The cloud must get those before this one."""
+        is_kept = is_status_write(info) or (is_event(info) and info.verb == "patch")
+        return is_kept and self._journal.is_pending(_path(info))
 
     async def flush(self, info: RequestInfo) -> bool:
-        """Replay the object's pending status now, if there is one; False when the cloud did not take it."""
+        """Replay the object's pending writes now, if there are any; False when the cloud did not take them."""
         if self.is_pending(info):
             try:
                 await self._replay.flush(_path(info))
@@ -70,9 +72,16 @@ class OfflineWrites:
             self._tokens.keep(identity, request, headers, body)
         elif is_registration(request.info):
             self._registration.keep(identity, request, headers, body)
+        elif is_event(request.info) and not identity:
+            self._events.keep(request)
 
-    async def answer(self, caller: Caller, identity: CloudIdentity, request: OfflineRequest) -> web.Response:
-        """The hub's own answer; StatusError 503 where only the cloud can answer."""
+    async def answer(
+        self, caller: Caller, identity: CloudIdentity, request: OfflineRequest, *, was_sent: bool = False
+    ) -> web.Response:
+        """The hub's own answer; StatusError 503 where only the cloud can answer.
+
+        `was_sent`: a server may have taken the write, and its answer was lost.
+        """
         info = request.info
         if len(request.body) > MAX_BODY:
             raise entity_too_large(f"limit is {MAX_BODY}")
@@ -82,10 +91,10 @@ class OfflineWrites:
         # Only the cloud can answer a dry run.
         if caller.lending is Lending.HUB and "dryRun=" not in request.target:
             if is_status_write(info):
-                return await self._status.accept(request)
+                return await self._status.accept(request, was_sent=was_sent)
             if is_event(info):
-                accept = accept_event if info.verb == "create" else accept_event_patch
-                return await accept(request, self._journal)
+                accept = self._events.create if info.verb == "create" else self._events.patch
+                return await accept(request)
             if is_pod_creation(info):
                 return _mirrored(request)
             if is_registration(info):

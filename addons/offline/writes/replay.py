@@ -1,7 +1,8 @@
 """Replays the journal when the cloud is back: a status as a patch of what changed, an event as the client sent it.
 
-Each entry is replayed by itself, so an entry that the cloud refuses does not hold up the others. A refusal of the hub's
-identity is no refusal of an entry: credentials that expired during a long outage must not cost the journal.
+The entries of one object go in their order. Each object is replayed by itself, so one that the cloud refuses does not
+hold up the others. A refusal of the hub's identity is no refusal of an entry: credentials that expired during a long
+outage must not cost the journal.
 """
 
 from __future__ import annotations
@@ -9,20 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from itertools import takewhile
 
 import orjson
 
-from addons.offline.writes.journal import EVENT, STATUS, EventEntry, Journal, StatusEntry
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
 from addons.offline.writes.own_rights import is_allowed
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
-from kube.objects.object_patches import strategic_diff
-from kube.wire.codec import codec_for
-from kube.wire.encoding import Encoding
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
@@ -37,8 +35,13 @@ class RetryLater(Exception):
     """The cloud has not taken an entry, and may take it another time."""
 
 
-class IdentityRefused(RetryLater):
-    """The cloud refuses the hub's identity, and so would refuse every entry."""
+class NotNow(RetryLater):
+    """The cloud takes no entry now: it asks for `retry_after` seconds, or refuses the hub's identity."""
+
+    def __init__(self, error: StatusError, path: str) -> None:
+        super().__init__(f"{path}: {error}")
+        self.retry_after = error.retry_after
+        self.is_of_identity = error.code in (401, 403)
 
 
 class Replay:
@@ -58,8 +61,8 @@ class Replay:
         self._is_up = is_up
         self._changed = changed
         self._refused = refused
-        self._status_lock = asyncio.Lock()
-        """Held while a status is replayed: `run` and `flush` must not send the same one at once."""
+        self._lock = asyncio.Lock()
+        """Held while an entry is replayed: `run` and `flush` must not send the same one at once."""
         self._is_refused = False
         """Whether the cloud refused the hub's identity when it was last asked."""
 
@@ -69,15 +72,24 @@ class Replay:
         while True:
             if not self._is_up() or not (self._journal.statuses or self._journal.events):
                 await self._wait_for_change()
-            elif not await self._replay_all_allowed():
-                await asyncio.sleep(backoff.next())
+                continue
+            try:
+                if await self._replay_all():
+                    continue
+                delay = backoff.next()
+            except NotNow as error:
+                delay = backoff.next(error.retry_after)
+            await asyncio.sleep(delay)
 
     async def flush(self, path: str) -> None:
-        """Replay one object's status now, if one waits. RetryLater when the cloud does not take it."""
-        async with self._status_lock:
+        """Replay what waits for one object now, and let it leave the disk. RetryLater when the cloud takes it not."""
+        async with self._lock:
             entry = self._journal.statuses.get(path)
             if entry is not None:
                 await self._replay_status(entry)
+            for event in self._journal.events_of(path):
+                await self._replay_event(event)
+        await self._journal.wait_forgotten(path)
 
     async def _wait_for_change(self) -> None:
         waits = [pulse.wait() for pulse in (self._changed, self._journal.added)]
@@ -87,36 +99,41 @@ class Replay:
             for wait in waits:
                 wait.cancel()
 
-    async def _replay_all_allowed(self) -> bool:
-        """As `_replay_all`, but stop at the first entry where the cloud refuses the hub's identity."""
+    async def _replay_all(self) -> bool:
+        """Try each entry once; False when an entry stays in the journal for later. NotNow at the first such answer."""
         try:
-            done = await self._replay_all()
-        except IdentityRefused as error:
-            if not self._is_refused:
+            done = await self._replay_each()
+        except NotNow as error:
+            if error.is_of_identity and not self._is_refused:
                 logger.warning("the journal waits for credentials that the cloud accepts: %s", error)
-            self._is_refused = True
-            return False
+            self._is_refused |= error.is_of_identity
+            raise
         self._is_refused = False
         return done
 
-    async def _replay_all(self) -> bool:
-        """Try each entry once; False when an entry stays in the journal for later."""
-        all_replayed = True
+    async def _replay_each(self) -> bool:
+        late: set[str] = set()
+        """The paths of objects with an entry that stays: their later entries must not overtake it."""
         for entry in list(self._journal.statuses.values()):
-            async with self._status_lock:
-                if self._journal.statuses.get(entry.path) is entry:
-                    all_replayed &= await self._try(self._replay_status(entry))
+            async with self._lock:
+                is_waiting = self._journal.statuses.get(entry.path) is entry
+                if is_waiting and not await self._try(self._replay_status(entry)):
+                    late.add(entry.path)
         for event in list(self._journal.events.values()):
             if not self._is_up():
                 return False
-            all_replayed &= await self._try(self._replay_event(event))
+            async with self._lock:
+                if event.path in late or event.sequence not in self._journal.events:
+                    continue
+                if not await self._try(self._replay_event(event)):
+                    late.add(event.path or event.name)
             await asyncio.sleep(EVENT_PAUSE)
-        return all_replayed
+        return not late
 
     async def _try(self, work: Awaitable[None]) -> bool:
         try:
             await work
-        except IdentityRefused:
+        except NotNow:
             raise
         except RetryLater as error:
             logger.info("the journal waits: %s", error)
@@ -128,8 +145,9 @@ class Replay:
         return True
 
     async def _replay_status(self, entry: StatusEntry) -> None:
-        patch = strategic_diff(entry.before, entry.after, entry.kind)
+        patch = entry.patch
         patch.setdefault("metadata", {})["uid"] = entry.uid
+        entry = self._journal.sending(entry)
         for _ in range(MAX_CONFLICTS):
             error = await self._send("PATCH", f"{entry.path}/status", orjson.dumps(patch), STRATEGIC_MERGE)
             if error is None:
@@ -154,15 +172,8 @@ class Replay:
         if error is None or (error.code == 409 and entry.method == "POST"):
             metrics.JOURNAL_REPLAYED.labels(EVENT).inc()
             self._journal.remove(entry)
-        elif error.code == 404 and self._is_creation_pending(entry):
-            raise RetryLater(f"{entry.target}: {error}")
         else:
             self._drop(entry, EVENT, error)
-
-    def _is_creation_pending(self, entry: EventEntry) -> bool:
-        """Whether the journal holds an earlier creation of the event that `entry` patches."""
-        earlier = takewhile(lambda each: each is not entry, self._journal.events.values())
-        return any(_created(each) == entry.target.partition("?")[0] for each in earlier)
 
     async def _send(self, method: str, path: str, body: bytes, content_type: str) -> StatusError | None:
         """Send one write. None when the cloud took it, its StatusError when it refused, RetryLater otherwise."""
@@ -171,10 +182,11 @@ class Replay:
         except Unreachable as error:
             raise RetryLater(f"{path}: {error}") from error
         except StatusError as error:
-            if error.code >= 500 or error.code == 429:
+            may_pass = error.code >= 500 or error.code == 429
+            if error.code == 401 or (may_pass and error.retry_after is not None):
+                raise NotNow(error, path) from error
+            if may_pass:
                 raise RetryLater(f"{path}: {error}") from error
-            if error.code == 401:
-                raise IdentityRefused(f"{path}: {error}") from error
             if error.code == 403:
                 await self._check_right(method, path, error)
             return error
@@ -186,8 +198,8 @@ class Replay:
             if await is_allowed(self._client, method, path):
                 return
         except StatusError as error:
-            if error.code in (401, 403):
-                raise IdentityRefused(f"{path}: {error}") from error
+            if error.code in (401, 403) or error.retry_after is not None:
+                raise NotNow(error, path) from error
             raise RetryLater(f"{path}: {error}") from error
         except Unreachable as error:
             raise RetryLater(f"{path}: {error}") from error
@@ -205,20 +217,8 @@ class Replay:
         except (Unreachable, ValueError, LookupError, TypeError) as error:
             raise RetryLater(f"{path}: {error}") from error
 
-    def _drop(self, entry: StatusEntry | EventEntry, kind: str, error: StatusError) -> None:
+    def _drop(self, entry: JournalEntry, kind: str, error: StatusError) -> None:
         reason = "gone" if error.code == 404 else "refused"
         metrics.JOURNAL_DROPPED.labels(kind, reason).inc()
         logger.warning("the cloud refuses %s: %s", entry.name, error)
         self._journal.remove(entry)
-
-
-def _created(entry: EventEntry) -> str:
-    """The path of the event that an entry creates; "" where it creates none."""
-    if entry.method != "POST":
-        return ""
-    try:
-        codec = codec_for(Encoding(entry.content_type))
-        name = codec.peek(codec.decode_single(entry.body)[2]).name
-    except ValueError:
-        return ""
-    return f"{entry.target.partition('?')[0]}/{name}"

@@ -13,18 +13,22 @@ from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.journal import Journal, StatusEntry
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.own_labels import labels_of_others
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.responses import object_response
 from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+from kube.objects.object_patches import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
 from kube.requests.request_info import parse_request
 from kube.store.store import Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +71,8 @@ class StatusWrites:
         self._lock = asyncio.Lock()
         """Held during a write: the next one must start from its result."""
 
-    async def accept(self, request: OfflineRequest) -> web.Response:
-        """The answer to a PATCH or PUT of a status.
+    async def accept(self, request: OfflineRequest, *, was_sent: bool = False) -> web.Response:
+        """The answer to a PATCH or PUT of a status. `was_sent`: the cloud may have taken it.
 
         StatusError 503 where the hub has no copy of the object, where the object is neither this node nor one of its
         pods, and where the write changes labels that a kubelet has no say in: the cloud would decide on that, and the
@@ -92,7 +96,7 @@ class StatusWrites:
             self._journal.check_room(entry)
             for each in written:
                 self._show(each, request)
-            entry = self._journal.put_status(entry)
+            entry = self._journal.put_status(entry, was_sent=was_sent, patch=_patch_in(request))
         await self._journal.wait_written(entry)
         answer = min(
             acceptable, key=lambda each: (-each.decode().version, encodings.index(each.codec.encoding))
@@ -153,6 +157,13 @@ class StatusWrites:
             copy.store.amend(obj.raw)
         else:
             self._answers.keep(_key(request), {"content-type": obj.codec.content_type}, obj.body())
+
+
+def _patch_in(request: OfflineRequest) -> Json | None:
+    """The fields that a client's patch sets; None for a PUT and a JSON patch, whose difference to the copy counts."""
+    if request.content_type not in (MERGE_PATCH, STRATEGIC_MERGE_PATCH):
+        return None
+    return parse_object(request.body)
 
 
 def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:

@@ -7,7 +7,6 @@ request that it has answered already.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from h2.config import H2Configuration
@@ -25,6 +24,7 @@ from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestHeaders,
     RequestProtocolError,
+    ResponseData,
     ResponseProtocolError,
     ResponseTrailers,
 )
@@ -181,13 +181,16 @@ class BoundedHttp1Server(Http1Server):
         self.state = self.done
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        is_head = self.request is not None and self.request.method == "HEAD"
         code = event.code.http_status_code() if isinstance(event, ResponseProtocolError) else None
         if isinstance(event, ResponseProtocolError) and code is not None and self.response is None:
             if self.conn.state & ConnectionState.CAN_WRITE:
-                yield commands.SendData(self.conn, error_response(code, event.message))
+                answer = error_response(code, event.message)
+                head, end, body = answer.partition(b"\r\n\r\n")
+                yield commands.SendData(self.conn, head + end + (b"" if is_head else body))
                 yield commands.CloseConnection(self.conn)
-        elif not isinstance(event, ResponseTrailers):  # HTTP/1.1 lets a proxy drop them (RFC 9110, 6.5.1)
-            yield from super().send(event)
+        elif not (is_head and isinstance(event, ResponseData)) and not isinstance(event, ResponseTrailers):
+            yield from super().send(event)  # HTTP/1.1 lets a proxy drop trailers (RFC 9110, 6.5.1)
         if self.response_done and not self.request_done:
             self._answered_since = time.monotonic()
 
@@ -215,6 +218,8 @@ class BoundedHttp2Server(Http2Server):
         self.h2_conf.validate_inbound_headers = False  # `handle_h2_event` does
         self.h2_conn = LastingH2Connection(self.h2_conf)
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
+        self._heads: set[int] = set()
+        """Open streams whose clients ask for heads alone, and take a body for an error of the connection."""
         self._frames = Frames()
         self._turns = turns_of(context.client.proxy_mode.full_spec)
         self._turn: commands.RequestWakeup | None = None
@@ -236,6 +241,8 @@ class BoundedHttp2Server(Http2Server):
         if isinstance(event, events.Wakeup) and event.command is self._turn:
             self._turn = None
             yield from self._go()
+            return
+        if isinstance(event, ResponseData) and event.stream_id in self._heads:
             return
         if isinstance(event, ResponseProtocolError) and self._is_unanswered(event.stream_id):
             code = event.code.http_status_code()
@@ -262,8 +269,10 @@ class BoundedHttp2Server(Http2Server):
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, RequestReceived):
+            if (b":method", b"HEAD") in event.headers:
+                self._heads = {event.stream_id, *(each for each in self._heads if not self.is_closed(each))}
             try:
-                request = _request_of(event.headers)
+                request = _request_of(event)
             except (ProtocolError, ValueError) as error:
                 metrics.REQUESTS_REFUSED.labels("400").inc()
                 self._answer(event.stream_id, 400, f"the head of the request is malformed: {error}")
@@ -286,12 +295,18 @@ class BoundedHttp2Server(Http2Server):
 
     def _answer(self, stream_id: int, code: int, message: str) -> None:
         headers = [(b":status", b"%d" % code), (b"content-type", b"application/json")]
-        self.h2_conn.send_headers(stream_id, headers)
-        self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
+        is_head = stream_id in self._heads
+        self.h2_conn.send_headers(stream_id, headers, end_stream=is_head)
+        if not is_head:
+            self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
 
 
-def _request_of(headers: Sequence[tuple[bytes, bytes]]) -> http.Request:
+def _request_of(event: RequestReceived) -> http.Request:
     """A request's head; ProtocolError or ValueError where it is malformed (RFC 9113, 8.1.1)."""
-    for _ in validate_headers(headers, OF_REQUESTS):
+    for _ in validate_headers(event.headers, OF_REQUESTS):
         pass  # each is looked at as it is taken
-    return request_of_fields(headers)
+    # h2 compares the length with a body alone. A server of HTTP/1.1 would take the next request for the body.
+    lengths = [value for name, value in event.headers if name == b"content-length"]
+    if event.stream_ended is not None and any(each.strip(b"0") for each in lengths):
+        raise ValueError("the request promises a body, and has none")
+    return request_of_fields(event.headers)

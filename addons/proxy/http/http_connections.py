@@ -38,9 +38,10 @@ from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Dat
 
 from addons.proxy.http.messages import downgraded, response_of_fields, response_of_lines
 from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
+from addons.proxy.http.request_head import as_http1
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
-from kube.http.http2_frames import check_incoming
+from kube.http.http2_frames import HeadEncoder, check_incoming
 
 if TYPE_CHECKING:
     from hyperframe.frame import Frame, GoAwayFrame
@@ -138,6 +139,7 @@ class LastingH2Connection(BufferedH2Connection):
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
+        self.encoder = HeadEncoder()
         self.local_settings.max_concurrent_streams = STREAMS_PER_CLIENT
         self.local_settings.initial_window_size = STREAM_WINDOW
         self.local_settings.acknowledge()
@@ -343,10 +345,9 @@ class KeptHttp1Client(Http1Client):
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders):
-            event = replace(event, request=with_credentials(event.request))
-            if event.request.is_http2:
-                # mitmproxy would close the connection after the answer to it.
-                event.request = downgraded(event.request)
+            sent = as_http1(with_credentials(event.request), has_body=not event.end_stream)
+            # mitmproxy would close the connection after the answer to a request of HTTP/2.
+            event = replace(event, request=downgraded(sent) if sent.is_http2 else sent)
         yield from super().send(event)
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:

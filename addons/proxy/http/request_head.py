@@ -14,8 +14,16 @@ from kube.errors import StatusError, bad_request
 
 MAX_HEADERS = 64 * 1024
 """Bytes of a request's headers, names and values. Kubernetes' clients send less than 8 KiB."""
+MAX_FIELDS = 1_000
+"""Fields of a request's headers. Each of some thirty looks at a header goes through all of them. Clients of Kubernetes
+send a dozen, and one for each group that they impersonate."""
 MAX_TARGET = 8 * 1024
 """Bytes of a request's target, path and query. client-go keeps its selectors well below."""
+
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te"})
+KEPT = FRAMING | {b"host", b"upgrade", b"authorization"}
+"""Fields without which a request would be another one, whatever `Connection` says of them."""
 
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _NO_TARGET = re.compile(rb"[^\x21-\x7e]")
@@ -28,7 +36,7 @@ def fault_of(request: http.Request) -> StatusError | None:
     data, fields = request.data, request.headers.fields
     if len(data.path) > MAX_TARGET:
         return target_too_long()
-    if sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
+    if len(fields) > MAX_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
         return headers_too_large()
     if not _METHOD.fullmatch(data.method):
         return bad_request("the request's method is not a token")
@@ -42,6 +50,29 @@ def fault_of(request: http.Request) -> StatusError | None:
     return None
 
 
+def as_http1(request: http.Request, *, has_body: bool) -> http.Request:
+    """The request as a connection of HTTP/1.1 carries it to the next server; itself where that is no other.
+
+    What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
+    next server might believe. A body of HTTP/2 needs no length; mitmproxy would send it without an end.
+    """
+    names = {name.lower() for name, _ in request.headers.fields}
+    needs_framing = has_body and names.isdisjoint(FRAMING)
+    if not needs_framing and names.isdisjoint(OF_CONNECTION):
+        return request
+    sent = request.copy()
+    said = request.headers.get_all("Connection")
+    options = {each.strip().lower().encode() for value in said for each in value.split(",")}
+    dropped = OF_CONNECTION | (options - KEPT)
+    fields = [each for each in request.headers.fields if each[0].lower() not in dropped]
+    if b"upgrade" in options:
+        fields.append((b"Connection", b"Upgrade"))
+    if needs_framing:
+        fields.append((b"Transfer-Encoding", b"chunked"))
+    sent.headers.fields = tuple(fields)
+    return sent
+
+
 def target_too_long() -> StatusError:
     """414, with the reason of a bad request: Kubernetes has none of its own."""
     return StatusError(414, "BadRequest", f"the request's target is longer than {MAX_TARGET} bytes")
@@ -49,4 +80,8 @@ def target_too_long() -> StatusError:
 
 def headers_too_large() -> StatusError:
     """431, as above."""
-    return StatusError(431, "BadRequest", f"the request's headers are larger than {MAX_HEADERS} bytes")
+    return StatusError(
+        431,
+        "BadRequest",
+        f"the request's headers are larger than {MAX_HEADERS} bytes, or more than {MAX_FIELDS}",
+    )

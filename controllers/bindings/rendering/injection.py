@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, Record, RecordEntry, format_record
 from controllers.bindings.rendering.slots import (
     DEPLOYMENT,
     FIELD,
@@ -31,30 +32,31 @@ from controllers.bindings.rendering.slots import (
     Slot,
     Value,
     find_container,
-    fits,
     mounts,
     normal,
-    parse_slot,
     pod_spec,
     read_slot,
     write_slot,
 )
 from controllers.bindings.rendering.template_fields import (
     FieldChange,
+    Path,
+    complete,
     differences,
     format_path,
     parse_path,
     restore,
-    write_field,
 )
 from controllers.bindings.rendering.template_patches import patch_pod_spec
-from controllers.runtime.unstructured import copied, mapping, metadata, number, text, texts
+from controllers.runtime.unstructured import copied, mapping, metadata, text, texts
+from kube.bounds import reached
 from kube.json_type import Json
 
-RECORD = "apps.openyurt.io/config-bindings"
-"""The annotation of a workload that holds the record."""
-LARGEST_RECORD = 128 * 1024
-"""Bytes, half of what the API server allows for all annotations of an object."""
+MAX_WORK = 32 * 1024 * 1024
+"""Bytes of a pod spec and its items, times what is looked for in it: slots, fields of the record. Most that a rendering
+costs, a third of a second; 300 variables in a pod spec of 50 KB are half of it."""
+SCAN = 16
+"""How much more an element costs that a record names by its value, where a list must be searched for a similar one."""
 STRATEGIES: dict[tuple[str, str], Json] = {
     (DEPLOYMENT, "Recreate"): {"type": "Recreate"},
     (DEPLOYMENT, "RollingUpdate"): {
@@ -65,18 +67,6 @@ STRATEGIES: dict[tuple[str, str], Json] = {
     (STATEFUL_SET, "RollingUpdate"): {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
 }
 """The strategies by kind and type, with the defaults that the API server adds: what it stores must equal the record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What the record says of a slot: its base and what was injected. `at` is the index of a list's element."""
-
-    base: Value
-    injected: Value
-    at: int = 0
-
-
-type Record = Mapping[Slot, Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +117,18 @@ class Rendering:
 
 
 def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
-    """The workload with the items injected, in their order: a later one wins. `incoming` stays as it is."""
+    """The workload with the items injected, in their order: a later one wins. `incoming` stays as it is.
+
+    A record or items whose rendering costs too much count as absent; the items are skipped then.
+    """
+    items = list(items)
+    size = len(orjson.dumps(pod_spec(incoming)))
+    if sum(SCAN if "{" in slot.part else 1 for slot in record) * size > MAX_WORK:
+        reached("work of a rendering")
+        record = {}
+    if reason := _too_much(items, size):
+        names = dict.fromkeys(item.binding for item in items)
+        return _refused(incoming, record, tuple(Skipped(each, "all items", reason) for each in names))
     workload = copied(incoming)
     held = _restore(workload, record)
     wishes = _Wishes()
@@ -136,41 +137,34 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
     injected, skipped = _inject(workload, wishes)
     injected |= _patch(workload, wishes, target, held)
     note = format_record(injected)
-    if len(note) > LARGEST_RECORD:
-        workload = copied(incoming)
-        _restore(workload, record)
+    if len(note.encode()) > LARGEST_RECORD:
         skipped = [Skipped(wish.binding, str(slot), "RecordTooLarge") for slot, wish in wishes.slots.items()]
         skipped += [Skipped(each.binding, _shown(each.fields), "RecordTooLarge") for each in wishes.patches]
-        injected, note = {}, ""
+        return _refused(incoming, record, (*wishes.skipped, *skipped), tuple(wishes.overridden))
     _annotate(workload, note)
     return Rendering(workload, injected, (*wishes.skipped, *skipped), tuple(wishes.overridden))
 
 
-def read_record(workload: Json) -> Record:
-    """The record of a workload. What is malformed in it counts as absent."""
-    try:
-        parsed = mapping(orjson.loads(texts(metadata(workload).get("annotations")).get(RECORD, "") or "{}"))
-    except orjson.JSONDecodeError:
-        return {}
-    record: dict[Slot, Entry] = {}
-    for name, value in parsed.items():
-        entry = mapping(value)
-        try:
-            slot = parse_slot(name)
-        except ValueError:
-            continue
-        if {"was", "set"} <= set(entry) and fits(slot, entry["was"]) and fits(slot, entry["set"]):
-            record[slot] = Entry(entry["was"], entry["set"], max(0, number(entry.get("at"))))
-    return record
+def _refused(
+    incoming: Json, record: Record, skipped: tuple[Skipped, ...], overridden: tuple[Overridden, ...] = ()
+) -> Rendering:
+    """The base, without any item."""
+    workload = copied(incoming)
+    _restore(workload, record)
+    _annotate(workload, "")
+    return Rendering(workload, {}, skipped, overridden)
 
 
-def format_record(record: Record) -> str:
-    """The annotation's value, "" for an empty record."""
-    entries = {
-        str(slot): {"was": each.base, "set": each.injected, **({"at": each.at} if each.at else {})}
-        for slot, each in record.items()
-    }
-    return orjson.dumps(entries, option=orjson.OPT_SORT_KEYS).decode() if entries else ""
+def _too_much(items: list[BindingItem], size: int) -> str:
+    """Why these items are not injected into a pod spec of this size, "" if they are."""
+    slots, patching = 0, set[str]()
+    for item in items:
+        size += len(orjson.dumps(item.fields))
+        slots += max(1, len(mapping(mapping(item.fields.get("env")).get("envClaim"))))
+        if "patch" in item.fields:
+            patching.add(item.binding)
+    # The slots are read before and after the patches of each binding.
+    return "TooMuchWork" if slots * (1 + len(patching)) * size > MAX_WORK else ""
 
 
 @dataclass(slots=True)
@@ -185,6 +179,8 @@ class _Wishes:
 
     slots: dict[Slot, _Wish] = field(default_factory=dict)
     patches: list[BindingItem] = field(default_factory=list)
+    patched: dict[str, dict[str, BindingItem]] = field(default_factory=dict)
+    """The last patch of each path by each binding."""
     skipped: list[Skipped] = field(default_factory=list)
     overridden: list[Overridden] = field(default_factory=list)
 
@@ -199,10 +195,11 @@ class _Wishes:
         # An element that is added to a list takes nobody's place.
         inserts = patch.fields.get("operation") == "add" and path.rpartition("/")[2].lstrip("-").isdigit()
         if not inserts and not path.endswith("/-"):
-            for each in self.patches:
-                same = each.fields.get("path") == path and each.binding != patch.binding
-                if same and each.fields != patch.fields:
+            of_path = self.patched.setdefault(path, {})
+            for each in of_path.values():
+                if each.binding != patch.binding and each.fields != patch.fields:
                     self.overridden.append(Overridden(each.binding, path, patch.binding))
+            of_path[patch.binding] = patch
         self.patches.append(patch)
 
     def skip(self, binding: str, slot: Slot | str, reason: str) -> None:
@@ -236,22 +233,24 @@ def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
     return {Slot(FIELD, format_path(path)): _Held(fields[path].after, live) for path, live in held.items()}
 
 
-def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, Entry], list[Skipped]]:
-    injected: dict[Slot, Entry] = {}
+def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, RecordEntry], list[Skipped]]:
+    injected: dict[Slot, RecordEntry] = {}
     skipped: list[Skipped] = []
     # Sorted, so that new environment variables come in an order that no history changes.
     for slot, wish in sorted(wishes.slots.items()):
         try:
             base = read_slot(workload, slot)
             if not _satisfies(slot, base, wish.value):
-                injected[slot] = Entry(base, wish.value)
+                injected[slot] = RecordEntry(base, wish.value)
                 write_slot(workload, slot, wish.value)
         except NoPlace as reason:
             skipped.append(Skipped(wish.binding, str(slot), str(reason)))
     return injected, skipped
 
 
-def _patch(workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, _Held]) -> dict[Slot, Entry]:
+def _patch(
+    workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, _Held]
+) -> dict[Slot, RecordEntry]:
     """Apply the patches; returns the fields that they changed. `held` is what `_restore` returned."""
     spec = pod_spec(workload)
     before = copied(spec)
@@ -264,12 +263,14 @@ def _patch(workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, 
             loser = wishes.slots[slot].binding
             if value != unpatched.get(slot) and loser != binding:
                 wishes.overridden.append(Overridden(loser, str(slot), binding))
-    changed: dict[Slot, Entry] = {}
+    changed: dict[Slot, RecordEntry] = {}
+    live: dict[Path, Value] = {}
     for path, change in differences(before, spec).items():
         slot = Slot(FIELD, format_path(path))
-        changed[slot] = Entry(change.before, copied(change.after), change.at)
+        changed[slot] = RecordEntry(change.before, copied(change.after), change.at)
         if slot in held and held[slot].injected == change.after:
-            write_field(spec, path, held[slot].live, change.at)
+            live[path] = held[slot].live
+    complete(spec, live)
     return changed
 
 

@@ -41,6 +41,8 @@ MERGE_KEYS: Mapping[str, str] = {
 }
 """The field that names an element of a list, by the list's name (patchMergeKey, listMapKey of k8s.io/api/core/v1)."""
 
+NAMING_KEYS = frozenset(MERGE_KEYS.values())
+
 type Path = tuple[str, ...]
 """From the pod spec down: names of members, and of elements."""
 
@@ -82,56 +84,118 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
 
     A field with another value stays: a writer has changed it. `spec` is changed.
     """
-    held: dict[Path, Any] = {}
+    fields, held = _Fields(spec), dict[Path, _Place]()
     for path, change in changes.items():
-        try:
-            # An element that a patch removed was stored as it is in the record; a similar one is another element.
-            live = read_field(spec, path, exact=change.after is None)
-        except NoField:
-            continue
-        if covers(live, change.after, path):
-            held[path] = live
-    # Elements that come back count their places among the others, so those that go must have gone.
-    for path in sorted(held, key=lambda each: (changes[each].after is None, changes[each].at)):
+        # An element that a patch removed was stored as it is in the record; a similar one is another element.
         with contextlib.suppress(NoField):
-            write_field(spec, path, copied(changes[path].before), changes[path].at)
-    # The API server keeps no empty list either.
-    for path in held:
-        with contextlib.suppress(NoField):
-            if path[:-1] and read_field(spec, path[:-1]) == []:
-                write_field(spec, path[:-1], None)
-    return held
-
-
-def read_field(spec: Json, path: Path, *, exact: bool = False) -> Any:
-    """The value of a field, None if it is absent; NoField if what should hold it is absent.
-
-    An element that is named by its value may have been completed by the API server, unless `exact`.
-    """
-    parent, name = _parent(spec, path)
-    if isinstance(parent, dict):
-        return parent.get(name)
-    index = _index(parent, name, exact=exact)
-    return None if index is None else parent[index]
-
-
-def write_field(spec: Json, path: Path, value: Any, at: int = 0) -> None:
-    """Set a field, or by None remove it. A new element goes to index `at`. NoField as of `read_field`."""
-    parent, name = _parent(spec, path)
-    if isinstance(parent, dict):
-        if value is None:
-            parent.pop(name, None)
+            place = fields.find(path, exact=change.after is None)
+            if covers(place.value, change.after, path):
+                held[path] = place
+    live = {path: place.value for path, place in held.items()}
+    gone: dict[int, tuple[_Place, set[int]]] = {}
+    for path, place in held.items():
+        before = changes[path].before
+        if before is None and isinstance(place.key, int):
+            gone.setdefault(id(place.holder), (place, set()))[1].add(place.key)
         else:
-            parent[name] = value
-        return
-    index = _index(parent, name, exact=value is not None)
-    if index is None:
-        if value is not None:
-            parent.insert(at, value)
-    elif value is None:
-        del parent[index]
-    else:
-        parent[index] = value
+            place.set(copied(before))
+    for place, indexes in gone.values():
+        place.holder[:] = [each for at, each in enumerate(place.holder) if at not in indexes]
+    # Elements that come back count their places among the others, so those that go must have gone.
+    for path in sorted(held, key=lambda each: changes[each].at):
+        place, change = held[path], changes[path]
+        if place.key is None and change.before is not None:
+            place.holder.insert(change.at, copied(change.before))
+    # The API server keeps no empty list either.
+    for place in held.values():
+        if place.holder == [] and isinstance(place.above, dict):
+            place.above.pop(place.list_name, None)
+    return live
+
+
+def complete(spec: Json, live: Mapping[Path, Any]) -> None:
+    """Set fields of a pod spec to their live values. What is not there stays away."""
+    fields = _Fields(spec)
+    for path, value in live.items():
+        with contextlib.suppress(NoField):
+            fields.find(path, exact=True).set(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a field is: the object or list that holds it, and its name or index there; None: the list lacks it."""
+
+    holder: Any
+    key: str | int | None
+    above: Any
+    list_name: str
+    """What holds a holder that is a list, and its name there."""
+
+    @property
+    def value(self) -> Any:
+        """None if the field is absent."""
+        if self.key is None:
+            return None
+        return self.holder.get(self.key) if isinstance(self.holder, dict) else self.holder[self.key]
+
+    def set(self, value: Any) -> None:
+        """Set a member, or by None remove it, or set an element that is there."""
+        if isinstance(self.key, str) and value is None:
+            self.holder.pop(self.key, None)
+        elif self.key is not None and value is not None:
+            self.holder[self.key] = value
+
+
+class _Fields:
+    """Finds the fields of a pod spec. It indexes each list once: a record may name thousands of its elements."""
+
+    def __init__(self, spec: Json) -> None:
+        self._spec = spec
+        self._indexes: dict[tuple[int, str], dict[str, int]] = {}
+
+    def find(self, path: Path, *, exact: bool) -> _Place:
+        """The place of a field; NoField if what should hold it is absent.
+
+        An element that is named by its value may have been completed by the API server, unless `exact`.
+        """
+        above: Any = None
+        holder: Any = self._spec
+        list_name = ""
+        for name in path[:-1]:
+            key = self._key(holder, name, exact=False)
+            inner = None if key is None else _Place(holder, key, None, "").value
+            if not isinstance(inner, dict | list):
+                raise NoField
+            above, holder, list_name = holder, inner, name
+        return _Place(holder, self._key(holder, path[-1], exact=exact), above, list_name)
+
+    def _key(self, holder: Any, name: str, *, exact: bool) -> str | int | None:
+        return name if isinstance(holder, dict) else self._index(holder, name, exact=exact)
+
+    def _index(self, elements: list[Any], name: str, *, exact: bool) -> int | None:
+        """The index of the element of a name; of one named by its value the same one before one that was completed."""
+        try:
+            wanted = orjson.loads(name)
+        except orjson.JSONDecodeError:
+            key = name.partition("=")[0]
+            return self._indexed(elements, key).get(name) if key in NAMING_KEYS else None
+        index = self._indexed(elements, "").get(name)
+        if index is None and not exact and isinstance(wanted, dict):
+            completed = (covers(each, wanted, ()) for each in elements)
+            index = next(itertools.compress(itertools.count(), completed), None)
+        return index
+
+    def _indexed(self, elements: list[Any], key: str) -> dict[str, int]:
+        """The first index of each element by its name: by a merge key, or by its value where `key` is empty."""
+        found = self._indexes.get((id(elements), key))
+        if found is None:
+            found = self._indexes[id(elements), key] = {}
+            for at, each in enumerate(elements):
+                if not key:
+                    found.setdefault(_by_value(each), at)
+                elif isinstance(each, dict) and key in each:
+                    found.setdefault(f"{key}={each[key]}", at)
+        return found
 
 
 def covers(live: Any, wanted: Any, path: Path) -> bool:
@@ -214,32 +278,3 @@ def _by_value(element: Any) -> str:
 
 def _unique(elements: list[Any], name_of: Callable[[Any], str]) -> bool:
     return len({name_of(each) for each in elements}) == len(elements)
-
-
-def _parent(spec: Json, path: Path) -> tuple[Any, str]:
-    place: Any = spec
-    for name in path[:-1]:
-        if isinstance(place, list):
-            index = _index(place, name, exact=False)
-            place = None if index is None else place[index]
-        elif isinstance(place, dict):
-            place = place.get(name)
-    if not isinstance(place, dict | list):
-        raise NoField
-    return place, path[-1]
-
-
-def _index(elements: list[Any], name: str, *, exact: bool) -> int | None:
-    """The index of the element of a name; of one named by its value the same one before one that was completed."""
-    try:
-        wanted = orjson.loads(name)
-    except orjson.JSONDecodeError:
-        key, _, value = name.partition("=")
-        named = (isinstance(each, dict) and key in each and str(each[key]) == value for each in elements)
-        return next(itertools.compress(itertools.count(), named), None)
-    same = (_by_value(each) == name for each in elements)
-    index = next(itertools.compress(itertools.count(), same), None)
-    if index is None and not exact:
-        completed = (covers(each, wanted, ()) for each in elements)
-        index = next(itertools.compress(itertools.count(), completed), None)
-    return index

@@ -23,6 +23,15 @@ MAX_DEPTH = 64
 every recursion here would fail."""
 
 
+def depth(value: Any) -> int:
+    """How many objects and lists are in each other."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
 def patch_pod_spec(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
     """Apply one patch to a pod spec, which changes. Returns why the pod spec has no place for it, or "".
 
@@ -32,7 +41,7 @@ def patch_pod_spec(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
     pointer = path.removeprefix(ROOT)
     if pointer == path or not pointer.startswith("/") or operation not in OPERATIONS:
         return "PathNotAllowed"
-    if _depth(patch.get("value")) > MAX_DEPTH:
+    if depth(patch.get("value")) > MAX_DEPTH:
         return "ValueTooDeep"
     value = _filled(patch.get("value"), fill)
     if operation == "add" and _is_repeated(spec, pointer, value):
@@ -42,15 +51,6 @@ def patch_pod_spec(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
     except StatusError:
         return "PathNotFound"
     return ""
-
-
-def _depth(value: Any) -> int:
-    """How many objects and lists are in each other."""
-    depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, dict | list)]:
-        depth += 1
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
-    return depth
 
 
 def _filled(value: Any, fill: Callable[[str], str]) -> Any:

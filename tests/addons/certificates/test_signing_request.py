@@ -118,7 +118,8 @@ async def test_after_a_day_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_the_names_are_those_of_the_node() -> None:
-    addresses = [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"}]
+    named = {"n1": "Hostname", "10.0.0.1": "InternalIP", "n1.example": "ExternalDNS", "fe80::1": "InternalIP"}
+    addresses = [{"type": kind, "address": name} for name, kind in named.items()]
     client = ScriptedClient(lambda _: {"status": {"addresses": addresses}})
     assert await node_names(client, "n1") == ("10.0.0.1", "n1")
     with pytest.raises(NotSigned, match="no addresses"):

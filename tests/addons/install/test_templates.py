@@ -77,6 +77,25 @@ def test_words_reach_the_hub_as_they_are(written: Path) -> None:
     assert f'ExecStart={sys.executable} --node "a b" 100%% $$HOME ""\n' in written.read_text()
 
 
+BREAK = "n1\nExecStartPre=/bin/sh"
+
+
+@pytest.mark.parametrize("word", [BREAK, "n1\rx", "n1\0", "n1\u2028x", "\x1b[31m"])
+def test_no_word_becomes_a_line_of_the_unit(word: str) -> None:
+    with pytest.raises(ValueError, match="not printed"):
+        unit(["/edgehub", "--node", word])
+
+
+def test_no_address_becomes_a_line_of_the_sockets() -> None:
+    with pytest.raises(ValueError, match="IPv4"):
+        socket_unit([(BREAK, 10261)])
+
+
+def test_kubelet_puts_no_variable_into_the_static_pods_words() -> None:
+    pod = json.loads(static_pod("edgehub:1", ["--node", "$(HOME)", "a$b"], "/k", ("127.0.0.1", 1)))
+    assert pod["spec"]["containers"][0]["args"] == ["--node", "$$(HOME)", "a$b"]
+
+
 def test_the_static_pod_mounts_what_it_reads() -> None:
     admin, folders = ("127.0.0.1", 10267), ["/etc/edgehub", "/opt/acme"]
     pod = json.loads(

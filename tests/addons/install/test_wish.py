@@ -20,6 +20,7 @@ from addons.install.wish import (
     STATIC_POD,
     UNIT_FILE,
     HubFlags,
+    Method,
     Wish,
     parse_hub_flags,
     read_wish,
@@ -172,6 +173,20 @@ def test_urls_and_ports() -> None:
 )
 def test_systemd_opens_what_clients_connect_to(hub: HubFlags, found: list[tuple[str, int]]) -> None:
     assert hub.handed_over == found
+
+
+@pytest.mark.parametrize("method", ["systemd", "static-pod"])
+def test_what_is_no_name_of_a_node_is_not_installed(ledger: Ledger, method: Method) -> None:
+    made = dataclasses.replace(WISH, node="n1\nExecStartPre=/bin/sh", method=method)
+    with pytest.raises(ValueError, match="--node"):
+        made.hub_changes(ledger)
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    """It would be a line of the sockets' unit, and of kubelet's kubeconfig."""
+    flags = ["--listen", "127.0.0.1\nListenStream=1", "--pod-address", "169.254.2.1"]
+    with pytest.raises(ValueError, match="--listen"):
+        parse_hub_flags(flags)
 
 
 def test_a_port_that_is_none_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +32,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import ANSWERED_HEADER, TICKET_HEADER, UNFRAMED_HEADER
 from addons.requests.route_decision import Route, RouteKind
 from addons.rules.table import parse_rules
-from addons.upstream.health import Cloud, ServerHealth
+from addons.upstream.health import RETRY_REFUSED, Cloud, ServerHealth
 from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
@@ -48,7 +49,7 @@ from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
-from tests.addons.support.samples import HUB, fill, raw, read_of
+from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
@@ -315,22 +316,49 @@ async def test_a_read_that_a_server_may_have_had_is_sent_again(node: Node) -> No
     assert await node.send("GET", OBJECT, was_sent=True) == (200, b"said", "")
 
 
+@pytest.mark.parametrize("was_sent", [True, False])
+async def test_a_write_that_a_server_may_have_had_is_remembered_as_sent(node: Node, was_sent: bool) -> None:
+    """The cloud took it; the node's former status then made an empty patch, and the cloud kept the middle one."""
+    node.hold_node()
+    node.cloud.says = [None]
+    assert (await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=was_sent))[0] == 200
+    entry = node.journal.statuses[NODE]
+    former = node.journal.put_status(replace(entry, after=entry.before, sent=None))
+    assert former.patch["status"]
+
+
+async def test_a_cloud_that_refuses_the_nodes_identity_is_none(node: Node) -> None:
+    """All was answered with 401 once, also what the node has copies of."""
+    node.hold_node()
+    node.health.refuses_node = True
+    assert not node.cached_relay.goes_to_cloud(parse_request("GET", NODE), HUB)
+    assert node.cached_relay.goes_to_cloud(parse_request("GET", NODE), POD), "it has an identity of its own"
+    assert (await node.get(NODE))[0] == 200
+    assert (await node.send("PATCH", f"{NODE}/status", REPORT))[0] == 200
+    assert list(node.journal.statuses) == [NODE]
+    for method, target in (("GET", OBJECT), ("PATCH", "/api/v1/nodes/other/status")):
+        code, body, _ = await node.send(method, target, REPORT)
+        assert (code, json.loads(body)["details"]) == (503, {"retryAfterSeconds": RETRY_REFUSED})
+        assert b"identity" in body
+    assert node.cloud.asked == 0
+
+
 async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
     node.hold_node()
     info = parse_request("PATCH", f"{NODE}/status")
-    assert node.cached_relay.goes_to_cloud(info)
+    assert node.cached_relay.goes_to_cloud(info, HUB)
     node.health.failed("gone")
-    assert not node.cached_relay.goes_to_cloud(info)
+    assert not node.cached_relay.goes_to_cloud(info, HUB)
     assert (await node.send("PATCH", f"{NODE}/status", REPORT))[0] == 200
     while not node.health.succeeded():
         pass
-    assert not node.cached_relay.goes_to_cloud(info), "its object is owed"
-    assert node.cached_relay.goes_to_cloud(parse_request("GET", NODE))
-    assert node.cached_relay.goes_to_cloud(parse_request("PATCH", "/api/v1/nodes/other/status"))
+    assert not node.cached_relay.goes_to_cloud(info, HUB), "its object is owed"
+    assert node.cached_relay.goes_to_cloud(parse_request("GET", NODE), HUB)
+    assert node.cached_relay.goes_to_cloud(parse_request("PATCH", "/api/v1/nodes/other/status"), HUB)
     node.cloud.says = [(200, b"later")]
     assert (await node.send("PATCH", f"{NODE}/status", REPORT))[1] == b"later"
     assert node.replayed.lines == [("PATCH", f"{NODE}/status")]
-    assert node.cached_relay.goes_to_cloud(info)
+    assert node.cached_relay.goes_to_cloud(info, HUB)
 
 
 async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Node) -> None:

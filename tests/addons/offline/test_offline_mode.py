@@ -8,6 +8,7 @@ from addons.offline.offline_mode import Offline
 from addons.requests.route_decision import RouteKind
 from tests.addons.support.observed import until
 from tests.addons.support.offline_process import SETTINGS, Process
+from tests.addons.support.samples import HUB
 
 EVENTS = "/api/v1/namespaces/a/events"
 
@@ -16,7 +17,7 @@ async def test_each_kind_of_route_has_its_answerer(tmp_path: Path) -> None:
     async with Process(tmp_path).running() as offline:
         assert set(offline.answerers) == {RouteKind.CACHED_RELAY, RouteKind.LOCAL}
         assert offline.answerers[RouteKind.CACHED_RELAY] is offline.cached_relay
-        assert offline.cached_relay.offline_policy.node == SETTINGS.node
+        assert offline.cached_relay.offline_policy(HUB).node == SETTINGS.node
 
 
 async def test_people_see_the_lease_and_what_waits(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ class Node:
 
     def __init__(self) -> None:
         self.is_up = True
-        self.writes: asyncio.Queue[str | None] = asyncio.Queue()
+        self.writes: asyncio.Queue[str] = asyncio.Queue()
         self.client = ScriptedClient(self._answer)
 
     def _answer(self, asked: Asked) -> dict[str, Any]:
@@ -51,7 +51,7 @@ async def test_the_port_is_announced_and_taken_back() -> None:
         assert await node.writes.get() == "10269"
         announcement.announce(True)
         announcement.announce(False)
-        assert await node.writes.get() is None
+        assert await node.writes.get() == "0"
     assert node.writes.empty()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -229,15 +230,40 @@ async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path
     assert not hub.certificate.wanted
 
 
-async def test_a_port_that_cannot_be_opened_is_told(
+def announced(hub: Hub) -> list[str]:
+    """What the node was made to say of its peer port."""
+    writes = [json.loads(each.body) for each in hub.announced if each.method == "PATCH"]
+    return [each["metadata"]["annotations"]["edgehub.io/peer"] for each in writes]
+
+
+async def test_a_port_that_cannot_be_opened_is_told_and_announced_no_more(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hub.port_error = OSError(98, "Address already in use")
+    """An earlier process may have announced it."""
+    hub.port_error = OSError(98, "hub_peer_port: cannot listen on 10269: Address already in use")
     give(hub, tmp_path)
     hub.facts.say(A, B)
-    await hub.until(lambda: hub.pool.describe()["whyNot"])
+    await hub.until(lambda: announced(hub) == ["0"])
     assert hub.pool.role is Role.FOLLOWER
-    assert "the peer port cannot be opened: Address already in use" in caplog.text
+    assert "10269: Address already in use: this hub cannot lead its pool" in caplog.text
+    assert hub.pool.closed() == [hub.pool.describe()["whyNot"]] == [hub.port_error.strerror]
+    hub.port_error = None
+    hub.facts.say(A)
+    await hub.until(lambda: announced(hub) == ["0", "10269"])
+    assert hub.pool.closed() == []
+
+
+async def test_without_a_certificate_nothing_is_announced_and_only_once_it_is_known(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.facts.say(A)
+    await hub.until(lambda: hub.certificate.wanted)
+    assert announced(hub) == [], "the certificate of an earlier process may be on the disk"
+    hub.certificate.changed()
+    await hub.until(lambda: announced(hub) == ["0"])
+    give(hub, tmp_path)
+    await hub.until(lambda: announced(hub) == ["0", "10269"])
+    assert hub.pool.closed() == []
 
 
 async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:

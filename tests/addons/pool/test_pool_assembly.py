@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import pytest
 
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import GivenCertificate
-from addons.pool.pool_assembly import join_pool
+from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.settings import parse_settings
 from kube.concurrency.pulse import Pulse
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.scripted_client import ScriptedClient
+from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.addons.test_settings import values
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -46,3 +47,25 @@ async def test_the_certificate_is_the_operators_or_asked_for(
         assert pool.serving is not None
         assert parts.sources.upstream_of == pool.following.reader_of
         pool.close()
+
+
+@pytest.mark.parametrize(("kept", "written"), [(True, ["/api/v1/nodes/n1"]), (False, [])])
+async def test_a_hub_without_a_peer_port_takes_back_what_one_with_it_announced(
+    kept: bool, written: list[str], tmp_path: Path
+) -> None:
+    settings = replace(parse_settings(values(peer_port=0)), state_dir=tmp_path, node="n1")
+    if kept:
+        (tmp_path / "pki").mkdir()
+        (tmp_path / "pki" / "peer.pem").touch()
+    told = asyncio.Event()
+
+    def answer(_: Asked) -> dict[str, Any]:
+        told.set()
+        return {}
+
+    client = ScriptedClient(answer)
+    telling = asyncio.create_task(announce_no_port(settings, client))
+    await (told.wait() if kept else telling)
+    assert [each.path for each in client.asked] == written
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)

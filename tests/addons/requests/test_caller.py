@@ -26,6 +26,7 @@ FAR = Peer(Listener.PLAIN, is_loopback=False, is_this_node=False)
 POD = Peer(Listener.TLS, is_loopback=False, is_this_node=False)
 LOCAL_POD = Peer(Listener.TLS, is_loopback=True, is_this_node=False)
 NODE = Peer(Listener.TLS, is_loopback=False, is_this_node=True)
+OTHER = Peer(Listener.TLS, is_loopback=True, is_this_node=False, is_another=True)
 HUB = Peer(Listener.INTERNAL, is_loopback=True, is_this_node=False)
 
 
@@ -88,6 +89,11 @@ BAD = [
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_no_scheme_and_token_is_refused_at_every_door(peer: Peer, text: str) -> None:
     assert refusal(peer, [(LENDING_HEADER, "own"), ("Authorization", text)]) == 401
+
+
+def test_anothers_certificate_is_refused_unless_a_token_comes_with_it() -> None:
+    assert refusal(OTHER, []) == 401
+    assert caller_of(OTHER, [("Authorization", "Bearer t")]).lending is Lending.OWN
 
 
 def test_two_authorizations_are_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -13,7 +15,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden, unauthorized
-from kube.http.client import Client
+from kube.http.client import Client, Unreachable
 from kube.http.session import Session
 from tests.addons.support.observed import value_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
@@ -121,3 +123,25 @@ async def test_the_tokens_of_a_user_are_bounded() -> None:
     assert value_of(told) == before + 1
     await _list(client)
     assert cloud.asked[-1] == "1"
+
+
+class Refusing:
+    """A session whose server knows nobody."""
+
+    status, headers = 401, MappingProxyType[str, str]({})
+
+    @asynccontextmanager
+    async def open(self, *_: object, **__: object) -> AsyncIterator[Refusing]:
+        yield self
+
+    async def read(self, _limit: int) -> bytes:
+        return b""
+
+
+async def test_a_cloud_that_does_not_know_the_node_is_none_for_its_readers_alone() -> None:
+    made = Clients(cast(Session, Refusing()), "http://127.0.0.1:1", "secret")
+    with pytest.raises(Unreachable, match="identity"):
+        await made.of(HUB_IDENTITY).request("GET", "/")
+    for client in (made.hub, made.of(CloudIdentity("pod", TOKEN))):
+        with pytest.raises(StatusError):
+            await client.request("GET", "/")

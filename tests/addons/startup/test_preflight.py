@@ -105,6 +105,16 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
             errno.EADDRNOTAVAIL,
             "hub_listen must be an address of this",
         ),
+        (
+            "hub:peer@10269",
+            errno.EADDRINUSE,
+            "hub_peer_port: cannot listen on 10269: Address already",
+        ),
+        (
+            "hub:peer@10.0.0.9:10269",
+            errno.EADDRNOTAVAIL,
+            "hub_peer_address must be an address of this",
+        ),
         ("hub:internal@127.0.0.1:0", errno.EMFILE, "the hub's own listener: cannot listen on"),
     ],
 )

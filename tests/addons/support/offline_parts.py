@@ -70,7 +70,7 @@ async def journal_in(
     folder: Path, disk: Disk | None = None, max_events: int = 2000
 ) -> AsyncIterator[Journal]:
     """A journal with what an earlier one in the folder left, to the orderly end of its process."""
-    copies = DiskCopies(disk or Disk(folder / "cache"), DiskWriter())
+    copies = DiskCopies(disk or Disk(folder / "cache", saved=(TABLE,)), DiskWriter())
     await copies.open()
     made = Journal(copies, max_events)
     await made.open()

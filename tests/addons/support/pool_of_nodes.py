@@ -226,7 +226,7 @@ class NodeClient(Client):
         super().__init__(cast(Session, None), "", {})
         self._pool, self._node, self._name = pool, node, server
 
-    def with_headers(self, headers: Mapping[str, str]) -> NodeClient:
+    def with_headers(self, headers: Mapping[str, str], queue: str | None = None) -> NodeClient:
         return NodeClient(self._pool, self._node, headers[SERVER_HEADER])
 
     @property

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from addons.offline.writes.journal import EventEntry, Journal, StatusEntry
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import EventEntry, StatusEntry
 from addons.offline.writes.replay import Replay
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse

@@ -49,8 +49,8 @@ class Door:
         self.tickets[ticket] = made
         return ticket
 
-    def void(self, ticket: str) -> None:
-        self.tickets.pop(ticket, None)
+    def void(self, ticket: str) -> bool:
+        return self.tickets.pop(ticket, None) is not None
 
 
 class NoAnswerer:

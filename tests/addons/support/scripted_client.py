@@ -43,7 +43,7 @@ class ScriptedClient(Client):
         self.script = script
         self.asked: list[Asked] = asked if asked is not None else []
 
-    def with_headers(self, headers: Mapping[str, str]) -> ScriptedClient:
+    def with_headers(self, headers: Mapping[str, str], queue: str | None = None) -> ScriptedClient:
         return ScriptedClient(self.script, self.asked, {**self._headers, **headers})
 
     async def request(

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-from addons.telemetry.log import LIBRARIES, REMEMBERED, REPEAT, Pace, log_to_stderr, print_line_by_line
+from addons.telemetry.log import (
+    LEVELS,
+    OWN,
+    REMEMBERED,
+    REPEAT,
+    Pace,
+    log_to_stderr,
+    print_line_by_line,
+)
 
 
-@pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    """The root logger, as it was afterwards."""
-    loggers = [logging.getLogger(name) for name in ("", *LIBRARIES)]
-    before = [(each, each.level, list(each.handlers)) for each in loggers]
-    yield loggers[0]
-    for each, level, handlers in before:
-        each.setLevel(level)
-        each.handlers[:] = handlers
-
-
-def test_text_for_people(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr("info", "text")
     logging.getLogger("addons.egress").info("%s is up", "cloud")
     logging.getLogger("addons.egress").debug("not told")
@@ -42,7 +39,7 @@ def test_each_printed_line_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert file.getvalue() == b"kept back\ntold\n"
 
 
-def test_json_for_collectors(root: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_for_collectors(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr("info", "json")
     try:
         raise ValueError("two\nlines")
@@ -57,12 +54,27 @@ def test_json_for_collectors(root: logging.Logger, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(("level", "heard"), [("info", ["error"]), ("debug", ["warning", "error"])])
 def test_libraries_tell_of_each_client_only_when_asked(
-    root: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
 ) -> None:
     log_to_stderr(level, "json")
     logging.getLogger("mitmproxy.proxy.server").warning("Client TLS handshake failed.")
     logging.getLogger("mitmproxy.proxy.server").error("mitmproxy has crashed!")
     assert [json.loads(line)["level"] for line in capsys.readouterr().err.splitlines()] == heard
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_library_tells_more_than_info(root_logger: logging.Logger, level: str) -> None:
+    """At DEBUG hpack tells each header that comes, tokens and the process's own secrets among them."""
+    for each in ("hpack.hpack", "mitmproxy.proxy.server", "aiohttp"):
+        importlib.import_module(each)
+    loaded = [
+        each for each in root_logger.manager.loggerDict if each.partition(".")[0] not in (*OWN, "tests")
+    ]
+    assert {"hpack.hpack", "mitmproxy.proxy.server", "aiohttp.client"} <= {*loaded}
+    log_to_stderr(level, "text")
+    for each in (*loaded, "loaded.later"):
+        assert not logging.getLogger(each).isEnabledFor(logging.DEBUG), each
+    assert logging.getLogger("addons.egress").isEnabledFor(logging.DEBUG) is (level == "debug")
 
 
 def test_a_line_comes_once_and_then_once_a_minute() -> None:

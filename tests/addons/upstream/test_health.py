@@ -70,3 +70,15 @@ def test_a_server_is_found_by_its_url() -> None:
     cloud = Cloud([ServerHealth(A)], "priority")
     assert cloud.named("https://a:6443") is cloud.servers[0]
     assert cloud.named("https://other:1") is None
+
+
+def test_a_server_that_refuses_the_node_is_no_cloud_for_the_node_alone() -> None:
+    cloud = Cloud([ServerHealth(A), ServerHealth(B)], "priority")
+    cloud.servers[0].refuses_node = True
+    assert (cloud.is_up, cloud.is_reachable, cloud.refusal, cloud.choose()) == (True, True, "", B)
+    cloud.servers[1].refuses_node = True
+    assert (cloud.is_up, cloud.is_reachable, cloud.choose()) == (False, True, A)
+    assert "identity" in cloud.refusal
+    for each in cloud.servers:
+        each.failed("down")
+    assert (cloud.is_up, cloud.is_reachable, cloud.refusal, cloud.choose()) == (False, False, "", None)

@@ -38,6 +38,8 @@ class World:
         self.says: int | Exception = 200
         self.answered = True
         self.delay = 0.0
+        self.asks_for = ""
+        """The header Retry-After."""
         self.failure = ""
         """Why no connection can be opened, in mitmproxy's words."""
         self.asked: list[tuple[str, str, float]] = []
@@ -57,7 +59,7 @@ class World:
     def was_asked_since(self, count: int) -> bool:
         return len(self.asked) > count
 
-    def with_headers(self, headers: dict[str, str]) -> World:
+    def with_headers(self, headers: dict[str, str], queue: str | None = None) -> World:
         self.headers.append(headers)
         return self
 
@@ -73,7 +75,8 @@ class World:
             await asyncio.sleep(self.delay)
         if isinstance(says, Exception):
             raise says
-        return RawResponse(says, {ANSWERED_HEADER: "a"} if self.answered else {}, b"ok")
+        asks = {"Retry-After": self.asks_for} if self.asks_for else {}
+        return RawResponse(says, asks | ({ANSWERED_HEADER: "a"} if self.answered else {}), b"ok")
 
 
 @pytest.fixture
@@ -296,3 +299,29 @@ async def test_a_server_that_is_gone_while_the_node_lacks_something_goes_down(se
     server.probes.connect_failed(server.health, NO_DESCRIPTOR)
     server.says = GONE
     await until(lambda: not server.health.usable, 60)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("code", "asked"), [(429, 1), (503, 2)])
+async def test_a_server_that_asks_for_time_is_probed_no_more_until_then(
+    server: World, code: int, asked: int
+) -> None:
+    """An outage must be known before: two errors in a row."""
+    server.says, server.asks_for = code, "30"
+    server.start()
+    await asyncio.sleep(29)
+    assert len(server.asked) == asked
+    await asyncio.sleep(5)
+    assert len(server.asked) > asked
+
+
+@pytest.mark.looptime
+async def test_a_server_that_does_not_know_the_node_is_up_and_refuses_it(server: World) -> None:
+    told = server.changed.wait()
+    await probed(server, [401])
+    assert (server.health.condition, server.health.refuses_node) == (Condition.UP, True)
+    assert told.done()
+    told = server.changed.wait()
+    await probed(server, [403])
+    assert not server.health.refuses_node, "it knows the node"
+    assert told.done()

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from aiohttp import web
 
+from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.requests.headers import TICKET_HEADER
 from addons.views.origin import CLIENT_LEFT, Answer, Origin
 from kube.errors import forbidden, unavailable
@@ -123,6 +124,18 @@ async def test_a_packed_body_stays_packed(door: Door, coding: str, body: bytes) 
     ):
         assert (response.status, await response.text()) == (200, coding)
     assert came == [body]
+
+
+async def test_a_head_that_the_door_let_in_is_read(door: Door) -> None:
+    """Of a write that goes to the origin as it came, with a long token for one."""
+    host, port = door.origin.address
+    long, many = "x" * (MAX_HEADERS - 1024), {f"X-{number}": "x" for number in range(300)}
+    headers = {TICKET_HEADER: door.origin.ticket(door.serving.of()), "Authorization": long, **many}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{host}:{port}/{'a' * MAX_TARGET}", headers=headers) as response,
+    ):
+        assert response.status == 200
 
 
 @pytest.mark.parametrize(

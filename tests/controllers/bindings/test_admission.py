@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import orjson
 import pytest
 
-from controllers.bindings.admission import review_response
-from controllers.bindings.rendering.injection import RECORD, Rendering, read_record, render
+from controllers.bindings.admission import MAX_VALUES, TooManyValues, read_review, review_response
+from controllers.bindings.rendering.injection import Rendering, render
+from controllers.bindings.rendering.record import RECORD, read_record
 from controllers.bindings.workloads import Workload
 from kube.json_type import Json
 from tests.controllers.support.workloads import DEPLOYMENT, POOL, env, image, items
@@ -33,13 +35,20 @@ def rendering(_: Workload, obj: Json, stored: Json) -> Rendering:
     return render(obj, read_record(stored), ITEMS, POOL)
 
 
+def answered(given: Json, make: Callable[[Workload, Json, Json], Rendering]) -> Json:
+    """What the webhook answers to a review, rendered so."""
+    found = read_review(orjson.dumps(given))
+    response = review_response(found, make(found.workload, found.incoming, found.stored))
+    return cast(Json, orjson.loads(response))
+
+
 def operations(response: Json) -> list[Json]:
     found: list[Json] = orjson.loads(base64.b64decode(response["response"]["patch"]))
     return found
 
 
 def test_a_new_workload_is_patched() -> None:
-    answer = review_response(review(DEPLOYMENT), rendering)
+    answer = answered(review(DEPLOYMENT), rendering)
     assert answer["response"].keys() == {"uid", "allowed", "patchType", "patch"}
     assert (answer["response"]["uid"], answer["response"]["allowed"]) == ("u", True)
     paths = {each["path"]: each["op"] for each in operations(answer)}
@@ -48,14 +57,14 @@ def test_a_new_workload_is_patched() -> None:
 
 def test_one_that_is_right_is_let_alone() -> None:
     right = render(DEPLOYMENT, {}, ITEMS, POOL).workload
-    assert review_response(review(right, right), rendering)["response"] == {"uid": "u", "allowed": True}
+    assert answered(review(right, right), rendering)["response"] == {"uid": "u", "allowed": True}
 
 
 def test_the_record_is_the_stored_objects() -> None:
     stored = render(DEPLOYMENT, {}, ITEMS, POOL).workload
     forged = copy.deepcopy(stored)
     forged["metadata"]["annotations"][RECORD] = '{"image/app":{"was":"evil","set":"injected"}}'
-    [operation] = operations(review_response(review(forged, stored), rendering))
+    [operation] = operations(answered(review(forged, stored), rendering))
     assert orjson.loads(operation["value"]) == {"image/app": {"was": "app:1", "set": "injected"}}
 
 
@@ -67,7 +76,7 @@ def test_facts_take_the_namespace_of_the_request() -> None:
         return Rendering(obj, {})
 
     obj = {key: value for key, value in DEPLOYMENT.items() if key != "kind"}
-    review_response(review({**obj, "metadata": {}}), note)
+    answered(review({**obj, "metadata": {}}), note)
     assert (seen[0].namespace, seen[0].kind) == ("ns", "Deployment")
 
 
@@ -77,7 +86,7 @@ def test_warnings_are_few_and_short() -> None:
     def skipping(_: Workload, obj: Json, stored: Json) -> Rendering:
         return render(obj, {}, skipped, POOL)
 
-    warnings = review_response(review(DEPLOYMENT), skipping)["response"]["warnings"]
+    warnings = answered(review(DEPLOYMENT), skipping)["response"]["warnings"]
     assert len(warnings) == 5
     assert max(map(len, warnings)) == 120
 
@@ -95,4 +104,17 @@ def test_warnings_are_few_and_short() -> None:
 )
 def test_other_reviews_are_refused(given: Json) -> None:
     with pytest.raises(ValueError, match="no request"):
-        review_response(given, rendering)
+        read_review(orjson.dumps(given))
+
+
+def test_a_review_that_would_fill_the_memory_is_not_parsed() -> None:
+    with pytest.raises(TooManyValues, match=str(MAX_VALUES)):
+        read_review(b"[" + b"[]," * MAX_VALUES + b"0]")
+
+
+def test_a_workload_that_is_too_deep_to_be_written_is_refused() -> None:
+    whole = orjson.dumps(review({**DEPLOYMENT, "spec": {"at": "HERE"}})).replace(
+        b'"HERE"', b"[" * 300 + b"]" * 300
+    )
+    with pytest.raises(ValueError, match="no object"):
+        read_review(whole)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from controllers.bindings.config_binding_controller import ATTEMPTS
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
+from tests.controllers.support.other_webhook import image_is_kept
 from tests.controllers.support.scene import POOLS
 from tests.controllers.support.workloads import DEPLOYMENT, claim, config_map, env, image, patch
 
@@ -332,6 +336,26 @@ def test_a_client_that_takes_the_items_back_is_left_alone_after_three_writes(bin
     message = bindings.sees_condition(binding, "Conflict", "True", "NotHeld")
     assert message == f"another client takes the items back in Deployment {name}"
     assert image_of(bindings.scene.admin.get(path)) == "app:1"
+
+
+@pytest.fixture
+def other_webhook(bindings: BindingScene) -> Iterator[str]:
+    """A Deployment whose image another admission step sets to app:1, whatever anybody writes."""
+    name = bindings.deployment()
+    with image_is_kept(bindings, name):
+        yield name
+
+
+def test_a_webhook_that_sets_the_same_field_is_told_and_not_fought(
+    bindings: BindingScene, other_webhook: str
+) -> None:
+    mark = bindings.scene.cloud.audit_mark()
+    binding = bindings.bind(other_webhook, items=[image("app:2")])
+    message = bindings.sees_condition(binding, "Conflict", "True", "NotHeld")
+    assert message == f"another client takes the items back in Deployment {other_webhook}"
+    bindings.sees_condition(binding, "Injected", "False", "Pending")
+    path = f"{bindings.deployments}/{other_webhook}"
+    assert sum(each.uri.startswith(path) for each in bindings.scene.writes(mark)) == ATTEMPTS
 
 
 def test_a_steady_binding_is_not_written(bindings: BindingScene) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from controllers.bindings.binding import BINDING_TYPE
 from controllers.bindings.config_binding_controller import (
+    RETRY,
     STATUS_DELAY,
+    TRUCE,
     WRITES_A_SECOND,
     ConfigBindingController,
 )
@@ -33,7 +35,9 @@ MANY = 110
 async def injecting(cluster: PretendedCluster) -> AsyncIterator[None]:
     """The controller at work, its copies complete."""
     api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
-    controller = ConfigBindingController(Context(api, informers, EventRecorder(api, "test"), Settings()))
+    controller = ConfigBindingController(
+        Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: "")
+    )
     tasks = [asyncio.ensure_future(each.run()) for each in informers]
     async with asyncio.timeout(60):
         await controller.wait_for_sync()
@@ -112,3 +116,27 @@ async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
     assert 1 <= len(statuses) <= 3
     gaps = [later - earlier for earlier, later in itertools.pairwise(statuses)]
     assert all(gap > STATUS_DELAY - 1e-6 for gap in gaps)
+
+
+class OtherWebhook(PretendedCluster):
+    """A cluster in which an admission step after the binding's sets the image of a workload."""
+
+    def _patch(self, path: str, patch: Json) -> Json:
+        if "/deployments/" in path:
+            patch = copy.deepcopy(patch)
+            patch["spec"] = {
+                "template": {"spec": {"containers": DEPLOYMENT["spec"]["template"]["spec"]["containers"]}}
+            }
+        return super()._patch(path, patch)
+
+
+@pytest.mark.looptime
+async def test_what_another_webhook_sets_is_tried_with_a_pause_and_then_left_for_long() -> None:
+    cluster = OtherWebhook()
+    cluster.put(WORKLOAD_TYPES["Deployment"], deployment(1))
+    async with injecting(cluster):
+        cluster.put(BINDING_TYPE, binding("app:2", 1))
+        await asyncio.sleep(1.5 * TRUCE)
+    first, *later = written(cluster, "deployments")
+    expected = [RETRY, 3 * RETRY, 3 * RETRY + TRUCE, 4 * RETRY + TRUCE, 6 * RETRY + TRUCE]
+    assert [at - first for at in later] == pytest.approx(expected, abs=1)

@@ -8,15 +8,16 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.bindings.binding import Binding, subject_index
+from controllers.bindings.binding import Binding, items_of, subject_index
 from controllers.bindings.renderer import Renderer
-from controllers.bindings.rendering.injection import RECORD
+from controllers.bindings.rendering.injection import render
+from controllers.bindings.rendering.record import RECORD
 from controllers.bindings.workloads import Autoscaler, read_workload, subject_key
 from controllers.cluster.node_pools import NodePool
 from controllers.runtime.informer import Informer
 from kube.json_type import Json
 from kube.requests.label_requirements import LabelRequirement, Operator
-from tests.controllers.support.workloads import DEPLOYMENT, container, image, patch
+from tests.controllers.support.workloads import DEPLOYMENT, POOL, container, image, patch
 
 EVERY = frozenset("*")
 SECOND = Binding("ns", "b", kind="Deployment", subject="web", pools=EVERY, fields=(image("second"),))
@@ -60,8 +61,8 @@ def renderer(*bindings: Binding, autoscalers: list[Autoscaler] | None = None) ->
     )
 
 
-def test_the_bindings_of_a_workload_in_the_order_of_their_names() -> None:
-    rendering = renderer(SECOND, FIRST, OTHER, ELSEWHERE).render(
+async def test_the_bindings_of_a_workload_in_the_order_of_their_names() -> None:
+    rendering = await renderer(SECOND, FIRST, OTHER, ELSEWHERE).render(
         read_workload(DEPLOYMENT), DEPLOYMENT, DEPLOYMENT
     )
     assert container(rendering.workload)["image"] == "second"
@@ -82,16 +83,16 @@ def test_a_binding_selects_its_pools_by_the_labels_of_node_pools(region: str, ma
     assert bool(known.matching(read_workload(DEPLOYMENT))) is matches
 
 
-def test_an_autoscaler_is_found_by_its_target() -> None:
+async def test_an_autoscaler_is_found_by_its_target() -> None:
     known = renderer(FIRST, autoscalers=[AUTOSCALER])
-    rendering = known.render(read_workload(DEPLOYMENT), DEPLOYMENT, {})
+    rendering = await known.render(read_workload(DEPLOYMENT), DEPLOYMENT, {})
     assert [each.reason for each in rendering.skipped] == ["AutoscalerOwnsReplicas"]
 
 
 @pytest.mark.parametrize("note", [None, '{"image/app":{"was":"base","set":"app:1"}}'])
-def test_the_record_is_of_the_stored_object(note: str | None) -> None:
+async def test_the_record_is_of_the_stored_object(note: str | None) -> None:
     stored = {"metadata": {"annotations": {RECORD: note}}} if note else {}
-    rendering = renderer().render(read_workload(DEPLOYMENT), DEPLOYMENT, stored)
+    rendering = await renderer().render(read_workload(DEPLOYMENT), DEPLOYMENT, stored)
     assert container(rendering.workload)["image"] == ("base" if note else "app:1")
 
 
@@ -111,7 +112,7 @@ REFUSED = replace(PATCHED, conditions=(condition("Refused"),))
 
 def carried(binding: Binding) -> Json:
     """The workload with what a binding injects."""
-    return renderer(binding).render(read_workload(DEPLOYMENT), DEPLOYMENT, {}).workload
+    return render(DEPLOYMENT, {}, items_of([binding]), POOL).workload
 
 
 @pytest.mark.parametrize(
@@ -128,12 +129,12 @@ def carried(binding: Binding) -> Json:
         (PATCHED, carried(PATCHED), "other", ["sleep"]),
     ],
 )
-def test_the_webhook_injects_what_cannot_fail(
+async def test_the_webhook_injects_what_cannot_fail(
     binding: Binding, stored: Json, image: str, command: list[str] | None
 ) -> None:
     incoming = copy.deepcopy(stored or DEPLOYMENT)
     incoming["spec"]["replicas"] = 7
-    made = renderer(binding).admit(read_workload(incoming), incoming, stored).workload
+    made = (await renderer(binding).admit(read_workload(incoming), incoming, stored)).workload
     assert container(made)["image"] == image
     assert container(made).get("command") == command
     assert made["spec"]["replicas"] == 7

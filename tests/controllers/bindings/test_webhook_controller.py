@@ -9,16 +9,21 @@ import ssl
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 import aiohttp
+import orjson
 import pytest
 import yaml
 
+from controllers.bindings import webhook_controller
+from controllers.bindings.admission import MAX_VALUES
 from controllers.bindings.webhook_certificate import AUTHORITY, renewed
 from controllers.bindings.webhook_controller import (
     CONFIGURATION,
     CONFIGURATIONS,
     LARGEST_REVIEW,
+    MAX_HELD,
     SECRET,
     SECRETS,
     WebhookController,
@@ -164,42 +169,101 @@ def test_garbage_in_a_secret_is_absent(obj: Json | None) -> None:
     assert secret_data(obj).get("tls.crt", b"") == b""
 
 
+class Served:
+    """The webhook of a cluster that answers in no time, with a certificate of its own making."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"https://{LOOPBACK}:{self.port}/mutate-workload"
+        self._cluster = PretendedCluster()
+        webhooks = [{"clientConfig": {"url": self.url}}]
+        self._configuration: Json = {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks}
+        self._cluster.put(CONFIGURATIONS, self._configuration)
+        api, self._informers = WriteClient(self._cluster, lambda: 1.0), Informers(self._cluster)
+        self._settings = Settings(webhook=Address(LOOPBACK, self.port))
+        events = EventRecorder(api, "test")
+        self.controller = WebhookController(Context(api, self._informers, events, self._settings, lambda: ""))
+        self._own = [each for each in self._informers if each.type in {CONFIGURATIONS, SECRETS}]
+        self._tasks: list[asyncio.Future[None]] = []
+        self.context = ssl.create_default_context()
+
+    async def __aenter__(self) -> Self:
+        self._tasks += [asyncio.ensure_future(each.run()) for each in self._own]
+        self._tasks.append(asyncio.ensure_future(self.controller.serve()))
+        for each in self._own:
+            await each.wait_for_sync()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.controller.queue.close()
+
+    async def certify(self) -> None:
+        """Make the certificate, and wait until the port is open."""
+        made = await asyncio.to_thread(renewed, {}, hosts_of(self._configuration), datetime.now(UTC))
+        self._cluster.put(SECRETS, secret(self._settings.namespace, SECRET, made), self._settings.namespace)
+        for _ in range(3000):  # half a minute: nothing tells when a port is open
+            if not self.controller.readiness_error():
+                break
+            await asyncio.sleep(0.01)
+        self.context = ssl.create_default_context(cadata=made[AUTHORITY].decode())
+
+    async def read_bindings(self) -> None:
+        self._tasks += [
+            asyncio.ensure_future(each.run()) for each in self._informers if each not in self._own
+        ]
+        await self.controller.wait_for_sync()
+
+    async def post(self, body: bytes) -> int:
+        """The status of the answer to a review."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.url, data=io.BytesIO(body), ssl=self.context) as answer,
+        ):
+            return answer.status
+
+    async def unfinished(self, length: int) -> int:
+        """The status of the answer to a review of this many bytes whose last one never comes."""
+        reader, writer = await asyncio.open_connection(LOOPBACK, self.port, ssl=self.context)
+        head = b"POST /mutate-workload HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+        try:
+            writer.write(head + bytes(length - 1))
+            return int((await reader.readline()).split()[1])
+        finally:
+            writer.transport.abort()
+
+
+REVIEW = orjson.dumps({"request": {"uid": "u", "kind": {"kind": "Deployment"}, "object": DEPLOYMENT}})
+
+
 async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
     """A certificate, or no client can call it; the bindings, or it would answer that there are none."""
-    cluster, port = PretendedCluster(), free_port()
-    url = f"https://{LOOPBACK}:{port}/mutate-workload"
-    configuration: Json = {"metadata": {"name": CONFIGURATION}, "webhooks": [{"clientConfig": {"url": url}}]}
-    cluster.put(CONFIGURATIONS, configuration)
-    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
-    settings = Settings(webhook=Address(LOOPBACK, port))
-    controller = WebhookController(Context(api, informers, EventRecorder(api, "test"), settings))
-    own = [each for each in informers if each.type in {CONFIGURATIONS, SECRETS}]
-    tasks = [asyncio.ensure_future(each.run()) for each in own]
-    tasks.append(asyncio.ensure_future(controller.serve()))
-    for each in own:
-        await each.wait_for_sync()
-    assert controller.readiness_error() == "the webhook has no certificate yet"
-    made = await asyncio.to_thread(renewed, {}, hosts_of(configuration), datetime.now(UTC))
-    cluster.put(SECRETS, secret(settings.namespace, SECRET, made), settings.namespace)
-    for _ in range(3000):  # half a minute: nothing tells when a port is open
-        if not controller.readiness_error():
-            break
-        await asyncio.sleep(0.01)
-    context = ssl.create_default_context(cadata=made[AUTHORITY].decode())
-    request = {"uid": "u", "kind": {"kind": "Deployment"}, "object": DEPLOYMENT}
-    async with aiohttp.ClientSession() as session:
+    async with Served() as served:
+        assert served.controller.readiness_error() == "the webhook has no certificate yet"
+        await served.certify()
+        assert await served.post(REVIEW) == 503
+        await served.read_bindings()
+        assert await served.post(REVIEW) == 200
+        assert await served.post(bytes(LARGEST_REVIEW + 1)) == 413
+        assert await served.post(b"[" + b"0," * MAX_VALUES + b"0]") == 413
+        assert await served.post(b"{") == 400
 
-        async def answers() -> int:
-            async with session.post(url, json={"request": request}, ssl=context) as answer:
-                return answer.status
 
-        assert await answers() == 503
-        tasks += [asyncio.ensure_future(each.run()) for each in informers if each not in own]
-        await controller.wait_for_sync()
-        assert await answers() == 200
-        async with session.post(url, data=io.BytesIO(bytes(LARGEST_REVIEW + 1)), ssl=context) as answer:
-            assert answer.status == 413
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    controller.queue.close()
+async def test_reviews_that_are_not_finished_hold_so_many_bytes_and_so_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(webhook_controller, "REVIEW_TIME", 0.5)
+    async with Served() as served:
+        await served.certify()
+        await served.read_bindings()
+        number = MAX_HELD // LARGEST_REVIEW + 2
+        answers = await asyncio.gather(*(served.unfinished(LARGEST_REVIEW) for _ in range(number)))
+        assert set(answers) <= {408, 503}
+        assert 503 in answers
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):  # then the client goes
+                await served.unfinished(1000)
+        assert await served.post(REVIEW) == 200
+    assert "Error handling request" not in caplog.text

@@ -7,15 +7,19 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 
-from controllers.certificates.approval import decide, node_of
+from controllers.certificates.approval import LEFT, decide, node_of
 from controllers.certificates.serving_request import MAX_REQUEST, ServingRequest, read_request
 from controllers.cluster.nodes import Node
-from tests.controllers.support.requests import pem_of, request
+from tests.controllers.support.requests import misread_by_the_signer, pem_of, request
 
 USER = "system:node:n1"
-NODE = Node("n1", pool="p", addresses=frozenset({"10.0.0.1", "fd00::1", "n1.example"}))
-OTHER = Node("n2", pool="p", addresses=frozenset({"10.0.0.2"}))
-GOOD = pem_of(USER, ["10.0.0.1", "n1.example"])
+NODE = Node("n1", pool="p", addresses=frozenset({"10.0.0.1", "fd00::1"}))
+HELD = {"10.0.0.2": "node n2", "10.96.0.1": "the API server", "lb.example": "the API server"}
+GOOD = pem_of(USER, ["10.0.0.1", "n1"])
+
+
+def holder(name: str) -> str:
+    return HELD.get(name, "")
 
 
 def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
@@ -32,20 +36,20 @@ def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
         pem_of(USER, ["10.0.0.1"]),
         pem_of(USER, ["fd00:0::1"]),
         pem_of(USER, ["n1"]),
-        pem_of(USER, ["10.0.0.1", "fd00::1", "n1.example", "n1"]),
+        pem_of(USER, ["10.0.0.1", "fd00::1", "n1"]),
         pem_of(USER, ["10.0.0.1", "169.254.2.1"]),
     ],
     ids=["address and name", "address", "IPv6", "the node's name", "all", "the hub's address for pods"],
 )
 def test_a_hub_gets_what_its_node_is_called(pem: bytes) -> None:
-    decision = decide(asked(pem), NODE, [NODE, OTHER])
+    decision = decide(asked(pem), NODE, holder)
     assert (decision.type, decision.reason) == ("Approved", "HubOfNode")
     assert "n1" in decision.message
 
 
 def test_key_encipherment_is_allowed() -> None:
     usages = frozenset({"server auth", "digital signature", "key encipherment"})
-    assert decide(asked(usages=usages), NODE).type == "Approved"
+    assert decide(asked(usages=usages), NODE, holder).type == "Approved"
 
 
 DENIED = {
@@ -65,6 +69,13 @@ DENIED = {
     "a service of clouds": (asked(pem_of(USER, ["10.0.0.1", "169.254.169.254"])), "'169.254.169.254'"),
     "another's address": (asked(pem_of(USER, ["10.0.0.1", "10.0.0.9"])), "'10.0.0.9'"),
     "another's name": (asked(pem_of(USER, ["n2"])), "'n2'"),
+    "another name": (asked(pem_of(USER, ["n1.example"])), "'n1.example'"),
+    "the API server's name": (
+        asked(pem_of(USER, ["n1", "kubernetes.default.svc"])),
+        "'kubernetes.default.svc'",
+    ),
+    "a neighbour": (asked(pem_of(USER, ["10.0.0.1", "fe80::1"])), "'fe80::1'"),
+    "two forms": (asked(misread_by_the_signer(USER, "n1", "kubernetes.default.svc")), "besides one request"),
     "a wildcard": (asked(pem_of(USER, ["*.example"])), "'*.example'"),
     "no names": (asked(pem_of(USER, [])), "names"),
     "a URI": (asked(pem_of(USER, ["n1"], extra=[x509.UniformResourceIdentifier("a://b")])), "names"),
@@ -76,22 +87,46 @@ DENIED = {
 
 @pytest.mark.parametrize(("wanted", "why"), DENIED.values(), ids=DENIED.keys())
 def test_everything_else_is_denied_with_the_reason(wanted: ServingRequest, why: str) -> None:
-    decision = decide(wanted, NODE, [NODE, OTHER])
+    decision = decide(wanted, NODE, holder)
     assert decision.type == "Denied"
     assert why in decision.message
 
 
 @pytest.mark.parametrize("node", [None, replace(NODE, deleting=True)], ids=["absent", "being deleted"])
 def test_a_node_that_is_not_there_gets_nothing(node: Node | None) -> None:
-    decision = decide(asked(), node)
+    decision = decide(asked(), node, holder)
     assert (decision.type, "no node n1" in decision.message) == ("Denied", True)
 
 
-def test_a_node_that_calls_itself_as_another_of_its_pool_gets_nothing() -> None:
-    thief = replace(NODE, addresses=NODE.addresses | OTHER.addresses)
-    wanted = asked(pem_of(USER, ["10.0.0.2"]))
-    assert "node n2 of the same pool" in decide(wanted, thief, [thief, OTHER]).message
-    assert decide(wanted, thief, [thief]).type == "Approved"
+@pytest.mark.parametrize("written", ["10.0.0.2", "10.96.0.1"], ids=["another node", "the API server"])
+def test_an_address_that_is_anothers_too_is_left_to_a_person(written: str) -> None:
+    thief = replace(NODE, addresses=NODE.addresses | {written})
+    decision = decide(asked(pem_of(USER, ["10.0.0.1", written])), thief, holder)
+    assert decision.type == LEFT
+    assert f"{HELD[written]} has {written}, too" in decision.message
+
+
+@pytest.mark.parametrize("written", ["169.254.169.254", "fe80::1", "127.0.0.1", "::ffff:10.96.0.1"])
+def test_what_a_node_writes_to_its_own_status_makes_no_address_its_own(written: str) -> None:
+    thief = replace(NODE, addresses=NODE.addresses | {written})
+    assert decide(asked(pem_of(USER, ["10.0.0.1", written])), thief, holder).type == "Denied"
+
+
+@pytest.mark.parametrize(
+    "name", ["kubernetes", "kubernetes.default.svc", "x.ns.svc.cluster.local", "lb.example"]
+)
+def test_a_node_that_is_named_like_the_api_server_is_left_to_a_person(name: str) -> None:
+    user = f"system:node:{name}"
+    wanted = asked(pem_of(user, [name]), user=user)
+    assert decide(wanted, Node(name), holder).type == LEFT
+
+
+def test_what_cannot_be_known_is_left_to_a_person() -> None:
+    def unknown(_name: str) -> str:
+        raise LookupError("the endpoints are not known")
+
+    decision = decide(asked(), NODE, unknown)
+    assert (decision.type, "endpoints are not known" in decision.message) == (LEFT, True)
 
 
 @pytest.mark.parametrize(("user", "node"), [(USER, "n1"), ("n1", ""), ("system:node:", "")])
@@ -101,4 +136,4 @@ def test_whose_request_it_is(user: str, node: str) -> None:
 
 def test_what_a_stranger_wrote_is_cut_short_in_the_message() -> None:
     names = [f"{number}.{'x' * 50}.{'y' * 50}" for number in range(50)]
-    assert len(decide(asked(pem_of(USER, names)), NODE).message) < 600
+    assert len(decide(asked(pem_of(USER, names)), NODE, holder).message) < 600

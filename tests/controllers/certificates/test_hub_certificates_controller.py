@@ -12,7 +12,7 @@ from controllers.certificates.hub_certificates_controller import open_requests
 from controllers.certificates.serving_request import read_request
 from kube.json_type import Json
 from tests.cloud.rest import RestClient
-from tests.controllers.support.requests import REQUESTS, pem_of, request
+from tests.controllers.support.requests import REQUESTS, misread_by_the_signer, pem_of, request
 from tests.controllers.support.scene import Scene
 
 pytestmark = [pytest.mark.real]
@@ -55,6 +55,41 @@ def test_a_hub_that_asks_for_more_is_denied(scene: Scene, manager: object, wrong
     denied = scene.sees(REQUESTS, name, lambda obj: bool(conditions(obj)))
     assert conditions(denied) == [("Denied", "NotTheNodes")]
     assert "certificate" not in denied["status"]
+
+
+@pytest.mark.parametrize("whose", ["a node without a pool", "ClusterIP", "endpoints"])
+def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: object, whose: str) -> None:
+    if whose == "ClusterIP":
+        address = scene.admin.get("/api/v1/namespaces/default/services/kubernetes")["spec"]["clusterIP"]
+    elif whose == "endpoints":
+        slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+        address = scene.admin.get(f"{slices}/kubernetes")["endpoints"][0]["addresses"][0]
+    else:
+        address = "10.0.7.5"
+        other = scene.node(address=address)
+    node, name = scene.node(pool=scene.pool(), address=address), scene.name("request")
+    pem = pem_of(f"system:node:{node}", [address])
+    client_of(scene, node).post(REQUESTS, request(name, pem))
+    scene.until(lambda: f"has {address}, too" in told(scene, name))
+    assert conditions(scene.admin.get(f"{REQUESTS}/{name}")) == []
+    if whose == "a node without a pool":
+        scene.set_node(other, address="10.0.7.6")
+        assert scene.sees(REQUESTS, name, lambda obj: conditions(obj) == [("Approved", "HubOfNode")])
+
+
+def told(scene: Scene, name: str) -> str:
+    """What the Events about a request say."""
+    query = {"fieldSelector": f"involvedObject.name={name}"}
+    found = scene.admin.request("GET", "/api/v1/namespaces/default/events", query=query).json()["items"]
+    return " ".join(each["message"] for each in found)
+
+
+def test_a_request_that_the_signer_reads_otherwise_is_denied(scene: Scene, manager: object) -> None:
+    node, name = scene.node(address="10.0.7.7"), scene.name("request")
+    pem = misread_by_the_signer(f"system:node:{node}", node, "kubernetes.default.svc")
+    client_of(scene, node).post(REQUESTS, request(name, pem))
+    denied = scene.sees(REQUESTS, name, lambda obj: bool(conditions(obj)))
+    assert conditions(denied) == [("Denied", "NotTheNodes")]
 
 
 def test_a_kubelets_request_is_left_alone(scene: Scene, manager: object) -> None:

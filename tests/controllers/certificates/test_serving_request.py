@@ -41,7 +41,9 @@ def test_which_requests_are_a_hubs_and_open(change: dict[str, Any], is_of_hub: b
     assert (found.is_of_hub, found.is_open) == (is_of_hub, is_open)
 
 
-@pytest.mark.parametrize("spec", [None, [], {"request": 7, "groups": "x", "usages": [7]}, {"request": "&&&"}])
+@pytest.mark.parametrize(
+    "spec", [None, [], {"request": 7, "groups": "x", "usages": [7]}, {"request": "&&&"}, {"request": "é"}]
+)
 def test_garbage_is_read_as_absent(spec: object) -> None:
     found = read_request({"metadata": None, "spec": spec, "status": 7})
     assert (found.user, found.groups, found.usages, found.pem) == ("", frozenset(), frozenset(), b"")

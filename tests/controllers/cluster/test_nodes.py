@@ -37,6 +37,7 @@ def test_a_node() -> None:
     assert (node.annotations, node.version, node.deleting) == ({"x": "y"}, "7", False)
     assert node.taints == ({"key": "t", "effect": "NoSchedule"},)
     assert list(NODES.indexers["pool"](node)) == ["p"]
+    assert set(NODES.indexers["address"](node)) == {"10.0.0.1", "fd00::1"}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_who_is_marked(selector: dict[str, str], labels: dict[str, str], fit: bo
 
 SILENT: dict[str, object] = {"annotations": {}}
 YURT: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "true"}}
+CLOSED: dict[str, object] = {"annotations": {"edgehub.io/peer": "0"}, "labels": {EDGE_WORKER: "true"}}
 CLOUD: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "false"}}
 
 
@@ -67,8 +68,18 @@ CLOUD: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "false"}}
         ({"a": YURT, "b": YURT, "c": SILENT, "d": CLOUD}, ["a", "b"]),
         ({"a": YURT, "b": {}}, ["b"]),
         ({"a": YURT, "b": {"ready": False}}, []),
+        ({"a": CLOSED, "b": {}}, ["b"]),
+        ({"a": CLOSED, "b": YURT}, ["b"]),
     ],
-    ids=["announced", "no hub can", "YurtHubs", "YurtHub and hub", "YurtHub and a hub that is away"],
+    ids=[
+        "announced",
+        "no hub can",
+        "YurtHubs",
+        "YurtHub and hub",
+        "YurtHub and a hub that is away",
+        "a hub without a port",
+        "YurtHub and a hub without a port",
+    ],
 )
 def test_who_can_lead(nodes: dict[str, dict[str, object]], fit: list[str]) -> None:
     candidates = leader_candidates(POOL, [node(name, **fields) for name, fields in nodes.items()])

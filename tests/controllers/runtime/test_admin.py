@@ -8,7 +8,7 @@ import socket
 import aiohttp
 import pytest
 
-from controllers.runtime.admin import admin_server
+from controllers.runtime.admin import MAX_HEADERS, admin_server
 from controllers.settings import Address
 from tests.cloud.ports import LOOPBACK, free_port
 
@@ -30,6 +30,17 @@ async def test_it_says_why_it_is_not_ready() -> None:
         assert status == 200
         assert "edgehub_manager_leader" in page
         assert (await get("/other"))[0] == 404
+
+
+async def test_a_head_has_so_many_lines() -> None:
+    address = Address(LOOPBACK, free_port())
+    headers = {f"X-{number}": "x" for number in range(MAX_HEADERS + 1)}
+    async with (
+        admin_server(address, address, lambda: ""),
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{LOOPBACK}:{address.port}/healthz", headers=headers) as answer,
+    ):
+        assert answer.status == 400
 
 
 async def test_port_0_serves_nothing() -> None:

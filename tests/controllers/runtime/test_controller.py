@@ -30,7 +30,7 @@ class Recorded(Controller):
         self.name = name
         client = Client(cast(Session, None), "", {})
         api = WriteClient(client, lambda: 1.0)
-        super().__init__(Context(api, Informers(client), EventRecorder(api, name), Settings()))
+        super().__init__(Context(api, Informers(client), EventRecorder(api, name), Settings(), lambda: ""))
         self._work_on = work
         self.asked: list[tuple[str, float]] = []
 

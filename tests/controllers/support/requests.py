@@ -16,6 +16,9 @@ from kube.json_type import Json
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 SIGNER = "kubernetes.io/kubelet-serving"
 USAGES = ("digital signature", "server auth")
+MICROSOFT = bytes.fromhex("060a2b06010401823702010e")
+STANDARD = bytes.fromhex("06092a864886f70d01090e")
+ECDSA_WITH_SHA256 = bytes.fromhex("300a06082a8648ce3d040302")
 MARK = {"edgehub.io/peer": "true"}
 
 
@@ -37,6 +40,42 @@ def pem_of(
         builder = builder.add_extension(x509.SubjectAlternativeName(shown), critical=False)
     request = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
     return request.public_bytes(serialization.Encoding.PEM)
+
+
+def misread_by_the_signer(common_name: str, shown: str, signed: str) -> bytes:
+    """A request in PEM that names itself twice: `shown` in Microsoft's attribute, `signed` in the standard one.
+
+    cryptography reads the first attribute of either type, Go and so the signer the standard one alone.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    bare = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+                x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+            ]
+        )
+    )
+    attributes = b""
+    for oid, name in ((MICROSOFT, shown), (STANDARD, signed)):
+        names = x509.SubjectAlternativeName([x509.DNSName(name)])
+        (found,) = bare.add_extension(names, critical=False).sign(key, hashes.SHA256()).attributes
+        attributes += _der(0x30, oid, _der(0x31, _der(0x30, found.value)))
+    public = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    subject = bare.sign(key, hashes.SHA256()).subject.public_bytes()
+    info = _der(0x30, bytes.fromhex("020100"), subject, public, _der(0xA0, attributes))
+    signature = _der(0x03, b"\0", key.sign(info, ec.ECDSA(hashes.SHA256())))
+    whole = _der(0x30, info, ECDSA_WITH_SHA256, signature)
+    return x509.load_der_x509_csr(whole).public_bytes(serialization.Encoding.PEM)
+
+
+def _der(tag: int, *parts: bytes) -> bytes:
+    """One value in DER."""
+    body = b"".join(parts)
+    size = len(body).to_bytes((len(body).bit_length() + 7) // 8)
+    return bytes([tag]) + (bytes([0x80 + len(size)]) if len(body) > 0x7F else b"") + size + body
 
 
 def request(

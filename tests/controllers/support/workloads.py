@@ -5,14 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from controllers.bindings.rendering.injection import (
-    BindingItem,
-    Record,
-    Rendering,
-    Target,
-    read_record,
-    render,
-)
+from controllers.bindings.rendering.injection import BindingItem, Rendering, Target, render
+from controllers.bindings.rendering.record import Record, read_record
 from kube.json_type import Json
 
 POOL = Target("hangzhou")

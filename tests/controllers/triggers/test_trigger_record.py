@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import zlib
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.triggers.trigger_record import (
+    LONGEST_TOPOLOGY,
     MAX_RECORD,
     MAX_UNPACKED,
     Seen,
     differences,
+    digested,
     pack,
     read_record,
     record,
@@ -58,8 +61,8 @@ def test_what_is_different() -> None:
 
 @pytest.mark.parametrize(
     "packed",
-    ["", "garbage", "Z2FyYmFnZQ==", base64.b64encode(zlib.compress(b" " * (MAX_UNPACKED + 1))).decode()],
-    ids=["empty", "no base64", "not packed", "too large"],
+    ["", "é", "garbage", "Z2FyYmFnZQ==", base64.b64encode(zlib.compress(b" " * (MAX_UNPACKED + 1))).decode()],
+    ids=["empty", "not ASCII", "no base64", "not packed", "too large"],
 )
 def test_garbage_is_no_record(packed: str) -> None:
     assert unpack(packed) is None
@@ -72,3 +75,21 @@ def test_many_services_fit() -> None:
     }
     pools = {f"pool-{n}": frozenset(f"node-{n}-{m}" for m in range(20)) for n in range(500)}
     assert len(pack(Seen(topologies, pools))) < MAX_RECORD
+
+
+def test_long_topologies_are_told_apart_and_fit() -> None:
+    """The API server takes annotations of 256 KiB, and random text packs badly."""
+    random = Random(23)
+    topologies: dict[Key, str | None] = {
+        ("ns", f"s{n}"): f"{random.randbytes(120_000).hex()}" for n in range(9)
+    }
+    before = Seen({key: digested(each) for key, each in topologies.items()})
+    assert len(pack(before)) < 1000
+    changed = {key: digested(f"{each}x") for key, each in topologies.items()}
+    assert differences(before, Seen(changed)) == (set(topologies), set())
+    assert differences(before, before) == (set(), set())
+
+
+@pytest.mark.parametrize("topology", [None, "", "openyurt.io/nodepool", "x" * LONGEST_TOPOLOGY])
+def test_a_short_topology_stays_as_it_is(topology: str | None) -> None:
+    assert digested(topology) == topology

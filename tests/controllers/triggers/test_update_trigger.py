@@ -115,7 +115,7 @@ async def triggering(cluster: PretendedCluster) -> AsyncIterator[EndpointSlicesT
     """The controller of slices at work, its copies complete."""
     api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
     controller = EndpointSlicesTriggerController(
-        Context(api, informers, EventRecorder(api, "test"), Settings())
+        Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: "")
     )
     tasks = [asyncio.ensure_future(each.run()) for each in informers]
     # Of the virtual clock, which runs on while nothing happens.

@@ -13,6 +13,11 @@ def test_jitter_stretches_a_delay_by_up_to_its_own_length() -> None:
     assert backoff.next() == 1.5
 
 
+def test_a_delay_is_no_shorter_than_the_server_asked_for() -> None:
+    backoff = Backoff(first=1.0, last=5.0, clock=lambda: 0.0, jitter=lambda: 0.5)
+    assert [backoff.next(30), backoff.next(1), backoff.next()] == [45.0, 3.0, 6.0]
+
+
 def test_a_good_while_without_failures_is_forgiven() -> None:
     now = 0.0
     backoff = Backoff(first=1.0, last=5.0, clock=lambda: now, jitter=lambda: 0.0)

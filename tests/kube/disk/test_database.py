@@ -96,6 +96,25 @@ def test_named_values(disk: Disk) -> None:
     assert (disk.value("table", "b"), disk.value("table", "a")) == (b"2", None)
 
 
+@pytest.mark.parametrize(("is_durable", "wanted"), [(False, [1]), (True, [2, 1])])
+def test_what_is_durable_is_synced_and_nothing_else_is(
+    disk: Disk, is_durable: bool, wanted: list[int]
+) -> None:
+    """With `synchronous=NORMAL` a power cut took ten writes whose clients had their answers."""
+    assert disk._cache is not None
+    connection = disk._cache._con
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    disk.put("t", {"a": b"1"}, is_durable=is_durable)
+    connection.set_trace_callback(None)
+    levels = {"FULL": 2, "NORMAL": 1}
+    found = [levels[each.rpartition(" ")[2]] for each in said if each.startswith("PRAGMA synchronous")]
+    assert found == (wanted if is_durable else [])
+    if is_durable:
+        assert said.index("PRAGMA synchronous = FULL") < said.index("COMMIT") < len(said) - 1
+    assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
+
+
 def test_only_the_owner_may_read(disk: Disk) -> None:
     disk.write(Batch("s", {"version": 1}, {("a", "1"): b"secret"}, whole=True))
     assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
@@ -123,6 +142,37 @@ def test_a_store_of_another_format_is_set_aside(disk: Disk) -> None:
     disk.open()
     assert not disk.metas
     assert (disk.folder.parent / "cache.unreadable").exists()
+
+
+@pytest.mark.parametrize("how", ["another format", "damaged"])
+def test_tables_that_are_to_be_saved_move_on(tmp_path: Path, how: str) -> None:
+    saved = Disk(tmp_path / "cache", saved=("journal",))
+    rows = {f"n{each}": b"%d" % each * 300 for each in range(40)}
+    saved.put_all({"journal": rows, "other": rows})
+    saved.close()
+    if how == "damaged":
+        path = tmp_path / "cache" / "cache.db"
+        content = bytearray(path.read_bytes())
+        content[4096 * 3 : 4096 * 4] = b"\xa5" * 4096
+        path.write_bytes(content)
+    else:
+        with open_cache(tmp_path / "cache") as cache:
+            cache.set("format", b"1")
+    found = saved.values("journal")
+    assert found.items() <= rows.items()
+    assert len(found) > len(rows) / 2 if how == "damaged" else found == rows
+    assert (tmp_path / "cache.unreadable").exists()
+    assert not saved.values("other")
+    saved.close()
+
+
+def test_a_crash_while_the_store_is_set_aside_loses_nothing(tmp_path: Path) -> None:
+    saved = Disk(tmp_path / "cache")
+    saved.put("journal", {"n": b"1"})
+    saved.close()
+    (tmp_path / "cache").rename(tmp_path / "cache.new")
+    assert saved.values("journal") == {"n": b"1"}
+    saved.close()
 
 
 class FullDisk:

@@ -7,6 +7,7 @@ import gzip
 import os
 import threading
 import time
+import tracemalloc
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -15,7 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.http.gzip_bodies import IN_LOOP, PIECE, one_at_a_time, unpack, unpack_stream, unpack_up_to
+from kube.http.gzip_bodies import (
+    IN_LOOP,
+    PIECE,
+    UNCOUNTED,
+    one_at_a_time,
+    unpack,
+    unpack_stream,
+    unpack_up_to,
+)
 from kube.http.session import BodyTooLarge
 from tests.support.cpu_time import own_seconds
 
@@ -65,6 +74,25 @@ async def test_a_bomb_is_dropped_at_the_limit() -> None:
     assert len(bomb) < PIECE
     with pytest.raises(BodyTooLarge):
         await unpack(bomb, 4 * PIECE)
+
+
+BOMB = gzip.compress(bytes(48 * 1024 * 1024), 9)
+
+
+@pytest.mark.parametrize("bomb", [BOMB, BOMB + gzip.compress(b"small")], ids=["one member", "whose end lies"])
+def test_a_bomb_takes_no_memory_before_it_is_dropped(bomb: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyTooLarge):
+            unpack_up_to(bomb, 32 * 1024 * 1024)
+        assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [PIECE - 1, PIECE, PIECE + 1, UNCOUNTED + 1])
+def test_a_body_is_whole_at_the_edges_of_pieces(size: int) -> None:
+    assert unpack_up_to(gzip.compress(bytes(size)), 2 * UNCOUNTED) == bytes(size)
 
 
 async def test_long_bodies_are_unpacked_one_at_a_time() -> None:

@@ -119,6 +119,7 @@ def without(*path: str | int) -> dict[str, Any]:
         (kubeconfig(cluster={"server": "https://x", "proxy-url": "http://y"}), "a cluster with proxy-url"),
         (kubeconfig({"certificate-authority-data": "!"}), "certificate-authority-data is not base64"),
         (kubeconfig(user={"client-key-data": "AA"}), "client-key-data is not base64"),
+        (kubeconfig({"certificate-authority-data": "é"}), "certificate-authority-data is not base64"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_the_operators_words(document: object, words: str) -> None:

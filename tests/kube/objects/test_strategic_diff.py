@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
-from kube.objects.strategic_diff import strategic_diff
+from kube.objects.strategic_diff import emptied, strategic_diff
 from kube.objects.strategic_merge import strategic_merge
 
 READY = {"type": "Ready", "status": "True"}
@@ -175,3 +175,26 @@ def test_what_neither_touched_stays_in_a_third(before: Json, after: Json) -> Non
     labels = [each.get("metadata", {}).get("labels") for each in (before, after)]
     if None not in labels:
         assert merged["metadata"]["labels"]["theirs"] == "x"
+
+
+@given(PODS, st.lists(PODS, max_size=3), PODS)
+def test_one_patch_makes_the_same_of_each_state_that_an_object_may_be_in(
+    before: Json, states: list[Json], after: Json
+) -> None:
+    patch = strategic_diff(before, after, "Pod", states)
+    for each in (before, *states):
+        assert sorted_lists(canonical(strategic_merge(each, patch, KEYS))) == sorted_lists(canonical(after))
+
+
+@given(PODS, PODS, PODS)
+def test_what_a_patch_sets_is_set_whatever_an_object_has(copied: Json, real: Json, after: Json) -> None:
+    """The copy equals what the patch asks for, and the object does not."""
+    wanted = strategic_diff({}, after, "Pod")
+    made = strategic_merge(copied, wanted, KEYS)
+    other = strategic_merge(copied, emptied(wanted, "Pod"), KEYS)
+    found = strategic_merge(real, strategic_diff(copied, made, "Pod", [other]), KEYS)
+    for name, value in after.get("status", {}).items():
+        if not isinstance(value, dict | list):
+            assert found["status"][name] == value
+    for name, value in after.get("metadata", {}).get("labels", {}).items():
+        assert found["metadata"]["labels"][name] == value

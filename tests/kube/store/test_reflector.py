@@ -275,7 +275,7 @@ async def test_a_delay_that_nobody_cuts_short_is_waited_out(cloud: ScriptableClo
 
     cloud.faults.add(fault.Refuse(500), times=4, when=LISTS)
     store = Store()
-    backoff_type = type("Counted", (Backoff,), {"next": lambda self: following_delay()})
+    backoff_type = type("Counted", (Backoff,), {"next": lambda self, retry_after: following_delay()})
     counted = backoff_type(0.005, 0.02)
     began = time.monotonic()
     reflector = start(store, backoff=counted)

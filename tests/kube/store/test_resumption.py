@@ -16,7 +16,7 @@ FOLLOW, REPLAY, CORRECT, EXPIRED = (
     Resumption.EXPIRED,
 )
 PLAIN: dict[str, Any] = {
-    "now": 40,
+    "seen": 40,
     "is_confirmed": False,
     "oldest": 35,
     "elsewhere": 0,
@@ -50,6 +50,9 @@ FILTERED = PLAIN | {"is_filtered": True}
         (25, PLAIN | {"elsewhere": 36}, EXPIRED),
         (9, PLAIN | {"elsewhere": 36}, EXPIRED),
         (50, FILTERED | {"elsewhere": 60}, EXPIRED),
+        # The store has not seen what came and went up to there; the cloud may have said that nothing did.
+        (40, FILTERED | {"elsewhere": 60, "seen": 39}, EXPIRED),
+        (40, FILTERED | {"elsewhere": 60, "seen": 39, "is_confirmed": True}, CORRECT),
         # Inputs that the view has not followed may have made another state.
         (34, FILTERED | {"unlike": 33}, REPLAY),
         (34, FILTERED | {"unlike": 34}, CORRECT),

@@ -20,6 +20,7 @@ WELL = {
     "/version": {"gitVersion": "v1.36.3", "minor": "36"},
     "/api/v1/nodes/n1": {"status": {"nodeInfo": {"kubeletVersion": "v1.35.0"}}},
     CONFIG_MAP: {"data": {"masterservice": "kubelet"}},
+    "/api/v1/pods": {"items": []},
 }
 RULES = ("kube-system", "yurt-hub-cfg")
 
@@ -36,7 +37,7 @@ async def found(
 async def asked(url: str) -> list[str]:
     credentials = anonymous(url)
     context = tls_context(credentials)
-    return [str(each) async for each in check_cloud(credentials, context, "n1", RULES)]
+    return [str(each) async for each in check_cloud(credentials, context, "n1", RULES, 10261)]
 
 
 async def test_a_cloud_that_is_well() -> None:
@@ -50,6 +51,7 @@ async def test_a_cloud_that_is_well() -> None:
         "identity",
         "node",
         "rules",
+        "pods",
     ]
     assert "n1, kubelet v1.35.0" in lines[5]
 

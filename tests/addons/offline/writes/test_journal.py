@@ -11,7 +11,8 @@ from pathlib import Path
 import diskcache
 import pytest
 
-from addons.offline.writes.journal import DURABLE_WAIT, EVENT, STATUS, TABLE, EventEntry, Journal, StatusEntry
+from addons.offline.writes.journal import DURABLE_WAIT, TABLE, Journal
+from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, StatusEntry
 from addons.telemetry import metrics
 from kube.disk.database import Disk, DiskError
 from kube.errors import StatusError
@@ -32,6 +33,9 @@ def document(phase: str) -> Json:
 
 def put_event(journal: Journal, body: bytes) -> EventEntry:
     return journal.put_event("POST", "/api/v1/namespaces/a/events", "application/json", body)
+
+
+EVENT_BODY = b'{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"}}'
 
 
 def bodies(journal: Journal) -> list[bytes]:
@@ -55,11 +59,11 @@ class Device:
         self._put = self.disk.put
         vars(self.disk)["put"] = self._put_slowly
 
-    def _put_slowly(self, table: str, changes: dict[str, bytes | None]) -> None:
+    def _put_slowly(self, table: str, changes: dict[str, bytes | None], *, is_durable: bool) -> None:
         self.goes_on.wait(10)
         if self.is_broken:
             raise DiskError("No space left on device")
-        self._put(table, changes)
+        self._put(table, changes, is_durable=is_durable)
 
 
 # -- what waits ----------------------------------------------------------------------------------------------------
@@ -171,6 +175,17 @@ async def test_an_orderly_end_writes_what_waits(tmp_path: Path) -> None:
         kept = put_event(journal, b"x")
     async with journal_in(tmp_path) as again:
         assert (again.statuses, list(again.events.values())) == ({}, [kept])
+
+
+async def test_a_store_that_is_set_aside_leaves_what_waits(tmp_path: Path) -> None:
+    """It was set aside with all that waited in it, unread."""
+    async with journal_in(tmp_path) as journal:
+        entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
+    with diskcache.Cache(str(tmp_path / "cache")) as cache:
+        cache.set("format", b"another")
+    async with journal_in(tmp_path) as again:
+        assert (list(again.statuses.values()), list(again.events.values())) == ([entry], [event])
+    assert (tmp_path / "cache.unreadable").exists()
 
 
 UNREADABLE = {

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.journal import StatusEntry
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.offline_writes import MAX_BODY, OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites
@@ -157,6 +157,18 @@ async def test_a_token_is_given_to_whom_it_was_given_before(world: World) -> Non
 
 async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:
     assert await world.refusal("POST", EVENTS, b" " * (MAX_BODY + 1)) == 413
+
+
+async def test_a_patch_of_an_event_comes_after_those_that_wait(world: World, cloud_says: Told) -> None:
+    """The cloud was back, and what waited went over a patch that the hub had relayed meanwhile."""
+    later = asked("PATCH", f"{EVENTS}/e", {"count": 3}, content_type=STRATEGIC)
+    assert not world.writes.is_pending(later.info)
+    world.writes.keep("", asked("POST", EVENTS, event()), {"content-type": JSON}, b"")
+    await world.write("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)
+    assert world.writes.is_pending(later.info)
+    assert await world.writes.flush(later.info)
+    assert not world.writes.is_pending(later.info)
+    assert cloud_says.lines == [("POST", EVENTS), ("PATCH", f"{EVENTS}/e")], "the event itself first"
 
 
 async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from addons.offline.writes.journal import EVENT, STATUS, StatusEntry
+from addons.offline.writes.journal_entries import EVENT, STATUS, StatusEntry
 from addons.offline.writes.replay import MAX_CONFLICTS, RetryLater
 from kube.concurrency.backoff import FIRST
-from kube.errors import StatusError
+from kube.errors import StatusError, too_many_requests
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from tests.addons.support.hub_parts import HUB_TOKEN
@@ -163,6 +163,19 @@ async def test_what_the_cloud_could_not_take_now_waits_longer_each_time(
 
 
 @pytest.mark.looptime
+async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(replaying: World, cloud_says: Told) -> None:
+    """A cloud that asked for 30 s was once sent 250 entries in 20 s."""
+    cloud_says.says = [too_many_requests("slow down", retry_after=30)]
+    replaying.put("n1", Ready="False")
+    replaying.put("n2", Ready="False")
+    replaying.put_event("e")
+    async with replaying.running():
+        await asyncio.sleep(29)
+        assert len(cloud_says.heard) == 1
+        await replaying.until_empty()
+
+
+@pytest.mark.looptime
 @pytest.mark.parametrize("answer", [OVERLOADED, Unreachable("no route"), {}, {"metadata": {}}])
 async def test_who_cannot_be_asked_whose_object_it_is_is_asked_later(
     replaying: World, cloud_says: Told, answer: Json | Exception
@@ -217,6 +230,19 @@ async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cl
     assert not replaying.journal.statuses
     sent = [each.document["status"]["conditions"][0]["status"] for each in cloud_says.heard]
     assert sent == ["False", "Unknown"]
+
+
+async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(
+    replaying: World, cloud_says: Told
+) -> None:
+    """The cloud took the middle one; the difference of the former one to itself was empty, and it stayed."""
+    cloud_says.says = [Unreachable("the answer was lost")]
+    entry = replaying.put(Ready="False")
+    with pytest.raises(RetryLater):
+        await replaying.replay.flush(entry.path)
+    replaying.put()
+    await replaying.replay.flush(entry.path)
+    assert cloud_says.heard[-1].document["status"] == {"conditions": conditions(Ready="True")}
 
 
 # -- credentials that the cloud does not accept --------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from addons.offline.writes.journal import EVENT
+from addons.offline.writes.journal_entries import EVENT
 from addons.offline.writes.replay import EVENT_PAUSE
 from kube.errors import StatusError
 from tests.addons.support.observed import until
@@ -62,14 +62,39 @@ async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_goes(
 @pytest.mark.looptime
 async def test_an_events_patch_waits_for_the_event_itself(replaying: World, cloud_says: Told) -> None:
     """The cloud does not know an event that it could not take yet: its count must not be lost for that."""
-    before = dropped(EVENT, "gone")
-    cloud_says.says = [OVERLOADED, GONE]
+    cloud_says.says = [OVERLOADED]
     replaying.put_event("a")
     replaying.put_event("a", "PATCH")
     async with replaying.running():
         await replaying.until_empty()
-    assert [method for method, _ in cloud_says.lines] == ["POST", "PATCH", "POST", "PATCH"]
-    assert dropped(EVENT, "gone") == before
+    assert [method for method, _ in cloud_says.lines] == ["POST", "POST", "PATCH"]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("error", [OVERLOADED, StatusError(429, "TooManyRequests", "slow down")])
+async def test_the_patches_of_one_event_never_overtake_each_other(
+    replaying: World, cloud_says: Told, error: StatusError
+) -> None:
+    """Count 2 went over count 4 after a 429, and the next process found nothing to do."""
+    cloud_says.says = [error]
+    entries = [replaying.put_event("a", "PATCH") for _ in range(3)]
+    other = replaying.put_event("b")
+    async with replaying.running():
+        await until(lambda: other.sequence not in replaying.journal.events)
+        assert replaying.journal.events_of(entries[0].path) == entries
+        await replaying.until_empty()
+    assert [method for method, _ in cloud_says.lines] == ["PATCH", "POST", "PATCH", "PATCH", "PATCH"]
+
+
+async def test_settling_brings_what_waits_for_one_event_in_order(replaying: World, cloud_says: Told) -> None:
+    first, second = replaying.put_event("a"), replaying.put_event("a", "PATCH")
+    other = replaying.put_event("b", "PATCH")
+    await replaying.replay.flush(first.path)
+    assert [(each.method, each.path) for each in cloud_says.heard] == [
+        ("POST", first.target),
+        ("PATCH", second.target),
+    ]
+    assert list(replaying.journal.events.values()) == [other]
 
 
 @pytest.mark.looptime

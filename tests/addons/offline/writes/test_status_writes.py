@@ -14,7 +14,8 @@ from aiohttp import web
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.journal import Journal, StatusEntry
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.status_writes import StatusWrites, _key
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
@@ -201,6 +202,19 @@ async def test_a_watcher_is_told_at_the_objects_own_version(world: World) -> Non
     await world.patch(reports(Ready="False"))
     await asyncio.wait_for(moved, 1)
     assert store.version == 7
+
+
+async def test_what_a_patch_sets_goes_to_the_cloud_also_where_the_copy_has_it(world: World) -> None:
+    """A copy that lost its last moment in a crash is older than the cloud, which may have something else there."""
+    world.hold(Encoding.JSON)
+    await world.patch(reports(Ready="True", Other="x"))
+    assert {each["type"] for each in world.journal.statuses[NODE].patch["status"]["conditions"]} == {
+        "Ready",
+        "Other",
+    }
+    await world.patch(reports(Other="y"))
+    found = world.journal.statuses[NODE].patch["status"]["conditions"]
+    assert {each["type"]: each["status"] for each in found} == {"Ready": "True", "Other": "y"}
 
 
 async def test_writes_at_once_lose_nothing(world: World) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import h11
 import pytest
 from hyperframe.frame import ContinuationFrame, HeadersFrame
+from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
+from addons.proxy.fail_closed import refuse
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
@@ -20,6 +23,7 @@ from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime, held_bodies
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.telemetry import metrics
+from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw
@@ -189,6 +193,7 @@ MALFORMED = {
     "another host": {**PSEUDO, "host": "other"},
     "a body's framing": {**PSEUDO, "transfer-encoding": "chunked"},
     "an upgrade": {**PSEUDO, ":protocol": "websocket"},
+    "a length without a body": {**PSEUDO, "content-length": "30"},
 }
 
 
@@ -202,6 +207,29 @@ async def test_what_http2_must_not_carry(fields: dict[str, str]) -> None:
         assert not server.got
         # The client's other streams are not disturbed.
         assert await ask(streams) == 200
+
+
+@pytest.mark.parametrize(
+    "length", [{}, {"content-length": "0"}, {"content-length": "4"}], ids=["none", "0", "4"]
+)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_body_of_http2_ends_where_it_ends_for_a_server_of_http1(
+    length: dict[str, str], is_streamed: bool
+) -> None:
+    server = Raw(ANSWER)
+    body = b"" if length == {"content-length": "0"} else b"GET "
+    async with connected(server) as (proxy, streams):
+        proxy.is_request_streamed = is_streamed
+        stream = streams.send({**PSEUDO, ":method": "POST", **length}, end=not body)
+        if body:
+            streams.more(stream, body, end=True)
+        await streams.until(lambda: stream in streams.ended)
+        assert (streams.status[stream], await ask(streams)) == (200, 200)
+    head, _, rest = server.got[0].partition(b"\r\n\r\n")
+    if length:
+        assert rest == body
+    else:
+        assert b"Transfer-Encoding: chunked" in head
 
 
 async def test_mitmproxys_own_connection_ends_at_a_malformed_head() -> None:
@@ -259,6 +287,69 @@ async def test_trailers_of_http2_are_refused(
         await streams.until(lambda: stream in streams.ended)
         assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == 400
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
+
+
+def refused(flow: http.HTTPFlow) -> None:
+    refuse(flow, forbidden("not you"))
+
+
+def served(_flow: http.HTTPFlow) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "decide", "code"),
+    [(ANSWER, refused, 403), (b"", served, 502)],
+    ids=["the hub's", "mitmproxy's"],
+)
+async def test_an_answer_to_a_head_over_http2_has_no_body(
+    answer: bytes, decide: Callable[[http.HTTPFlow], None], code: int
+) -> None:
+    async with connected(Raw(answer)) as (proxy, streams):
+        proxy.decide = decide
+        heads = [streams.send({**PSEUDO, ":method": "HEAD"}) for _ in range(2)]
+        got = streams.get("/", {})
+        await streams.until(lambda: streams.ended.issuperset([*heads, got]))
+        assert {streams.status[each] for each in (*heads, got)} == {code}
+        assert [streams.bodies[each] for each in heads] == [b"", b""]
+        assert json.loads(streams.bodies[got])["code"] == code
+
+
+async def test_a_malformed_head_request_over_http2_is_refused_without_a_body() -> None:
+    async with connected(Raw(ANSWER)) as (_, streams):
+        stream = streams.send({**PSEUDO, ":method": "HEAD", "x": "a\x00b"})
+        await streams.until(lambda: stream in streams.ended)
+        assert (streams.status[stream], streams.bodies[stream]) == (400, b"")
+
+
+async def test_the_request_behind_a_head_that_the_hub_refuses_is_answered(proxy: Proxy[Raw]) -> None:
+    proxy.decide = refused
+    async with proxy.serve():
+        connection = h11.Connection(h11.CLIENT)
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        for method in ("HEAD", "HEAD", "GET"):
+            writer.write(f"{method} http://hub/ HTTP/1.1\r\nHost: hub\r\n\r\n".encode())
+            connection.send(h11.Request(method=method, target="/", headers=[("Host", "hub")]))
+            connection.send(h11.EndOfMessage())
+            body = b""
+            while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    connection.receive_data(await reader.read(65536))
+                elif isinstance(event, h11.Response):
+                    assert event.status_code == 403
+                elif isinstance(event, h11.Data):
+                    body += event.data
+            assert bool(body) is (method == "GET")
+            connection.start_next_cycle()
+        writer.close()
+
+
+async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> None:
+    proxy.server.says, proxy.failover = b"", None
+    async with proxy.serve():
+        answer = await proxy.ask(b"HEAD http://hub/ HTTP/1.1\r\nHost: hub\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert answer.endswith(b"\r\n\r\n")
 
 
 async def error_type(layer_type: type[HttpLayer] = LastingHttpLayer) -> str:

@@ -8,14 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from controllers.bindings.rendering.injection import (
-    LARGEST_RECORD,
-    RECORD,
-    Overridden,
-    Skipped,
-    Target,
-    read_record,
-)
+from controllers.bindings.rendering.injection import MAX_WORK, Overridden, Skipped, Target
+from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, read_record
+from controllers.runtime import metrics
 from kube.json_type import Json
 from tests.controllers.support.workloads import (
     DEPLOYMENT,
@@ -263,30 +258,6 @@ def test_a_record_that_would_be_too_large_injects_nothing() -> None:
     assert rendered(live, items(image("y"), large)).workload == DEPLOYMENT
 
 
-@pytest.mark.parametrize(
-    "note",
-    [
-        "",
-        "{",
-        "[]",
-        '{"image/app": null}',
-        '{"image/app": {"set": "app:1"}}',
-        '{"image/app": {"was": {"a": "b"}, "set": "app:1"}}',
-        '{"replicas": {"was": -1, "set": 2}}',
-        '{"replicas": {"was": true, "set": 2}}',
-        '{"env/app/A": {"was": {"name": "OTHER"}, "set": {"name": "A", "value": "a"}}}',
-        '{"unknown/app": {"was": "x", "set": "app:1"}}',
-        '{"image/": {"was": "x", "set": "app:1"}}',
-        '{"field/": {"was": "x", "set": "app:1"}}',
-    ],
-)
-def test_a_malformed_record_is_no_record(note: str) -> None:
-    workload = copy.deepcopy(DEPLOYMENT)
-    workload["metadata"]["annotations"] = {RECORD: note}
-    assert read_record(workload) == {}
-    assert rendered(workload, []).workload == DEPLOYMENT
-
-
 def test_a_container_that_went_takes_its_slots_along() -> None:
     live = rendered(DEPLOYMENT, items(image("x", "side"), env("side", A="y"))).workload
     del live["spec"]["template"]["spec"]["containers"][1]
@@ -301,3 +272,30 @@ def test_a_container_that_went_takes_its_slots_along() -> None:
 def test_garbage_has_no_place(workload: Json) -> None:
     made = rendered(workload, items(image("x"), env(A="y"), config_map("z")))
     assert {each.reason for each in made.skipped} == {"ContainerNotFound"}
+
+
+def reached_work() -> float:
+    return float(metrics.BOUNDS_REACHED.labels("work of a rendering")._value.get())
+
+
+def test_a_record_that_costs_too_much_is_no_record() -> None:
+    """Whoever may edit a workload writes both: what is looked for, and the lists in which it is."""
+    before, live = reached_work(), copy.deepcopy(DEPLOYMENT)
+    entries: Json = {
+        f'field/tolerations/{{"key":"k{number}"}}': {"was": None, "set": {}} for number in range(600)
+    }
+    live["metadata"]["annotations"] = {RECORD: orjson.dumps(entries).decode()}
+    live["spec"]["template"]["spec"]["tolerations"] = [{"key": "x" * (MAX_WORK // 600)}]
+    made = rendered(live, items(image("x")))
+    assert reached_work() == before + 1
+    assert list(map(str, made.record)) == ["image/app"]
+
+
+def test_items_that_cost_too_much_inject_nothing_and_what_was_injected_is_given_back() -> None:
+    live = rendered(DEPLOYMENT, items(image("x"))).workload
+    many = [
+        each for number in range(20) for each in items(env(**{f"V{number}-{n}": "x" for n in range(200)}))
+    ]
+    made = rendered(live, many)
+    assert made.workload == DEPLOYMENT
+    assert [(each.slot, each.reason) for each in made.skipped] == [("all items", "TooMuchWork")]

@@ -1,0 +1,112 @@
+"""What waits in the journal: the status of an object, or one request about an event. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from kube.json_type import Json
+from kube.objects.merge_keys import merge_keys_of
+from kube.objects.strategic_diff import emptied, strategic_diff
+from kube.objects.strategic_merge import strategic_merge
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+STATUS, EVENT = "status", "event"
+"""The kinds of entries, as metrics name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusEntry:
+    """Metadata and status of the object at `path`: `before` as the cloud had them, `after` as the node has them.
+
+    `sent`: as the cloud may have them too, because the answer to a patch was lost, or because the copy from which the
+    hub took `before` was older than the cloud. It differs from `before` in every field that a patch has set.
+    """
+
+    path: str
+    kind: str
+    uid: str
+    before: Json
+    after: Json
+    sent: Json | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{STATUS} {self.path}"
+
+    @property
+    def patch(self) -> Json:
+        """What makes `after` of the object, whichever of the patches before it the cloud has taken."""
+        return strategic_diff(
+            self.before, self.after, self.kind, [self.sent] if self.sent is not None else []
+        )
+
+    def as_sent(self) -> StatusEntry:
+        """The entry when its patch may be in the cloud."""
+        return self._may_have(strategic_diff(self.before, self.after, self.kind))
+
+    def asked_by(self, patch: Json) -> StatusEntry:
+        """The entry when a client's patch made it: each field that this sets goes to the cloud."""
+        return self._may_have(emptied(patch, self.kind))
+
+    def _may_have(self, changes: Json) -> StatusEntry:
+        known = self.before if self.sent is None else self.sent
+        return replace(self, sent=strategic_merge(known, changes, merge_keys_of(self.kind)))
+
+    def dump(self) -> bytes:
+        return orjson.dumps([self.path, self.kind, self.uid, self.before, self.after, self.sent])
+
+
+@dataclass(frozen=True, slots=True)
+class EventEntry:
+    """One request that creates or patches an event, as the client sent it."""
+
+    sequence: int
+    method: str
+    target: str
+    content_type: str
+    body: bytes
+    path: str
+    """Of the event; "" where the body names none."""
+
+    @classmethod
+    def of(cls, sequence: int, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
+        return cls(
+            sequence, method, target, content_type, body, path_of_event(method, target, content_type, body)
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{EVENT} {self.sequence:016d}"
+
+    def dump(self) -> bytes:
+        return orjson.dumps([self.sequence, self.method, self.target, self.content_type]) + b"\n" + self.body
+
+
+type JournalEntry = StatusEntry | EventEntry
+
+
+def parsed(value: bytes) -> JournalEntry:
+    """The entry that `dump` wrote; ValueError for anything else."""
+    head, _, body = value.partition(b"\n")
+    match orjson.loads(head):
+        case [int(sequence), str(method), str(target), str(content_type)]:
+            return EventEntry.of(sequence, method, target, content_type, body)
+        case [str(path), str(kind), str(uid), dict(before), dict(after), (dict() | None) as sent]:
+            return StatusEntry(path, kind, uid, before, after, sent)
+    raise ValueError("it is no entry of a journal")
+
+
+def path_of_event(method: str, target: str, content_type: str, body: bytes) -> str:
+    """The path of the event that a request creates or patches; "" where its body names none."""
+    path = target.partition("?")[0]
+    if method != "POST":
+        return path
+    try:
+        codec = codec_for(Encoding(content_type))
+        name = codec.peek(codec.decode_single(body)[2]).name
+    except ValueError:
+        return ""
+    return f"{path}/{name}" if name else ""

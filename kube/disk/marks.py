@@ -1,0 +1,52 @@
+"""Marks rows of the store as done in a file that has its room already, so that a full disk takes the marks.
+
+SQLite needs room to delete a row. A write that was replayed, and that the disk still holds, would be replayed again
+after a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+MAX_MARKS = 4096
+"""Rows that can be marked at once: more than the journal has."""
+_LENGTH = 8
+
+
+def mark_of(name: str, value: bytes) -> bytes:
+    """What stands for a row. A later row of the same name has another mark."""
+    return hashlib.sha256(name.encode() + b"\0" + value).digest()[:_LENGTH]
+
+
+class Marks:
+    """The marks in `file`. All calls block, and raise OSError where the disk fails."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def prepare(self) -> None:
+        """Take the room of all marks; what is there stays."""
+        with open(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as opened:
+            there = opened.seek(0, os.SEEK_END)
+            if there < MAX_MARKS * _LENGTH:
+                opened.write(bytes(MAX_MARKS * _LENGTH - there))
+                opened.flush()
+                os.fsync(opened.fileno())
+
+    def read(self) -> set[bytes]:
+        """The marks; none where there is no file."""
+        try:
+            found = self._file.read_bytes()
+        except FileNotFoundError:
+            return set()
+        return {found[at : at + _LENGTH] for at in range(0, len(found), _LENGTH)} - {bytes(_LENGTH)}
+
+    def write(self, marks: Collection[bytes]) -> None:
+        """Replace all marks, in place; those beyond MAX_MARKS are left out."""
+        packed = b"".join(sorted(marks)[:MAX_MARKS])
+        with self._file.open("r+b", buffering=0) as opened:
+            opened.write(packed.ljust(MAX_MARKS * _LENGTH, b"\0"))
+            os.fsync(opened.fileno())

@@ -1,0 +1,26 @@
+"""Keys and values of the store's rows. Each value has a checksum: SQLite does not notice when a disk corrupts a row."""
+
+from __future__ import annotations
+
+import zlib
+
+END = "\x00"
+"""Separates the parts of a key. No name of a Kubernetes object contains it."""
+_CHECKSUM_SIZE = 4
+
+
+def join(*parts: str) -> str:
+    return END.join(parts)
+
+
+def checked(key: str, found: object) -> bytes | None:
+    """The value of a row; None when it is not the one that was written."""
+    if not isinstance(found, bytes):
+        return None
+    expected, value = found[:_CHECKSUM_SIZE], found[_CHECKSUM_SIZE:]
+    return value if expected == checksum(key, value) else None
+
+
+def checksum(key: str, value: bytes) -> bytes:
+    """The checksum of key and value: a row under a wrong key is damaged, too."""
+    return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(_CHECKSUM_SIZE)

@@ -1,0 +1,173 @@
+"""Serves an aiohttp application with bounds on its connections, those that are still in their handshake included."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Handler
+
+MAX_CONNECTIONS = 64
+"""Connections to one server: of probes, scrapes, people and API servers together; a browser opens six."""
+HANDSHAKE = 30.0
+"""Seconds that a client has for its handshake."""
+KEEP_ALIVE = 75.0
+"""Seconds that a connection may be idle between two requests."""
+READ_AHEAD = 64 * 1024
+"""Bytes of a request's body that wait for the handler."""
+PAUSE = 1.0
+"""Seconds until the next try when a connection cannot be accepted, for want of descriptors."""
+
+logger = logging.getLogger(__name__)
+
+
+class BoundedServer:
+    """Serves from `start` to `finish`. Beyond MAX_CONNECTIONS one is closed, so a probe always gets in.
+
+    It is the one that has waited longest for its client: for a handshake, or a request. A request that is being
+    answered is not cut while there is another.
+    """
+
+    def __init__(
+        self,
+        app: web.Application,
+        refused: Callable[[], None],
+        *,
+        context: ssl.SSLContext | None = None,
+        **limits: Any,
+    ) -> None:
+        """`refused` is called for each connection that is closed. With a `context` the server speaks TLS.
+
+        `limits` are for aiohttp, such as `shutdown_timeout`: seconds that requests may still take after `finish`.
+        """
+        app.middlewares.append(self._note)
+        self._refused = refused
+        self._context = context
+        self._opening: dict[asyncio.Task[None], float] = {}
+        self._since: dict[web.RequestHandler, float] = {}
+        """Since when the server waits for a request, or about that."""
+        self._answering: set[web.RequestHandler] = set()
+        self._accepting: list[asyncio.Task[None]] = []
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            logger=logger,
+            keepalive_timeout=KEEP_ALIVE,
+            read_bufsize=READ_AHEAD,
+            # A bomb would unpack beside every bound on the body.
+            auto_decompress=False,
+            **limits,
+        )
+
+    async def start(self, listening: Iterable[socket.socket]) -> None:
+        await self._runner.setup()
+        for each in listening:
+            each.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(each), name="accepts connections"))
+
+    def refuse_more(self) -> None:
+        """Take no more connections; those that are there stay."""
+        for task in self._accepting:
+            task.cancel()
+
+    async def finish(self) -> None:
+        """Take no more connections, let requests end for a while, then end the others."""
+        self.refuse_more()
+        await self._runner.cleanup()
+        for task in self._opening:
+            task.cancel()
+        for each in self._connections():
+            if each.transport is not None:
+                each.transport.abort()
+        await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                logger.error("no connection can be accepted: %s", error)
+                await asyncio.sleep(PAUSE)
+                continue
+            self._make_room()
+            task = asyncio.create_task(self._open(connection), name="opens a connection")
+            self._opening[task] = loop.time()
+            task.add_done_callback(self._opening.pop)
+
+    async def _open(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._runner.server is not None
+        with suppress(OSError):  # the client speaks no TLS, or has gone
+            async with asyncio.timeout(HANDSHAKE):
+                await loop.connect_accepted_socket(self._runner.server, connection, ssl=self._context)
+
+    def _connections(self) -> list[web.RequestHandler]:
+        """The connections that have not begun to close."""
+        found = self._runner.server.connections if self._runner.server is not None else ()
+        return [each for each in found if each.transport is not None and not each.transport.is_closing()]
+
+    def _make_room(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._since = {each: self._since.get(each, now) for each in self._connections()}
+        if len(self._opening) + len(self._since) < MAX_CONNECTIONS:
+            return
+        self._refused()
+        idle = {each: since for each, since in self._since.items() if each not in self._answering}
+        waiting: dict[Any, float] = {**self._opening, **idle} or {**self._since}
+        longest = min(waiting, key=waiting.__getitem__)
+        if isinstance(longest, asyncio.Task):
+            longest.cancel()
+        elif longest.transport is not None:
+            longest.transport.abort()
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Note that a request is being answered, and when that is over."""
+        self._answering.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            self._answering.discard(request.protocol)
+            self._since[request.protocol] = asyncio.get_running_loop().time()
+
+
+class _FaultsOfTheServer(logging.Filter):
+    """Keeps aiohttp's line about a malformed request out of the log: the answer tells its sender."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+logger.addFilter(_FaultsOfTheServer())
+
+
+async def listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen on an address or, without a `host`, on all of them. OSError for a taken port."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listening: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in found:
+            try:
+                made = socket.socket(family, socket.SOCK_STREAM)
+            except OSError:
+                continue  # the system has no sockets of this family
+            listening.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            made.bind(address)
+            made.listen(128)
+    except OSError:
+        for each in listening:
+            each.close()
+        raise
+    return listening

@@ -1,0 +1,75 @@
+"""The patch of a status reaches what the node has, whichever of the patches before it the cloud has taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.offline.writes.journal_entries import EventEntry, StatusEntry, parsed
+from kube.json_type import Json
+from kube.objects.merge_keys import merge_keys_of
+from kube.objects.strategic_merge import strategic_merge
+from tests.addons.support.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
+from tests.addons.support.samples import raw
+
+EVENTS = "/api/v1/namespaces/a/events"
+EVENT = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
+STATUSES = st.builds(
+    lambda conditions, fields: {"status": {"conditions": conditions, **fields}},
+    st.lists(
+        st.fixed_dictionaries({"type": st.sampled_from("abc"), "status": st.sampled_from("TF")}),
+        max_size=3,
+        unique_by=lambda condition: condition["type"],
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "phase": st.sampled_from("xy"),
+            "config": st.sampled_from([{"a": 1}, {"a": 2}, {"b": 1}, {}]),
+        },
+    ),
+)
+
+
+@given(STATUSES, st.lists(st.tuples(STATUSES, st.booleans()), max_size=4), STATUSES)
+def test_no_answer_that_was_lost_keeps_the_cloud_from_the_newest(
+    cloud: Json, sent: list[tuple[Json, bool]], newest: Json
+) -> None:
+    keys = merge_keys_of("Node")
+    entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", cloud, cloud)
+    for after, is_taken in sent:
+        entry = replace(entry, after=after).as_sent()
+        cloud = strategic_merge(cloud, entry.patch, keys) if is_taken else cloud
+    entry = replace(entry, after=newest)
+    found, wanted = strategic_merge(cloud, entry.patch, keys)["status"], newest["status"]
+    assert {each["type"]: each["status"] for each in found.pop("conditions", [])} == {
+        each["type"]: each["status"] for each in wanted["conditions"]
+    }
+    assert found == {name: value for name, value in wanted.items() if name != "conditions"}
+
+
+def test_what_is_written_is_read() -> None:
+    entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", {"status": {"a": 1}}, {"status": {"a": 2}})
+    for each in (entry, entry.as_sent()):
+        read = parsed(each.dump())
+        assert isinstance(read, StatusEntry)
+        assert (read, read.sent) == (each, each.sent)
+    event = EventEntry.of(7, "POST", EVENTS, PROTOBUF, b"k8s\x00\n\xff")
+    assert parsed(event.dump()) == event
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "content_type", "body", "path"),
+    [
+        ("POST", f"{EVENTS}?x=y", JSON, raw(EVENT), f"{EVENTS}/e"),
+        ("POST", EVENTS, PROTOBUF, body_of(in_protobuf("v1", "Event", "e", "a")), f"{EVENTS}/e"),
+        ("POST", EVENTS, JSON, b"{", ""),
+        ("POST", EVENTS, "text/plain", b"x", ""),
+        ("PATCH", f"{EVENTS}/e?fieldManager=x", JSON, b"{", f"{EVENTS}/e"),
+    ],
+)
+def test_the_event_of_a_request(method: str, target: str, content_type: str, body: bytes, path: str) -> None:
+    assert EventEntry.of(1, method, target, content_type, body).path == path

@@ -1,0 +1,85 @@
+"""Pods whose probes name a host are refused where a namespace asks for it, on the real API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kube.json_type import Json
+from tests.controllers.conftest import MANIFESTS
+from tests.controllers.support.scene import Scene
+
+pytestmark = [pytest.mark.real]
+
+HTTP, TCP = {"port": 10261, "host": "127.0.0.1"}, {"port": 10261, "host": "localhost"}
+
+
+def create(scene: Scene, fields: Json, *, where: str = "containers", **meta: Any) -> int:
+    """The status of the answer to a pod whose container has these fields."""
+    app = {"name": "app", "image": "app:1"}
+    spec = {"containers": [app], where: [{**app, "name": "probed", **fields}]}
+    pod = {"metadata": {"name": scene.name("pod"), **meta}, "spec": {**spec, "nodeName": "n1"}}
+    return scene.admin.request("POST", f"/api/v1/namespaces/{scene.namespace}/pods", body=pod).status
+
+
+@pytest.fixture
+def refusing(scene: Scene) -> Scene:
+    """A scene in whose namespace such pods are refused."""
+    refuse(scene, "edgehub.io/probe-hosts", "refuse")
+    return scene
+
+
+def refuse(scene: Scene, label: str, value: str) -> None:
+    """Give the namespace a label, and wait until it has its effect."""
+    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
+    scene.admin.post(accounts, {"metadata": {"name": "default"}})
+    scene.admin.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {label: value}}})
+    scene.until(lambda: create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 403)
+
+
+def test_pod_security_of_this_version_refuses_them_too(scene: Scene) -> None:
+    refuse(scene, "pod-security.kubernetes.io/enforce", "baseline")
+    assert create(scene, {}) == 201
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"livenessProbe": {"httpGet": HTTP}}, "containers"),
+        ({"readinessProbe": {"tcpSocket": TCP}}, "containers"),
+        ({"startupProbe": {"httpGet": {**HTTP, "host": "10.0.0.1"}}}, "containers"),
+        ({"livenessProbe": {"httpGet": HTTP}, "restartPolicy": "Always"}, "initContainers"),
+        ({"lifecycle": {"postStart": {"httpGet": HTTP}}}, "containers"),
+        ({"lifecycle": {"preStop": {"httpGet": HTTP}}}, "containers"),
+    ],
+)
+def test_a_probe_or_hook_that_names_a_host_is_refused(refusing: Scene, fields: Json, where: str) -> None:
+    assert create(refusing, fields, where=where) == 403
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"livenessProbe": {"httpGet": {"port": 80}}, "readinessProbe": {"exec": {"command": ["true"]}}},
+        {"startupProbe": {"grpc": {"port": 80}}, "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}},
+    ],
+    ids=["none", "httpGet and exec", "grpc and sleep"],
+)
+def test_other_pods_are_created(refusing: Scene, fields: Json) -> None:
+    assert create(refusing, fields) == 201
+
+
+def test_a_static_pod_has_its_mirror(refusing: Scene) -> None:
+    """kubeadm's control plane probes itself on loopback."""
+    mark = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
+    assert create(refusing, {"livenessProbe": {"httpGet": HTTP}}, annotations=mark) == 201
+
+
+def test_nothing_is_refused_without_the_label_and_the_manifest_is_applied_again(scene: Scene) -> None:
+    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
+    scene.admin.post(accounts, {"metadata": {"name": "default"}})
+    said = scene.cloud.apply(MANIFESTS / "probe-hosts.yaml")
+    assert "configured" not in said
+    assert create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 201

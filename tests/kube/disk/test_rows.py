@@ -1,0 +1,25 @@
+"""A value is given back under its own key alone, and as it was written."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.disk.rows import checked, checksum, join
+
+KEY = join("v", "t", "name")
+ROW = checksum(KEY, b"value") + b"value"
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "value"),
+    [
+        (KEY, ROW, b"value"),
+        (join("v", "t", "other"), ROW, None),
+        (KEY, ROW[:-1], None),
+        (KEY, b"", None),
+        (KEY, None, None),
+        (KEY, "text", None),
+    ],
+)
+def test_checked(key: str, found: object, value: bytes | None) -> None:
+    assert checked(key, found) == value

@@ -1,0 +1,50 @@
+"""What can be read of a damaged store is read: all rows but those on the damaged pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kube.disk.database import Disk
+from kube.disk.rows import END, join
+from kube.disk.salvage import salvaged
+
+PAGE = 4096
+PREFIX = join("v", "t") + END
+VALUES = {f"n{each:02d}": b"%d" % each * 400 for each in range(60)}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    disk = Disk(tmp_path / "cache")
+    disk.put_all({"t": VALUES, "other": {"x": b"y"}})
+    disk.close()
+    return tmp_path / "cache" / "cache.db"
+
+
+def names(database: Path) -> set[str]:
+    found = salvaged(database, [PREFIX])
+    assert all(VALUES[key.removeprefix(PREFIX)] == value for key, value in found.items())
+    return {key.removeprefix(PREFIX) for key in found}
+
+
+def test_a_whole_store(database: Path) -> None:
+    assert names(database) == VALUES.keys()
+
+
+@pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
+def test_a_damaged_page_costs_what_is_on_it(database: Path, share: float) -> None:
+    content = bytearray(database.read_bytes())
+    at = int(len(content) * share) // PAGE * PAGE
+    content[at : at + PAGE] = b"\xa5" * PAGE
+    database.write_bytes(content)
+    assert len(VALUES) - len(names(database)) < 12
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 500, None])
+def test_no_database(database: Path, content: bytes | None) -> None:
+    database.unlink()
+    if content is not None:
+        database.write_bytes(content)
+    assert names(database) == set()
