@@ -154,7 +154,8 @@ class Router:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
             return
-        if context.ticket and self._origin is not None and self._origin.void(context.ticket):
+        was_sent = flow.server_conn.timestamp_start is not None  # a person may have refused it before
+        if was_sent and context.ticket and self._origin is not None and self._origin.void(context.ticket):
             raise bad_request("the hub cannot read this request")  # the origin's server has refused it
         if (
             context.route.kind is not RouteKind.VIEW
