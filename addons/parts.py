@@ -15,7 +15,6 @@ from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.offline_mode import Offline
 from addons.requests.clients import Clients
-from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
 from addons.router import Answerer
 from addons.rules.events import ProblemEvents
@@ -71,7 +70,7 @@ def make_parts(
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
         offline.given_versions() if offline is not None else GivenVersions(is_new=False),
     )
-    inputs.start(partial(sources.get, HUB_IDENTITY), sources.inputs_changed)
+    inputs.start(sources.get_own, sources.inputs_changed)
     configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
     rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)

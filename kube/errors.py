@@ -61,20 +61,24 @@ class StatusError(Exception):
         message: str,
         details: Mapping[str, Any] | None = None,
         retry_after: int | None = None,
+        *,
+        continue_token: str = "",
     ) -> None:
+        """`continue_token` is what a client may go on with whose own one is too old."""
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.details: Mapping[str, Any] = dict(details or {})
         self.retry_after = retry_after
+        self.continue_token = continue_token
 
     def to_dict(self) -> dict[str, Any]:
         """The Status object, with the fields in the order of a kube-apiserver."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.continue_token} if self.continue_token else {},
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -138,6 +142,17 @@ def conflict(message: str) -> StatusError:
 def expired(message: str) -> StatusError:
     """410: a version or continue token that is too old; the client lists again."""
     return StatusError(410, "Expired", message)
+
+
+def continue_expired(anew: str) -> StatusError:
+    """410: the list of which the client reads pages is gone. With the token `anew` it reads on in a newer one."""
+    message = (
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+        "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
+        "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
+        "modified, or deleted between the time the first chunk was returned and now may show up in the list."
+    )
+    return StatusError(410, "Expired", message, continue_token=anew)
 
 
 def entity_too_large(message: str) -> StatusError:

@@ -19,9 +19,11 @@ type Kept = bytes | PackedText
 class PackedText:
     """An immutable text, packed in memory."""
 
-    __slots__ = ("_packed", "_size")
+    __slots__ = ("_packed", "_size", "mark")
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, mark: int = 0) -> None:
+        """`mark` is a number that its codec reads without unpacking the text."""
+        self.mark = mark
         self._size = len(text)
         with _turn:
             result = _packer.compress(text)
@@ -40,9 +42,9 @@ class PackedText:
         return object.__sizeof__(self) + self._packed.__sizeof__()
 
 
-def packed(text: bytes) -> Kept:
-    """A text as it is best kept."""
-    return PackedText(text) if len(text) >= WORTH_PACKING else text
+def packed(text: bytes, mark: int = 0) -> Kept:
+    """A text as it is best kept, with its `PackedText.mark`."""
+    return PackedText(text, mark) if len(text) >= WORTH_PACKING else text
 
 
 _turn = Lock()

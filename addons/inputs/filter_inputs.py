@@ -22,6 +22,9 @@ from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item, Key
 
+MANY_LABELS = 2_000
+"""Of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the cluster read."""
+
 
 class FilterInputs:
     """Opens the sources and keeps indexes of their objects. `ask` gives a recorder for the filtering of one object."""
@@ -216,9 +219,14 @@ def _is_address(text: str) -> bool:
 
 
 def _of_labels(change: Change) -> set[InputKey]:
-    """The keys of the labels that changed, and the node's own key when the node came or went."""
+    """The keys of the labels that changed, and the node's own key when the node came or went.
+
+    Of a node with very many labels it is the node's own key alone: whoever asked for a label asked for the node.
+    """
     name = change.key[1]
     before, after = labels_of(change.old), labels_of(change.new)
+    if len(before) + len(after) > MANY_LABELS:
+        return {(InputKind.NODE, name)} if before != after or None in (change.old, change.new) else set()
     keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     touched: set[InputKey] = {(InputKind.NODE, name, key) for key in keys}
     if keys:

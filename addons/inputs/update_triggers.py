@@ -7,6 +7,7 @@ slice again. This hub filters again by itself, so a client of a filtered view ge
 from __future__ import annotations
 
 from kube.store.store import Item
+from kube.wire.api_objects import ApiObject
 
 TRIGGERS = ("openyurt.io/updateTrigger", "openyurt.io/update-trigger")
 """On Endpoints and EndpointSlices, as older and newer controllers of OpenYurt spell it."""
@@ -22,15 +23,12 @@ def is_only_triggered(before: Item, after: Item) -> bool:
     # Both encodings hold the names as text, so most events need no parsing.
     if not any(name in item.raw for item in (before, after) for name in _NAMES):
         return False
-    return _annotations(before) != _annotations(after) and _essence(before) == _essence(after)
+    was, now = before.decode(), after.decode()
+    return was.annotations != now.annotations and _essence(was) == _essence(now)
 
 
-def _annotations(item: Item) -> dict[str, str]:
-    return item.decode().annotations
-
-
-def _essence(item: Item) -> bytes:
-    obj = item.decode()
+def _essence(obj: ApiObject) -> bytes:
+    """What is left of an object without a trigger and bookkeeping; the object is of no use afterwards."""
     metadata = obj.fields.child("metadata")
     metadata.clear("resourceVersion")
     metadata.clear("managedFields")

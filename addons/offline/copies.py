@@ -381,6 +381,7 @@ class DiskCopy:
             "asked": self._last_used,
             "version": store.version,
             "witness": [*store.witness.key, store.witness.version] if store.witness is not None else [],
+            "bytes": store.size,
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,

@@ -1,4 +1,5 @@
-"""Deletes unneeded copies from disk: those that nobody used for days, and Secrets and ConfigMaps of deleted pods.
+"""Deletes unneeded copies from disk: those that nobody used for days, or that have no room, and what deleted pods
+mounted.
 
 Nothing is deleted while the cloud is away, because the hub could not fetch it again.
 """
@@ -31,6 +32,10 @@ DAY = 86_400
 The time of a copy's last use is wall time, and a node without a battery starts in 1970. A day of monotonic time, in
 which every client that needs a copy uses it, makes a clock that jumps harmless.
 """
+MAX_PARTS = 64 * 1024 * 1024
+"""Bytes of the copies of parts of resources that no source follows: any process of the node invents selectors."""
+OF_A_COPY = 4096
+"""Bytes that a copy without an object counts: its row on disk, and its name in memory."""
 MOUNTED = frozenset({ResourceType("", "v1", "secrets"), ResourceType("", "v1", "configmaps")})
 PODS = ResourceType("", "v1", "pods")
 BY_NAME = "metadata.name="
@@ -57,6 +62,17 @@ def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, byt
         if (mounted := _mounted(meta)) is not None
         and not any(_names(encoding, raw, mounted[1]) for encoding, raw in raws.get(mounted[0], ()))
     }
+
+
+def beyond_room(metas: Mapping[str, Meta]) -> list[str]:
+    """The copies of parts of resources that have no room in MAX_PARTS, the least recently used."""
+    parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_whole}
+    left, found = MAX_PARTS, []
+    for name in sorted(parts, key=lambda name: parts[name].get("asked", 0), reverse=True):
+        left -= parts[name].get("bytes", 0) + OF_A_COPY
+        if left < 0:
+            found.append(name)
+    return found
 
 
 def _mounted(meta: Meta) -> tuple[str, str] | None:
@@ -118,6 +134,7 @@ class Garbage:
         if not self._is_up():
             return
         await self._drop_unmounted()
+        await self._drop(beyond_room(self._idle(self._copies.running())), "no room")
         self._online += passed
         if self._online >= DAY:
             self._online = 0.0

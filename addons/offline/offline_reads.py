@@ -34,7 +34,7 @@ from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND
+from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
@@ -212,8 +212,9 @@ def _as_kept(kept: CachedResponse | None) -> web.Response | None:
 def _forms(read: ObjectRead) -> dict[Encoding, Form]:
     """The form that the client prefers in each encoding, where it is one that the hub makes."""
     kinds = {each.encoding: each.kind for each in reversed(read.accepted)}
-    made = {encoding: kind for encoding, kind in kinds.items() if kind in ("", METADATA_KIND)}
-    return {encoding: Form(metadata_only=kind == METADATA_KIND) for encoding, kind in made.items()}
+    metadata = METADATA_LIST_KIND if read.verb == "list" else METADATA_KIND
+    made = {encoding: kind for encoding, kind in kinds.items() if kind in ("", metadata)}
+    return {encoding: Form(metadata_only=bool(kind)) for encoding, kind in made.items()}
 
 
 def _check_version(read: ObjectRead, newest: int) -> None:

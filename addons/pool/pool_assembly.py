@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 from addons.certificates.asked_certificate import serving_certificate_of
@@ -17,7 +16,6 @@ from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PeerCertificate, Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
-from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.upstream.servers import Server
@@ -39,7 +37,7 @@ def join_pool(
 ) -> Pool:
     """The pool, which begins with `run`. `client` sends as the hub; `cloud`, `cut` and `open_port` as in `Pool`."""
     inputs, sources, serving = hub
-    open_source = partial(sources.get, HUB_IDENTITY)
+    open_source = sources.get_own
     facts: PoolFacts
     announcement: Announcement | NoAnnouncement
     if settings.peer_clients == "nodes":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
-from kube.requests.request_info import RequestInfo, ResourceType, validate_list_options
+from kube.errors import StatusError, bad_request
+from kube.requests.continue_tokens import ContinueToken, parse_continue
+from kube.requests.request_info import ListOptions, RequestInfo, ResourceType, validate_list_options
 from kube.requests.resource_versions import parse_version
 from kube.requests.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
 from kube.wire.negotiation import Representation, acceptable
@@ -28,9 +31,12 @@ class ObjectRead:
     is_exact: bool
     """The list must be of `version`, not of a later one."""
     is_consistent: bool
-    """It has no resourceVersion: a list, and the state with which a watch begins, must be as new as the cloud."""
-    is_continued: bool
-    """The list is a further page of one that the cloud began."""
+    """It names no version, in resourceVersion or in the list that it goes on with: a list, and the state with which a
+    watch begins, must be as new as the cloud."""
+    limit: int
+    """Objects of the page that the list asks for; 0 for no page."""
+    continued: ContinueToken | None
+    """The list is a further page of another one."""
     wants_state: bool
     """The watch begins with the state. `sendInitialEvents` says so or, where it is absent, the version."""
     bookmarks: bool
@@ -44,8 +50,14 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
     assert info.type is not None
     assert info.verb in OBJECT_VERBS
     options = info.options
+    continued = None
     if info.verb != "get":
         validate_list_options(options)
+        if info.verb == "list" and options.continue_token:
+            with suppress(StatusError):  # another server's, which an answer may be kept of
+                continued = parse_continued(options)
+    # kube-apiserver ignores the limit of version 0, for which it gives what its cache holds.
+    limit = max(options.limit, 0) if info.verb == "list" and options.resource_version != "0" else 0
     wants_state = options.send_initial_events
     if wants_state is None:
         wants_state = options.resource_version in ("", "0")
@@ -59,10 +71,24 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
         fields=parse_field_selector(options.field_selector),
         version=parse_version(options.resource_version) if info.verb != "get" else 0,
         is_exact=options.is_exact,
-        is_consistent=(info.verb == "list" or wants_state) and options.resource_version == "",
-        is_continued=bool(options.continue_token),
+        is_consistent=(info.verb == "list" or wants_state)
+        and options.resource_version == ""
+        and (continued is None or continued.version < 0),
+        limit=limit,
+        continued=continued,
         wants_state=wants_state,
         bookmarks=options.allow_bookmarks,
         timeout_seconds=options.timeout_seconds,
         accepted=acceptable(accept),
     )
+
+
+def parse_continued(options: ListOptions) -> ContinueToken:
+    """Where a list goes on. StatusError 400 as a kube-apiserver's."""
+    try:
+        token = parse_continue(options.continue_token)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+    if options.resource_version not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    return token

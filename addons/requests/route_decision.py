@@ -4,21 +4,21 @@ show the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from addons.filters.filter import Filter
 from addons.filters.foreign import need_json
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
+from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
 from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, is_own_lease
 from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND, Representation, acceptable
+from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, Representation, acceptable
 
 DELETIONS = frozenset({"delete", "deletecollection"})
 PEER_PROBE_PATH = "/livez"
@@ -79,7 +79,7 @@ def is_of_other_rules(info: RequestInfo, newest: Callable[[ResourceType], int]) 
 
 def corrected(info: RequestInfo, caller: Caller, accept: str | None, *, is_upgrade: bool) -> Route:
     """The route of such a watch: a view. StatusError 410 where no view can answer it."""
-    representation = next(filter(_is_made_here, acceptable(accept)), None)
+    representation = _first_made_here(acceptable(accept), info.verb)
     if is_upgrade or caller.impersonates or not _is_verifiable(caller) or representation is None:
         version = info.options.resource_version
         raise expired(f"too old resource version: {version} (the filter rules have changed since)")
@@ -162,13 +162,15 @@ def _online(
     if caller.impersonates or not _is_verifiable(caller):
         return Route(RouteKind.RELAY, "caller whose rights only the cloud knows")
     representation = next(iter(acceptable(accept)), None)
-    if representation is None or not _is_made_here(representation):
+    if representation is None or not _is_made_here(representation, info.verb):
         return Route(RouteKind.RELAY, "a representation that only the cloud makes")
     options = info.options
-    if info.verb == "list" and (
-        options.resource_version in ("",) or options.continue_token or options.is_exact
-    ):
+    if info.verb == "list" and (options.resource_version == "" or options.is_exact):
         return Route(RouteKind.RELAY, "a consistent list")
+    if info.verb == "list" and (
+        options.continue_token or (options.limit > 0 and options.resource_version != "0")
+    ):
+        return Route(RouteKind.RELAY, "a page of a list")
     read = parse_read(info, accept)
     return Route(RouteKind.VIEW, "cached component", representation=representation, read=read)
 
@@ -187,24 +189,30 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
 def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]) -> Route:
     encodings = {Encoding.JSON} if need_json(filters) else {*Encoding}
     accepted = tuple(each for each in acceptable(accept) if each.encoding in encodings)
-    representation = next(filter(_is_made_here, accepted), None)
+    representation = _first_made_here(accepted, info.verb)
+    if info.verb == "list" and accepted and accepted[0].kind == METADATA_KIND:
+        raise not_acceptable(f"you requested {METADATA_KIND}, but the requested object is a list")
     if representation is None:
         forms = "JSON" if need_json(filters) else "JSON or protobuf"
         raise not_acceptable(f"filtered objects come as {forms}, whole or as PartialObjectMetadata")
+    if info.verb == "list" and info.options.continue_token:
+        parse_continued(info.options)
     read = replace(parse_read(info, accept), accepted=accepted)
     names = tuple(each.name for each in filters)
     reason = f"filtered by {', '.join(names)}"
     if read.verb == "get":
         return Route(RouteKind.RELAY, reason, names, representation, read)
-    if read.is_continued:
-        # The hub never hands one out: it is the cloud's, from before a rule was made. The client lists anew.
-        raise expired("The provided continue parameter is too old to display a consistent list result.")
     return Route(RouteKind.VIEW, reason, names, representation, read)
 
 
-def _is_made_here(representation: Representation) -> bool:
+def _first_made_here(accepted: Iterable[Representation], verb: str) -> Representation | None:
+    return next((each for each in accepted if _is_made_here(each, verb)), None)
+
+
+def _is_made_here(representation: Representation, verb: str) -> bool:
     """Whole objects, and their metadata in the version that every client since 2018 asks for."""
-    return not representation.kind or (representation.kind, representation.version) == (METADATA_KIND, "v1")
+    metadata = METADATA_LIST_KIND if verb == "list" else METADATA_KIND, "v1"
+    return not representation.kind or (representation.kind, representation.version) == metadata
 
 
 def _refuse_unfilterable(caller: Caller, *, is_upgrade: bool) -> None:

@@ -163,7 +163,7 @@ RESPONSES_UNKEPT = Counter(
 )
 GARBAGE = Counter(
     "edgehub_garbage",
-    "Copies taken from the disk: unused for long, or of no pod on this node any more.",
+    "Copies taken from the disk: unused for long, of no pod on this node any more, or without room.",
     ["reason"],
     registry=REGISTRY,
 )

@@ -1,22 +1,34 @@
-"""Lists as answers: written in pieces, between which everybody else is served."""
+"""Lists as answers: in the pages that a client asks for, written in pieces between which everybody else is served."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import batched
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
+from addons.requests.object_read import ObjectRead
 from addons.views.responses import HEADERS, AnswerBody
+from kube.bounds import reached
+from kube.errors import continue_expired
 from kube.http.zstd_bodies import pack
 from kube.packed_text import Kept
+from kube.requests.continue_tokens import LATEST
 from kube.store.listing import Listing
+from kube.store.projection import Projection
+from kube.store.view import View
 from kube.wire.codec_base import PIECE, ListBody
 
 SLICE = 1000
 """Objects that are made ready for a list at once."""
+MAX_PAGED = 64 * 1024 * 1024
+"""Bytes of the lists of which clients read pages. Each may hold objects that the store has no more."""
+PAGES_LAST = 300.0
+"""Seconds in which a client must read them all: kube-apiserver lets etcd forget former states after as many."""
 
 
 class Pieces(Payload):
@@ -59,3 +71,66 @@ async def list_response(
     except ConnectionError:
         pass  # the client left while something was written to it
     return body.response
+
+
+class _Paged(NamedTuple):
+    projection: Projection
+    listing: Listing
+    size: int
+
+
+class PagedLists:
+    """The lists of which clients read one page after the other, each at the version of its first page."""
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[View, int], _Paged] = {}
+        self._bytes = 0
+
+    def page(self, view: View, read: ObjectRead, confirmed: int) -> Listing:
+        """What a client gets of a list. `confirmed` as in `View.listing`.
+
+        StatusError 410 for a further page of a list that is gone, with a token to read on in the newest one. A list
+        that has no room here is answered whole: the API lets a server ignore a limit.
+        """
+        if read.continued is None or read.continued.version == LATEST:
+            whole = view.listing(confirmed)
+        else:
+            kept = self._lists.get((view, read.continued.version))
+            if kept is None or kept.projection is not view.projection:  # other rules filter since
+                raise continue_expired(read.continued._replace(version=LATEST).encode())
+            whole = kept.listing
+        start = read.continued.start if read.continued is not None else ""
+        page = whole.page(start, read.limit, read.namespace)
+        if page.rest.continue_token and not self._keep(view, whole):
+            return whole.page(start, 0, read.namespace)
+        if not (read.labels.is_everything and read.fields.is_everything):
+            return replace(
+                page, rest=page.rest._replace(remaining=None)
+            )  # kube-apiserver would have to count them
+        return page
+
+    def _keep(self, view: View, whole: Listing) -> bool:
+        key = view, whole.version
+        kept = self._lists.get(key)
+        if kept is not None and kept.listing is whole:
+            return True
+        self._drop(key)
+        paged = _Paged(view.projection, whole, sum(len(item.kept) for item in whole.items))
+        if paged.size > MAX_PAGED:
+            reached("lists read in pages")
+            return False
+        while self._bytes + paged.size > MAX_PAGED:
+            reached("lists read in pages")
+            self._drop(next(iter(self._lists)))
+        self._lists[key] = paged
+        self._bytes += paged.size
+        asyncio.get_running_loop().call_later(PAGES_LAST, self._expire, key, paged)
+        return True
+
+    def _expire(self, key: tuple[View, int], paged: _Paged) -> None:
+        if self._lists.get(key) is paged:
+            self._drop(key)
+
+    def _drop(self, key: tuple[View, int]) -> None:
+        if (dropped := self._lists.pop(key, None)) is not None:
+            self._bytes -= dropped.size

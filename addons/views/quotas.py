@@ -22,6 +22,13 @@ MAX_FILLING = 4
 """Sources of one user with a token that wait for their first list, which is of unknown size."""
 MAX_BYTES = 64 * 1024 * 1024
 """Of the objects in all sources of users with tokens, as they came, with those on their way."""
+MAX_HUB_BYTES = 64 * 1024 * 1024
+"""Of the objects in the node's sources of parts of resources. Any process of the node invents namespaces and selectors;
+what kubelet reads so are its pods and what they mount."""
+MAX_HISTORIES = 32 * 1024 * 1024
+"""Of the histories of all views that users with tokens have opened."""
+MAX_HUB_HISTORIES = 128 * 1024 * 1024
+"""Of those that the node's components have opened; views of one source share most of these bytes."""
 MAX_COPIES = 16
 """Sources of one user with a token that are kept on disk."""
 MAX_COPY_BYTES = 4 * 1024 * 1024
@@ -64,6 +71,23 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
         yield source
 
 
+def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
+    """The node's sources to close for a new one's first list, so that those of parts hold no more than MAX_HUB_BYTES.
+
+    The least recently used goes first, and the new one last. Others that have clients stay.
+    """
+    parts = [each for each in sources if not each.user and not each.is_own and not each.list_watch.is_whole]
+    total = sum(map(size_of, parts))
+    idle = sorted(
+        (each for each in parts if not each.users and each is not fresh), key=lambda each: each.used
+    )
+    for each in (*idle, *(each for each in parts if each is fresh)):
+        if total <= MAX_HUB_BYTES:
+            return
+        total -= size_of(each)
+        yield each
+
+
 def size_of(source: Source) -> int:
     """Bytes of a source's objects, as they came, and of a list that is on its way."""
-    return sum(len(item.kept) for item in source.store) + source.reflector.on_its_way
+    return source.store.size + source.reflector.on_its_way

@@ -12,7 +12,7 @@ from addons.requests.object_read import ObjectRead
 from addons.views.responses import HEADERS
 from kube.errors import unavailable
 from kube.http.client import Client, Unreachable
-from kube.wire.negotiation import METADATA_KIND, Representation
+from kube.wire.negotiation import Representation
 
 LONGEST = 3600.0
 """Seconds that such a watch may last; kube-apiserver ends one after an hour at the latest."""
@@ -57,7 +57,7 @@ async def relayed_read(
 
     StatusError: the cloud's refusal, or 503 where there is no answer.
     """
-    accept = ",".join(_media_type(form, read.verb) for form in read.accepted)
+    accept = ",".join(map(_media_type, read.accepted))
     response = web.StreamResponse(headers=HEADERS)
     try:
         async with (
@@ -81,8 +81,7 @@ async def relayed_read(
     return response
 
 
-def _media_type(form: Representation, verb: str) -> str:
-    if not form.kind:
-        return str(form.encoding)
-    kind = f"{form.kind}List" if (form.kind, verb) == (METADATA_KIND, "list") else form.kind
-    return f"{form.encoding};as={kind};g={form.group};v={form.version}"
+def _media_type(form: Representation) -> str:
+    return (
+        f"{form.encoding};as={form.kind};g={form.group};v={form.version}" if form.kind else str(form.encoding)
+    )

@@ -21,7 +21,7 @@ from addons.requests.route_decision import is_of_other_rules
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
-from addons.views.list_response import list_response
+from addons.views.list_response import PagedLists, list_response
 from addons.views.quotas import BeyondQuota
 from addons.views.relayed_read import Relays, relayed_read
 from addons.views.responses import AnswerBody
@@ -48,7 +48,7 @@ from kube.store.stream_coding import DIFFERENCES, PLAIN
 from kube.store.view import View
 from kube.store.watcher import Watcher
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND, Representation
+from kube.wire.negotiation import Representation
 
 SHARED = {
     ("", "services"): frozenset({"metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"}),
@@ -93,6 +93,7 @@ class Serving:
         self._relays = Relays()
         self._unversioned: set[ResourceType] = set()
         """What the cloud lists without a resourceVersion, metrics for one. A watch cannot keep a copy of it current."""
+        self._paged = PagedLists()
 
     def rules_changed(self) -> None:
         """End what is relayed and that the rules now filter."""
@@ -136,14 +137,18 @@ class Serving:
             self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             confirmed = await self._fresh_enough(source, read, scope)
             _check_encoding(source, read, form.encoding)
-            key = ViewKey(wanted.component, read.verb, scope, metadata_only=form.kind == METADATA_KIND)
+            key = ViewKey(wanted.component, read.verb, scope, metadata_only=bool(form.kind))
             user = (await self._reviews.identity(wanted.caller)).user
             self._sources.check_view(source, key, user)
             view = await source.view(key, self._wait, user)
+            if read.verb == "list" or read.wants_state:
+                await view.match()
+                view = await source.view(key, self._wait, user)  # an input may have changed meanwhile
             body = AnswerBody(request, wanted.stream)
             if read.verb == "list":
                 to = body if request.method != "HEAD" else None
-                return await list_response(view.listing(confirmed), to, packed=wanted.reads_differences)
+                page = self._paged.page(view, read, confirmed)
+                return await list_response(page, to, packed=wanted.reads_differences)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)
             is_own = wanted.caller.lending is not Lending.HUB

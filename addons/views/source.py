@@ -30,6 +30,7 @@ from kube.store.list_watch import ListWatch
 from kube.store.listing import Form
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.reflector import Reflector
+from kube.store.ring import Rings
 from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import View
@@ -111,7 +112,8 @@ class Source:
         self._settling: asyncio.Task[None] | None = None
         self._more = Pulse()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
-        self.is_closed = False
+        self.is_closed = self.is_own = False  # the hub holds one of its own for good
+        self.bound_of: Callable[[str], Rings | None] = lambda _user: None
 
     def start(self, copies: SourceCopies | None) -> Source:
         """Begin: from disk if kept there."""
@@ -308,8 +310,8 @@ class Source:
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
             form = Form(metadata_only=key.metadata_only)
-            elsewhere = partial(self._elsewhere, key)
-            view = View(self._projection(filters), key.scope, form, elsewhere)
+            shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
+            view = View(shown, key.scope, form, elsewhere, self.bound_of(user))
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
             self._learn(key)

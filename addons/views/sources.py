@@ -19,18 +19,23 @@ from addons.views.persistence import SourceCopies
 from addons.views.quotas import (
     MAX_COPIES,
     MAX_COPY_BYTES,
+    MAX_HISTORIES,
+    MAX_HUB_HISTORIES,
     BeyondQuota,
     check_new_source,
     check_new_view,
+    least_used,
     size_of,
     too_large,
 )
 from addons.views.source import ChainOf, Source, ViewKey
 from kube.bounds import reached
+from kube.errors import forbidden
 from kube.http.client import Client
 from kube.requests.request_info import ResourceType
 from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
+from kube.store.ring import Rings
 from kube.store.upstream import Upstream
 
 BOOKMARK_INTERVAL = 60.0
@@ -74,6 +79,7 @@ class Sources:
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._clients: dict[str, TokenClients] = {}
         """Of the users with sources."""
+        self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
         self._tasks = [
             asyncio.create_task(self._every(SWEEP_INTERVAL, self._sweep), name="sweep of sources"),
             asyncio.create_task(self._every(BOOKMARK_INTERVAL, self._remind), name="bookmarks"),
@@ -89,6 +95,12 @@ class Sources:
             source.close()
         self._given.close()
         self._sources.clear()
+
+    def get_own(self, list_watch: ListWatch) -> Source:
+        """As `get`, for the hub itself, which holds the source for good."""
+        source = self.get(HUB_IDENTITY, list_watch)
+        source.is_own = True
+        return source
 
     def get(
         self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
@@ -121,20 +133,18 @@ class Sources:
         return self.get(identity, list_watch, keep=keep, begin_at=begin_at)
 
     def measure(self, source: Source, *, keep: bool) -> None:
-        """Hold a token's source to the quotas once it has its first list, and `keep` it on disk where it is small.
+        """Hold a source to the quotas once it has its first list, and `keep` a token's on disk where it is small.
 
-        BeyondQuota where all sources of tokens are too large with this one, which is closed then.
+        BeyondQuota where all sources of tokens, or of the node, are too large with this one, which is closed then.
         """
-        if not source.user:
-            return
         if not source.is_measured:
-            self._close_if_too_large(source)
+            source.reflector.grew()
         if source.is_closed:
             raise BeyondQuota("bytes")
         if source.is_measured:
             return
         source.is_measured = True
-        copies = self._copies if keep else None
+        copies = self._copies if keep and source.user else None
         if copies is None:
             return
         kept = {each.list_watch for each in self if each.user == source.user and each.copy is not None}
@@ -150,7 +160,7 @@ class Sources:
 
     def lasting(self, list_watch: ListWatch) -> Source:
         """A source of the hub's own that never stops."""
-        source = self.get(HUB_IDENTITY, list_watch)
+        source = self.get_own(list_watch)
         source.users += 1
         return source
 
@@ -205,8 +215,8 @@ class Sources:
             begin_at,
         )
         made.reflector.restored = self._found_restored
-        if made.user:
-            made.reflector.grew = partial(self._close_if_too_large, made)
+        made.bound_of = lambda user: self._rings if user else self._hub_rings
+        made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
 
@@ -246,6 +256,19 @@ class Sources:
         """Close a token's source that is too large with all sources of tokens, also while its list comes."""
         if not source.is_closed and source in too_large(self):
             self._drop(source)
+
+    def _close_least_used(self, fresh: Source) -> None:
+        """Make room for the first list of a source of the node, as far as it has come; close it where there is none.
+
+        While the cloud is away nothing goes: what is here came from the disk, and nobody could fetch it again.
+        """
+        if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
+            return
+        for each in least_used(self, fresh):
+            if each.copy is not None:
+                each.copy.refused(forbidden("it has no room"))  # nothing of it stays on disk
+            self._drop(each)
+            reached("the node's sources")
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]

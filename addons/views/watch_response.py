@@ -41,6 +41,9 @@ async def watch_response(
     `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
     `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` gets the watcher.
     """
+    if (read.timeout_seconds or 0) < 0:
+        await body.begin(_headers(view, coding))
+        return body.response  # as from kube-apiserver: its time is over before it has begun
     try:
         if read.wants_state:
             watcher = view.watch_list(confirmed, bookmarks=read.bookmarks, coding=coding)

@@ -4,7 +4,7 @@ Source: k8s.io/apimachinery, pkg/labels/selector.go.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,6 +73,37 @@ class LabelRequirement:
         if len(self.values) == 1:
             return f"{self.key}{'=' if self.operator is Operator.IN else '!='}{self.values[0]}"
         return f"{self.key} {self.operator} ({','.join(self.values)})"
+
+
+def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
+    """Requirements that hold for the same labels, sorted, at most one of a key and an operator.
+
+    What no label can satisfy is written as "key,!key".
+    """
+    by_key: dict[tuple[str, Operator], list[LabelRequirement]] = {}
+    for each in requirements:
+        by_key.setdefault((each.key, each.operator), []).append(each)
+    return tuple(
+        sorted({each for (key, operator), found in by_key.items() for each in _one(key, operator, found)})
+    )
+
+
+def _one(key: str, operator: Operator, found: list[LabelRequirement]) -> Iterator[LabelRequirement]:
+    """What several requirements of one key and operator mean together."""
+    sets = [frozenset(each.values) for each in found]
+    match operator:
+        case Operator.IN:
+            values = frozenset.intersection(*sets)
+        case Operator.GREATER | Operator.LESS:
+            last = max if operator is Operator.GREATER else min
+            values = frozenset({last((each.values[0] for each in found), key=int)})
+        case _:
+            values = frozenset.union(*sets)
+    if operator is Operator.IN and not values:
+        yield LabelRequirement(key, Operator.EXISTS)
+        yield LabelRequirement(key, Operator.ABSENT)
+    else:
+        yield LabelRequirement(key, operator, tuple(sorted(values)))
 
 
 def parse_label_requirements(text: str) -> list[LabelRequirement]:

@@ -6,15 +6,15 @@ Source of the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from kube.requests.label_requirements import LabelRequirement, parse_label_requirements
+from kube.requests.label_requirements import LabelRequirement, merged, parse_label_requirements
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All of its requirements must hold; they are sorted and without repetition."""
+    """All of its requirements must hold; they are sorted, at most one of a key and an operator."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 
@@ -53,6 +53,15 @@ class FieldSelector:
     """
 
     requirements: tuple[FieldRequirement, ...] = ()
+    _values: dict[str, tuple[frozenset[str], frozenset[str]]] = field(init=False, repr=False, compare=False)
+    """By field, the values that it must equal and those that it must not: a selector may name hundreds of one field."""
+
+    def __post_init__(self) -> None:
+        values: dict[str, tuple[set[str], set[str]]] = {}
+        for each in self.requirements:
+            values.setdefault(each.field, (set(), set()))[not each.equal].add(each.value)
+        frozen = {name: (frozenset(equal), frozenset(other)) for name, (equal, other) in values.items()}
+        object.__setattr__(self, "_values", frozen)
 
     @property
     def is_everything(self) -> bool:
@@ -71,7 +80,11 @@ class FieldSelector:
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
         """Whether an object is selected whose field `f` is `value_of(f)`, "" for an absent one."""
-        return all((value_of(each.field) == each.value) == each.equal for each in self.requirements)
+        for name, (equal, other) in self._values.items():
+            value = value_of(name)
+            if value in other or (equal and equal != {value}):
+                return False
+        return True
 
     def exact(self, field: str) -> str | None:
         """The value that the selector requires of a field, None where it allows several."""
@@ -89,10 +102,12 @@ _MAX_CACHED_LENGTH = 1024
 
 MAX_SELECTOR = 32 * 1024
 """Characters of a selector: four times the longest target that the hub takes. Each costs microseconds to parse."""
+MAX_REQUIREMENTS = 100
+"""Of a label selector, those of one key and operator counted as one: every object of a list is held against each."""
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """The selector of a labelSelector parameter; ValueError in the words of a kube-apiserver, or over MAX_SELECTOR."""
+    """The selector of a labelSelector parameter; ValueError in the words of a kube-apiserver, or over a bound."""
     _check_size(text)
     return _label_selector(text) if len(text) <= _MAX_CACHED_LENGTH else _label_selector.__wrapped__(text)
 
@@ -126,7 +141,10 @@ _ESCAPE = re.compile(r"\\(.?)|([,=])", re.DOTALL)
 
 @lru_cache(maxsize=_CACHED)
 def _label_selector(text: str) -> LabelSelector:
-    return LabelSelector(tuple(sorted(set(parse_label_requirements(text)))))
+    requirements = merged(parse_label_requirements(text))
+    if len(requirements) > MAX_REQUIREMENTS:
+        raise ValueError(f"the selector has more than {MAX_REQUIREMENTS} requirements")
+    return LabelSelector(requirements)
 
 
 @lru_cache(maxsize=_CACHED)

@@ -14,7 +14,9 @@ from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
 EVALUATED_AT_ONCE = 100
-"""Objects evaluated at once. They cost the event loop some milliseconds, and up to twenty where each is very large."""
+"""Objects evaluated at once. They cost the event loop some milliseconds."""
+BYTES_AT_ONCE = 256 * 1024
+"""Of objects evaluated at once, so that a hundred of the largest do not hold the event loop for ten seconds."""
 
 InputKey = Hashable
 """Names one input of a filter, for example ("service", "default", "web")."""
@@ -72,8 +74,9 @@ class ProjectionListener(Protocol):
 class Projection:
     """A store as a chain shows it. The chain None has no filters; all unfiltered components share its projection.
 
-    `evaluate_some` evaluates a long list in slices, so that the event loop keeps serving. The projection shows an
-    object only once it is evaluated.
+    `evaluate_some` evaluates in slices a long list, and the many objects that one input may touch, so that the event
+    loop keeps serving. The projection shows an object only once it is evaluated, and as it was until it is evaluated
+    again.
     """
 
     def __init__(self, store: Store, chain: Chain | None, unlike: int = 0) -> None:
@@ -89,6 +92,8 @@ class Projection:
         self._pending: set[Key] = set()
         self._unevaluated: dict[Key, None] = {}
         """Objects that the chain has not seen since the store was listed."""
+        self._stale: dict[Key, None] = {}
+        """Objects that read an input which has changed since the chain saw them."""
         self._listeners: ScopeIndex[ProjectionListener] = ScopeIndex()
         self.evaluations = 0
         self._jumps = store.history.jumps
@@ -112,12 +117,12 @@ class Projection:
     @property
     def is_pending(self) -> bool:
         """Whether an object lacks an input or an evaluation. No client may get such an incomplete state."""
-        return bool(self._pending or self._unevaluated)
+        return bool(self._pending or self._unevaluated or self._stale)
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the chain has seen every object."""
-        return not self._unevaluated
+        """Whether the chain has seen every object, with the inputs of now."""
+        return not self._unevaluated and not self._stale
 
     @property
     def filtered(self) -> bool:
@@ -146,27 +151,45 @@ class Projection:
                 yield shown
 
     def evaluate_some(self) -> None:
-        """Evaluate the next slice of a long list. No listener is notified: no client has got a state yet."""
-        for _ in range(min(EVALUATED_AT_ONCE, len(self._unevaluated))):
-            key, _ = self._unevaluated.popitem()
-            item = self.store.get(key)
-            assert item is not None
+        """Evaluate the next slice of a long list, or of what an input touched.
+
+        Of a list no listener is notified: no client has got a state yet.
+        """
+        for item in self._slice_of(self._unevaluated):
             self._evaluate(item, None)
+        if self._stale and not self._unevaluated:
+            self._refresh_some()
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
-        """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different."""
+        """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different.
+
+        Where there are many, `evaluate_some` goes on with them.
+        """
+        touched = {key: None for name in inputs for key in sorted(self._readers.get(name, ()))}
+        self._stale |= dict.fromkeys(reversed(touched))
+        self._refresh_some()
+
+    def _refresh_some(self) -> None:
         if self._chain is not None:
             self.unlike = max(self.unlike, self.store.newest_given)
-        touched = {key: None for name in inputs for key in sorted(self._readers.get(name, ()))}
-        for key in touched:
-            item = self.store.get(key)
-            if item is None or item is not self._evaluated.get(key):
+        for item in self._slice_of(self._stale):
+            key = item.key
+            if item is not self._evaluated.get(key):
                 # The input comes from this very store, which notified it first: `changed` follows for the object.
                 continue
             before = self.get(key)
             after = self._evaluate(item, before)
             if not _same(before, after):
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
+
+    def _slice_of(self, waiting: dict[Key, None]) -> Iterator[Item]:
+        """Take objects out of `waiting`, the last first, for as long as they may hold the event loop."""
+        count = size = 0
+        while waiting and count < EVALUATED_AT_ONCE and size < BYTES_AT_ONCE:
+            item = self.store.get(waiting.popitem()[0])
+            if item is not None:
+                yield item
+                count, size = count + 1, size + len(item.kept)
 
     def changed(self, change: Change) -> None:
         """Evaluate a change of the store, and notify listeners if clients can tell the difference."""
@@ -175,6 +198,7 @@ class Projection:
             del self._unevaluated[change.key]
             assert change.old is not None
             self._evaluate(change.old, None)
+        self._stale.pop(change.key, None)
         before = self._overrides.get(change.key, change.old)
         after = self._evaluate(change.new, before) if change.new is not None else None
         if change.new is None:
@@ -214,6 +238,7 @@ class Projection:
 
     def restarted(self) -> None:
         self._overrides, self._reads, self._readers, self._pending = {}, {}, {}, set()
+        self._stale = {}
         self._evaluated = {}
         self._evaluate_all()
         for listener in self._listeners:

@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kube.bounds import reached
+
 
 @dataclass(frozen=True, slots=True)
 class RingEvent:
@@ -35,20 +37,51 @@ class Place(NamedTuple):
     version: int
 
 
+class Rings:
+    """Rings that have a bound together: whoever opens many views must not get it for each."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.bytes = 0
+        self.members: set[Ring] = set()
+        self._max_bytes = max_bytes
+
+    def trim(self) -> None:
+        """Drop the oldest events of the largest rings, half of one at most at a time; each keeps its last event."""
+        while (excess := self.bytes - self._max_bytes) > 0:
+            longer = [ring for ring in self.members if len(ring) > 1]
+            if not longer:
+                return
+            largest = max(longer, key=lambda ring: ring.bytes)
+            largest.trim(len(largest), max(largest.bytes - excess, largest.bytes // 2))
+            reached("histories of views")
+
+
 class Ring:
     """Positions count every event ever appended: `start` is that of the oldest kept event, `end` that of the next."""
 
-    def __init__(self, version: int) -> None:
-        self._bytes = 0
+    def __init__(self, version: int, bound: Rings | None = None) -> None:
+        """`bound` is the one that the ring has with others, from its first event until `close`."""
+        self.bytes = 0
+        self._bound = bound
         self._events: deque[RingEvent] = deque()
         self.start = 0
         self.oldest = version
         """The ring holds every event after this version: a client that has seen it can resume."""
         self._last = (version, 0)
 
+    def __len__(self) -> int:
+        return len(self._events)
+
     @property
     def end(self) -> int:
         return self.start + len(self._events)
+
+    def close(self) -> None:
+        """Take part in no bound any more. The last watchers read what is left."""
+        if self._bound is not None:
+            self._bound.members.discard(self)
+            self._bound.bytes -= self.bytes
+            self._bound = None
 
     def append(self, version: int, frame: bytes, record: bytes = b"") -> None:
         """Add the event that brought the view to `version`; one that is not newer is ordered after the last."""
@@ -56,13 +89,13 @@ class Ring:
         self._last = (version, 0) if version > last_version else (last_version, last_sequence + 1)
         event = RingEvent(*self._last, frame, record)
         self._events.append(event)
-        self._bytes += event.size
+        self._grow(event.size)
 
     def trim(self, max_events: int, max_bytes: int) -> None:
         """Drop the oldest events over these bounds. Watchers that have not read them lose their place."""
-        while len(self._events) > 1 and (len(self._events) > max_events or self._bytes > max_bytes):
+        while len(self._events) > 1 and (len(self._events) > max_events or self.bytes > max_bytes):
             dropped = self._events.popleft()
-            self._bytes -= dropped.size
+            self._grow(-dropped.size)
             self.start += 1
             # A client at this version may not have seen the local events at it.
             self.oldest = max(self.oldest, dropped.version + bool(dropped.sequence))
@@ -88,6 +121,12 @@ class Ring:
         """Forget every event. History begins at this version, and no client resumes from an earlier one."""
         self.start = self.end
         self._events.clear()
-        self._bytes = 0
+        self._grow(-self.bytes)
         self.oldest = version
         self._last = (version, 0)
+
+    def _grow(self, size: int) -> None:
+        self.bytes += size
+        if self._bound is not None:
+            self._bound.members.add(self)
+            self._bound.bytes += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -60,8 +61,8 @@ class ScopeIndex[T]:
         self._scopes: dict[T, Scope] = {}
         self._unanchored: dict[T, None] = {}
         self._anchored: dict[Anchor, dict[T, None]] = {}
-        self._labels = 0
-        """How many anchors name a label. At 0, `concerned` reads no labels."""
+        self._keys: Counter[str] = Counter()
+        """How many anchors name a label of each key. An object may have a hundred thousand labels of other keys."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._scopes))
@@ -73,13 +74,14 @@ class ScopeIndex[T]:
         self._scopes[listener] = scope
         for anchor in scope.anchors:
             self._at(anchor)[listener] = None
-            self._labels += bool(anchor[1])
+            if anchor[1]:
+                self._keys[anchor[1]] += 1
 
     def remove(self, listener: T) -> None:
         for anchor in self._scopes.pop(listener).anchors:
             listeners = self._at(anchor)
             del listeners[listener]
-            self._labels -= bool(anchor[1])
+            self._forget_key(anchor[1])
             if not listeners:
                 self._anchored.pop(anchor, None)
 
@@ -92,14 +94,19 @@ class ScopeIndex[T]:
             found |= self._anchored.get(anchor, {})
         return found
 
+    def _forget_key(self, key: str) -> None:
+        if key:
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
+
     def _at(self, anchor: Anchor) -> dict[T, None]:
         return self._unanchored if anchor == _ANYTHING else self._anchored.setdefault(anchor, {})
 
     def _anchors_of(self, key: Key, items: Iterable[Item | None]) -> Iterator[Anchor]:
         namespace, name = key
-        labels: set[tuple[str, str]] = set()
-        if self._labels:
-            labels.update(*(item.labels.items() for item in items if item is not None))
+        states = [item.labels for item in items if item is not None]
+        labels = {(key, state[key]) for state in states for key in self._keys.keys() & state.keys()}
         for where in {"", namespace}:
             yield where, "", ""
             yield where, "", name

@@ -149,6 +149,7 @@ class Store:
         self.api_version = ""
         self.kind = ""
         self._items: dict[Key, Item] = {}
+        self._is_in_order = True
         self._bytes = 0
         """Of the raw forms of all items."""
         self._listeners: list[StoreListener] = []
@@ -173,7 +174,16 @@ class Store:
     def __len__(self) -> int:
         return len(self._items)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the raw forms of all objects."""
+        return self._bytes
+
     def __iter__(self) -> Iterator[Item]:
+        """The objects in the order of a kube-apiserver's lists."""
+        if not self._is_in_order:
+            self._items = dict(sorted(self._items.items(), key=_key_in_etcd))
+            self._is_in_order = True
         return iter(self._items.values())
 
     def get(self, key: Key) -> Item | None:
@@ -209,6 +219,7 @@ class Store:
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
             self._items = items
+            self._is_in_order = False
             self.history.begin(version)
             self._bytes = sum(len(item.kept) for item in items.values())
             self.version, self.given_version = (
@@ -301,6 +312,7 @@ class Store:
         if change.new is None:
             del self._items[change.key]
         else:
+            self._is_in_order = self._is_in_order and change.old is not None
             self._items[change.key] = change.new
         self.version = max(self.version, change.version)
         self.history.add(self.version, change)
@@ -313,3 +325,13 @@ def _is_another(old: Item | None, item: Item) -> bool:
     if old is None or old.version != item.version:
         return True
     return not item.version and old.raw != item.raw
+
+
+def key_text(key: Key) -> str:
+    """A key as the end of an object's key in etcd, by which kube-apiserver orders lists and continues them."""
+    namespace, name = key
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _key_in_etcd(entry: tuple[Key, Item]) -> str:
+    return key_text(entry[0])

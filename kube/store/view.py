@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from itertools import batched
 
 from kube.differences.records import Former, event_record
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
@@ -32,7 +33,7 @@ from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.resumption import Resumption, judge
-from kube.store.ring import Place, Ring
+from kube.store.ring import Place, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
@@ -47,7 +48,8 @@ RING_MAX_BYTES = 16 * 1024 * 1024
 
 MAX_CONFIRMED = 100
 """Versions that a view remembers to have given in lists although no event brought it there."""
-
+MATCHED_AT_ONCE = 200
+"""Objects that a list holds against its selectors at once. With a first look at a field each costs up to 0.1 ms."""
 TRIM_DELAY = 0.1
 """Seconds until a view drops history over its bounds. Each watcher that keeps up has read a burst by then."""
 
@@ -61,14 +63,18 @@ class View:
         scope: Scope,
         form: Form,
         elsewhere: Callable[[], int] = lambda: 0,
+        bound: Rings | None = None,
     ) -> None:
-        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3)."""
+        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3); `bound`
+        is the one that the history has with those of other views.
+        """
         self.scope = scope
         self.form = form
         self.watchers: set[Watcher] = set()
         self._projection = projection
         self._everything = scope.is_everything
-        self.ring = Ring(projection.store.version)
+        self.ring = Ring(projection.store.version, bound)
+        self._bound = bound
         self._elsewhere = elsewhere
         self._confirmed: deque[int] = deque([0], maxlen=MAX_CONFIRMED)
         """The newest versions that the cloud confirmed for lists of this view (rule 7)."""
@@ -78,6 +84,8 @@ class View:
         self._writes_differences = False
         """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
+        self._known: dict[Item, bool] = {}
+        """Whether objects match, of those that `match` has just looked at."""
         self._is_telling = False
         """`_tell` comes in the loop's next turn, with all events of this one."""
         projection.listen(self, scope)
@@ -86,6 +94,7 @@ class View:
         if self._trimming is not None:
             self._trimming.cancel()
         self.end_watches(None)
+        self.ring.close()
         self._projection.forget(self)
 
     @property
@@ -103,7 +112,22 @@ class View:
     def __iter__(self) -> Iterator[Item]:
         if self._everything:
             return iter(self._projection)
-        return (item for item in self._projection if self.scope.matches(item))
+        known, matches = self._known, self.scope.matches
+        return (item for item in self._projection if (known[item] if item in known else matches(item)))
+
+    async def match(self) -> None:
+        """Hold all objects against the selectors in slices, between which others work.
+
+        A list or a watch that is begun before the caller waits for anything else knows the results.
+        """
+        if self._everything:
+            return
+        known: dict[Item, bool] = {}
+        for part in batched(list(self._projection), MATCHED_AT_ONCE):
+            known.update((item, self.scope.matches(item)) for item in part)
+            await asyncio.sleep(0)
+        self._known = known
+        asyncio.get_running_loop().call_soon(known.clear)
 
     def listing(self, confirmed: int = 0) -> Listing:
         """A list. `confirmed` is a version at which the cloud has this state, 0 for none. The list carries it."""
@@ -280,6 +304,8 @@ class View:
     def _trim(self) -> None:
         self._trimming = None
         self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self._projection.store)), RING_MAX_BYTES)
+        if self._bound is not None:
+            self._bound.trim()
 
     def _type(self) -> tuple[str, str]:
         return self.form.type_of(self._projection.store.api_version, self._projection.store.kind)

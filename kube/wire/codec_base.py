@@ -46,6 +46,16 @@ class ObjectPeek(NamedTuple):
     labels: dict[str, str]
 
 
+class Rest(NamedTuple):
+    """What follows a page of a list: the token that continues it, and how many items; None where nobody says."""
+
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+NO_REST = Rest()
+
+
 @dataclass(frozen=True, slots=True)
 class ListPage:
     """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page."""
@@ -161,8 +171,13 @@ class Codec(ABC):
         """Split a list into its items; protobuf items are not parsed."""
 
     @abstractmethod
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
-        """A whole list of items of this kind. An item that is kept packed is unpacked with its piece of the body."""
+    def encode_list(
+        self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
+    ) -> ListBody:
+        """A list of items of this kind, or a page of one, which `rest` follows.
+
+        An item that is kept packed is unpacked with its piece of the body.
+        """
 
     def kept(self, raw: bytes) -> Kept:
         """A raw form as a store keeps it."""

@@ -55,6 +55,10 @@ class Fields(ABC):
         """A list of messages."""
 
     @abstractmethod
+    def count(self, name: str) -> int:
+        """How many entries a list of messages has, 0 when absent. The cost is the same for each length."""
+
+    @abstractmethod
     def has(self, name: str) -> bool:
         """Whether the field has a value: "", 0, an empty list, map or message is none, false is one.
 

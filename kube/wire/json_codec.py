@@ -14,17 +14,28 @@ from kube.wire.codec_base import (
     MAX_ITEMS,
     METADATA_API_VERSION,
     NO_ANNOTATIONS,
+    NO_REST,
     Codec,
     FrameReader,
     ListBody,
     ListPage,
     ObjectPeek,
+    Rest,
     item_kind,
     write_version,
 )
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
-from kube.wire.json_fields import JsonFields, JsonObject, TooDeep, parse_json, parse_object, write_json
+from kube.wire.json_fields import (
+    JsonFields,
+    JsonObject,
+    TooDeep,
+    join_without_types,
+    parse_json,
+    parse_object,
+    size_of_type,
+    write_json,
+)
 from kube.wire.json_frames import JsonFrameReader, type_of
 from kube.wire.negotiation import METADATA_KIND
 
@@ -57,18 +68,24 @@ class JsonCodec(Codec):
             raws,
         )
 
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
-        page = {
-            "kind": f"{kind}List",
-            "apiVersion": api_version,
-            "metadata": {"resourceVersion": write_version(version)},
-        }
+    def encode_list(
+        self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
+    ) -> ListBody:
+        metadata: JsonObject = {"resourceVersion": write_version(version)}
+        if rest.continue_token:
+            metadata["continue"] = rest.continue_token
+        if rest.remaining:
+            metadata["remainingItemCount"] = rest.remaining
+        page = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
         head, tail = write_json(page)[:-1] + b',"items":[', b"]}\n"
         size = len(head) + sum(map(len, items)) + max(len(items) - 1, 0) * len(_COMMA) + len(tail)
-        return ListBody(head, items, tail, size, _COMMA.join, _COMMA)
+        if kind == METADATA_KIND:
+            return ListBody(head, items, tail, size, _COMMA.join, _COMMA)
+        size -= sum(map(size_of_type, items))
+        return ListBody(head, items, tail, size, join_without_types, _COMMA)
 
     def kept(self, raw: bytes) -> Kept:
-        return packed(raw)
+        return packed(raw, size_of_type(raw))
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parsed = parse_object(body)
@@ -140,7 +157,7 @@ def _write(page: JsonObject, items: object) -> Iterator[bytes]:
     api_version, kind = _type_of_items(page)
     head = {"kind": kind, "apiVersion": api_version}
     for item in items:
-        yield write_json(head | item)
+        yield write_json(item if head.keys() <= item.keys() else head | item)
 
 
 def _read(body: bytes) -> tuple[JsonObject, list[bytes]]:

@@ -1,11 +1,13 @@
 """Fields over a parsed JSON object: no schema, so any name may be written, and every value is checked when read."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import orjson
 
+from kube.packed_text import Kept, PackedText
 from kube.wire.fields import Edits, Fields
 
 type JsonObject = dict[str, object]
@@ -15,6 +17,7 @@ MAX_DEEP = 2 * 1024 * 1024
 etcd takes objects of 1.5 MiB."""
 _TOO_DEEP, _TOO_DEEP_TO_WRITE = "depth limit exceeded", "Recursion limit reached"
 """How orjson says that a value is nested too deep."""
+_TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
 
 
 def parse_object(text: bytes | memoryview) -> JsonObject:
@@ -75,6 +78,21 @@ class TooDeep(ValueError):
     """A JSON text that is nested deeper than the parsers go."""
 
 
+def size_of_type(item: Kept) -> int:
+    """Bytes at the beginning of an object that its list says for all: those of the kind and apiVersion of a Go type.
+
+    A kube-apiserver writes both in each custom resource of a list, there apiVersion first: it sorts the fields.
+    """
+    if isinstance(item, PackedText):
+        return item.mark
+    found = _TYPE.match(item)
+    return len(found[0]) - 1 if found is not None else 0
+
+
+def join_without_types(items: Sequence[bytes]) -> bytes:
+    return b",".join(b"{" + item[size + 1 :] if (size := size_of_type(item)) else item for item in items)
+
+
 class JsonFields(Fields):
     """A JSON object. An absent one is put into its parent when it is first written to."""
 
@@ -117,6 +135,9 @@ class JsonFields(Fields):
 
     def children(self, name: str) -> list[Fields]:
         return [JsonFields(value, self._edits) for value in self._list(name) if isinstance(value, dict)]
+
+    def count(self, name: str) -> int:
+        return len(self._list(name))
 
     def has(self, name: str) -> bool:
         value = self._object.get(name)

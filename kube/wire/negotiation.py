@@ -34,6 +34,7 @@ class _Clause:
 
 
 METADATA_KIND = "PartialObjectMetadata"
+METADATA_LIST_KIND = f"{METADATA_KIND}List"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
 _TABLE_KIND = "Table"
@@ -52,9 +53,8 @@ _PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "app
 def acceptable(accept: str | None) -> tuple[Representation, ...]:
     """What an Accept header of a request for objects allows, first choice first; nothing for a 406.
 
-    None, "" and the wildcards are JSON. YAML, CBOR and unknown conversions are left out. PartialObjectMetadataList
-    comes as PartialObjectMetadata: which of the two it is follows from the verb. StatusError 400 for a header that is
-    longer than any client's.
+    None, "" and the wildcards are JSON. YAML, CBOR and unknown conversions are left out. StatusError 400 for a header
+    that is longer than any client's.
     """
     text = accept or ""
     if len(text) > MAX_ACCEPT or text.count(",") >= MAX_CLAUSES:
@@ -156,8 +156,7 @@ def _represented(clause: _Clause) -> Representation | None:
     kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
     if group != _META_GROUP or version not in _META_VERSIONS:
         return None
-    if kind in (METADATA_KIND, f"{METADATA_KIND}List"):
-        return Representation(encoding, METADATA_KIND, version, group)
-    if kind == _TABLE_KIND and encoding is Encoding.JSON:
+    is_metadata = kind in (METADATA_KIND, METADATA_LIST_KIND)
+    if is_metadata or (kind == _TABLE_KIND and encoding is Encoding.JSON):
         return Representation(encoding, kind, version, group)
     return None

@@ -16,11 +16,13 @@ from kube.wire.codec_base import (
     MAX_FRAME,
     MAX_ITEMS,
     NO_ANNOTATIONS,
+    NO_REST,
     Codec,
     FrameReader,
     ListBody,
     ListPage,
     ObjectPeek,
+    Rest,
     WatchFrame,
     item_kind,
     read_status,
@@ -51,6 +53,7 @@ _STATUS = MESSAGES["Status"]
 _WATCH_EVENT = MESSAGES["WatchEvent"]
 
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
+_FIELD_4_NUMBER = b"\x20"
 """Tags of length-delimited fields."""
 _TAIL = b"\x1a\x00\x22\x00"
 """contentEncoding and contentType of runtime.Unknown, which servers always write, empty."""
@@ -87,9 +90,14 @@ class ProtobufCodec(Codec):
             raws,
         )
 
-    def encode_list(self, api_version: str, kind: str, version: int, items: Sequence[Kept]) -> ListBody:
+    def encode_list(
+        self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
+    ) -> ListBody:
         # selfLink, resourceVersion and continue, which servers always write.
-        metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode()) + b"\x1a\x00"
+        metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode())
+        metadata += delimited(_FIELD_3, rest.continue_token.encode())
+        if rest.remaining:
+            metadata += _FIELD_4_NUMBER + varint(rest.remaining)
         head = delimited(_FIELD_1, metadata)
         size = len(head) + sum(len(_item_head(len(raw))) + len(raw) for raw in items)
         envelope = _head(api_version, f"{kind}List") + varint(size)

@@ -65,6 +65,9 @@ class ProtobufFields(Fields):
         child_type = self._type.children[name]
         return [ProtobufFields(child_type, message, self._edits) for message in getattr(self._message, name)]
 
+    def count(self, name: str) -> int:
+        return len(getattr(self._message, name)) if self._kinds.get(name) is FieldKind.CHILDREN else 0
+
     def has(self, name: str) -> bool:
         match self._kinds.get(name):
             case None:

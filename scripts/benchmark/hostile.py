@@ -1,4 +1,5 @@
-"""`scripts/bench --hostile`: all attacks at once; the hub's memory after them, and kubelet's slowest answer."""
+"""`scripts/bench --hostile`: all attacks at once; the hub's memory after them, its loop's longest pause, and kubelet's
+slowest answer."""
 
 from __future__ import annotations
 
@@ -12,13 +13,16 @@ from scripts.benchmark.load import REST, fill, lists, tree_megabytes, watches
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
-from tests.hub.support.hostile import Siege, besiege
+from tests.hub.support.hostile import PAUSES, Siege, besiege
+from tests.hub.support.pauses import FILE
 from tests.hub.support.process import Hub
 
 SHARE = 1.5
 """The hub's resident memory under attack, over that after the bench's load, at most."""
 WORST = 1.0
 """Seconds within which kubelet must get each answer."""
+LONGEST = 0.1
+"""Seconds of CPU that one callback may cost the hub's event loop: what one request or one object can."""
 
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
@@ -28,23 +32,33 @@ def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege
             cloud.apply(manifest)
         fill(cloud, services, endpoints)
         folder = Path(place) / "hub"
-        with Hub(folder, cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as hub:
+        folder.mkdir()
+        kubeconfig, env = (
+            cloud.node_kubeconfig("node-1"),
+            {FILE: str(folder / PAUSES), "MALLOC_ARENA_MAX": "1"},
+        )
+        with Hub(
+            folder, cloud.url, kubeconfig=kubeconfig, program=("tests.hub.support.pauses",), env=env
+        ) as hub:
             pid = hub.process.pid
             asyncio.run(lists(hub.url, pid, 20))
             asyncio.run(watches(hub.url, pid, cloud, 50, 20))
             time.sleep(REST)
             before = tree_megabytes(pid)
+            (folder / PAUSES).unlink(missing_ok=True)
             return before, asyncio.run(besiege(hub, cloud, folder, seconds))
 
 
 def report(before: float, siege: Siege) -> None:
     """Print the figures; exit status 1 when a bound does not hold."""
     worst = max(siege.answers)
+    pause = siege.pauses[0][0] if siege.pauses else 0.0
     for name, value in (
         ("resident after the load, MB", before),
         ("resident at most, MB", siege.peak),
         ("ratio", siege.peak / before),
         ("kubelet's worst answer, s", worst),
+        ("the loop's longest pause, s", pause),
         ("kubelet's answers", float(len(siege.answers))),
         ("kubelet's failures", float(len(siege.failures))),
     ):
@@ -52,6 +66,8 @@ def report(before: float, siege: Siege) -> None:
     print(f"{'attack':32}{'carried':>10}{'stopped':>10}")
     for name, (carried, stopped) in siege.attacks.items():
         print(f"{name:32}{carried:10}{stopped:10}")
+    for seconds, what in siege.pauses[:10]:
+        print(f"{seconds:.3f} s: {what}")
     print(*siege.failures[:10], sep="\n")
-    if siege.failures or worst > WORST or siege.peak > SHARE * before:
+    if siege.failures or pause > LONGEST or worst > WORST or siege.peak > SHARE * before:
         sys.exit(1)

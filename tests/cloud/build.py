@@ -87,6 +87,8 @@ class Recipe:
     programs: Mapping[str, str]
     versioned: str
     flags: Callable[[str], tuple[str, ...]]
+    verb: tuple[str, ...] = ("build", "-v")
+    """What makes a program of a package: `go build`, or `go test -c` where the program is its tests."""
 
     @property
     def go_mod(self) -> str:
@@ -94,6 +96,10 @@ class Recipe:
 
 
 CONTROL_PLANE = Recipe(MODULE, PROGRAMS, "k8s.io/kubernetes", build_flags)
+E2E = Recipe(
+    MODULE, {"e2e.test": "k8s.io/kubernetes/test/e2e"}, "k8s.io/kubernetes", build_flags, ("test", "-c")
+)
+"""Kubernetes' end-to-end tests, which `scripts/conformance` alone builds."""
 HELM = Recipe(
     Path(__file__).parent / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, "helm.sh/helm/v3", helm_flags
 )
@@ -210,7 +216,7 @@ def _build(names: Sequence[str], folder: Path, recipe: Recipe) -> None:
         start = time.monotonic()
         unfinished = folder / f".{name}.{os.getpid()}"
         try:
-            command = [str(go), "build", "-v", *flags, "-o", str(unfinished), recipe.programs[name]]
+            command = [str(go), *recipe.verb, *flags, "-o", str(unfinished), recipe.programs[name]]
             _compile(command, recipe.folder, name)
             unfinished.replace(folder / name)
         finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.build import (
+    E2E,
     HELM,
     LOWEST_GO,
     MODULE,
@@ -74,7 +75,7 @@ def builds(folder: Path) -> list[str]:
 def test_the_module_pins_all_programs_as_tools() -> None:
     block = re.search(r"^tool \(\n(.*?)^\)", GO_MOD, re.MULTILINE | re.DOTALL)
     assert block is not None
-    assert set(block[1].split()) == set(PROGRAMS.values())
+    assert set(block[1].split()) == {*PROGRAMS.values(), *E2E.programs.values()}
 
 
 def test_the_version_is_that_of_the_module() -> None:
@@ -199,6 +200,15 @@ def test_only_what_is_missing_is_built(
     assert capsys.readouterr().err == ""
     ensure_binaries(["kubectl", "kube-proxy"])
     assert builds(tmp_path) == [PROGRAMS["kubectl"], PROGRAMS["etcd"], PROGRAMS["kube-proxy"]]
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_programs_of_one_module_lie_in_one_folder(toolchain: Toolchain, tmp_path: Path) -> None:
+    toolchain()
+    (etcd,) = ensure_binaries(["etcd"]).values()
+    (e2e,) = ensure_binaries(recipe=E2E).values()
+    assert e2e.parent == etcd.parent
+    assert (tmp_path / "builds").read_text().splitlines()[1].startswith("test -c ")
 
 
 @pytest.mark.usefixtures("nothing_installed")

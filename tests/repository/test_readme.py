@@ -15,6 +15,7 @@ from addons.ui.commands import shell
 from controllers import manager
 from scripts.benchmark import program as bench_program
 from scripts.building import render
+from scripts.conformance_tests import program as conformance_program
 from scripts.demonstration import program as demo_program
 from tests.repository.support.pages import DOCS, FLAG, README, headings, links, pages
 from tests.repository.support.tree import label
@@ -90,6 +91,7 @@ def flags() -> dict[str, set[str]]:
         "manager": help_of(lambda: manager.main(["--help"])),
         "demo": help_of(demo_program.main),
         "bench": help_of(bench_program.main),
+        "conformance": help_of(conformance_program.main),
         "render": help_of(render.main),
     }
     asked.undo()

@@ -20,6 +20,7 @@ LAUNCHERS = {
     "manager": "-P -m controllers.manager --node n1 a b",
     "demo": "-m scripts.demonstration.program --node n1 a b",
     "bench": "-m scripts.benchmark.program --node n1 a b",
+    "conformance": "-m scripts.conformance_tests.program --node n1 a b",
     "test": "-m pytest --node n1 a b",
 }
 """Script: what it asks of Python when it is given `--node n1 "a b"`."""

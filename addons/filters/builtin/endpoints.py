@@ -3,7 +3,8 @@ with.
 
 Needs: the Service of the same name (only that it exists), this node's pool and that pool's nodes. Changes:
 Endpoints, ready and not ready addresses; an address that names no node goes; an emptied object is still sent.
-When the Service, the pool of this node or the NodePool is missing, nothing is filtered (as in YurtHub).
+When the Service, the pool of this node or the NodePool is missing, nothing is filtered (as in YurtHub); nor
+is an object larger than MAX_ENDPOINTS.
 
 No component is bound by default: YurtHub binds it in the ConfigMap only. Releases of YurtHub
 before its servicetopology read Endpoints bound nginx-ingress-controller, which now has servicetopology; the
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from addons.filters.builtin.pruning import ENDPOINTS as KIND
-from addons.filters.builtin.pruning import prune
+from addons.filters.builtin.pruning import prune, unprunable
 from addons.filters.builtin.topology import in_this_pool
 from addons.filters.filter import ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
@@ -29,11 +30,15 @@ class EndpointsInPool:
     resources = frozenset({ENDPOINTS})
     components = frozenset[str]()
     verbs = LIST_AND_WATCH
-    reasons = frozenset({"other-kind", "no-service", "no-pool", "no-such-pool", "same-pool"})
+    reasons = frozenset(
+        {"other-kind", "too-many-endpoints", "no-service", "no-pool", "no-such-pool", "same-pool"}
+    )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if obj.kind != KIND:
             return kept("other-kind")
+        if left := unprunable(obj):
+            return kept(left)
         if inputs.service(obj.namespace, obj.name) is None:
             return kept("no-service")
         rule = in_this_pool(inputs)

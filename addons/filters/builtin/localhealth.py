@@ -5,7 +5,8 @@ Needs: the local health of each endpoint's node. Changes: EndpointSlices (v1, v1
 services with a topology and without, ready and not ready addresses alike; an emptied object is still sent.
 default/kubernetes is left alone. What the source does not name is kept, and so is an endpoint that names no
 node: unlike SuperEdge, which loses every endpoint made by hand as soon as it is switched on. While there is no
-word from the health source, or its last one is too old, nothing is filtered.
+word from the health source, or its last one is too old, nothing is filtered; nor is an object larger than
+MAX_ENDPOINTS.
 
 Part of the chain only where the hub has option hub_local_health.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from addons.filters.builtin.kubernetesservice import is_kubernetes, is_slice_of_kubernetes
-from addons.filters.builtin.pruning import KINDS, SLICE, prune
+from addons.filters.builtin.pruning import SLICE, prune, unprunable
 from addons.filters.builtin.topology import NodeRule
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
@@ -30,11 +31,13 @@ class LocalHealth:
     resources = frozenset({ENDPOINTS, ENDPOINT_SLICES})
     components = frozenset({"kube-proxy", "coredns", "nginx-ingress-controller"})
     verbs = LIST_AND_WATCH
-    reasons = frozenset({"other-kind", "kubernetes-service", "all-healthy", "unhealthy-node"})
+    reasons = frozenset(
+        {"other-kind", "too-many-endpoints", "kubernetes-service", "all-healthy", "unhealthy-node"}
+    )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind not in KINDS:
-            return kept("other-kind")
+        if left := unprunable(obj):
+            return kept(left)
         if is_slice_of_kubernetes(obj) if obj.kind == SLICE else is_kubernetes(obj):
             return kept("kubernetes-service")
         is_healthy = cache(inputs.is_healthy)

@@ -13,8 +13,27 @@ SLICE = "EndpointSlice"
 ENDPOINTS = "Endpoints"
 KINDS = frozenset({SLICE, ENDPOINTS})
 
+MAX_ENDPOINTS = 10_000
+"""Of one object: ten times what Kubernetes' controllers put into one. Each costs microseconds of the event loop."""
+
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _HOSTNAME = "kubernetes.io/hostname"
+
+
+def unprunable(obj: ApiObject) -> str:
+    """The reason of a verdict why an object is left as it is: "other-kind" or "too-many-endpoints"; "" for none."""
+    if obj.kind not in KINDS:
+        return "other-kind"
+    return "too-many-endpoints" if _size(obj.fields) > MAX_ENDPOINTS else ""
+
+
+def _size(fields: Fields) -> int:
+    """Endpoints of a slice; addresses, subsets included, of an Endpoints object."""
+    size = fields.count("endpoints") + fields.count("subsets")
+    if size > MAX_ENDPOINTS:
+        return size
+    subsets = fields.children("subsets")
+    return size + sum(each.count("addresses") + each.count("notReadyAddresses") for each in subsets)
 
 
 def service_of(obj: ApiObject) -> str:

@@ -3,8 +3,8 @@ containers.
 
 Needs: the hub's address. Changes: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in
 containers that have them; none is added and init containers stay as they are, as in YurtHub. When
-the hub has no address, the pod is kept. YurtHub also filters the answers to kubelet's PATCH of a
-pod's status; here rules name reads only.
+the hub has no address, or the pod has more than MAX_VARIABLES, the pod is kept. YurtHub also filters the
+answers to kubelet's PATCH of a pod's status; here rules name reads only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from kube.wire.api_objects import ApiObject
 
 HOST = "KUBERNETES_SERVICE_HOST"
 PORT = "KUBERNETES_SERVICE_PORT"
+MAX_VARIABLES = 10_000
+"""Of one pod's containers, each of which costs microseconds of the event loop; and as many containers."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,19 @@ class ServiceEnvUpdater:
     resources = frozenset({PODS})
     components = frozenset({"kubelet"})
     verbs = READS
-    reasons = frozenset({"other-kind", "no-hub-address", "no-service-env", "hub-address"})
+    reasons = frozenset(
+        {"other-kind", "too-many-variables", "no-hub-address", "no-service-env", "hub-address"}
+    )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if obj.kind != "Pod":
             return kept("other-kind")
-        containers = obj.fields.child("spec").children("containers")
+        spec = obj.fields.child("spec")
+        if spec.count("containers") > MAX_VARIABLES:
+            return kept("too-many-variables")
+        containers = spec.children("containers")
+        if sum(c.count("env") for c in containers) > MAX_VARIABLES:
+            return kept("too-many-variables")
         found = [v for c in containers for v in c.children("env") if v.text("name") in (HOST, PORT)]
         if not found:
             return kept("no-service-env")

@@ -6,8 +6,8 @@ addresses alike; an endpoint that names no node goes; an emptied object is still
 see it (openyurt#1028).
 
 When something is missing, as OpenYurt and SuperEdge do:
-- no service-name label, no Service, no annotation, a word or a JSON text that says nothing: nothing is
-  filtered by it;
+- no service-name label, no Service, no annotation, a word or a JSON text that says nothing, more keys than
+  MAX_KEYS, an object larger than MAX_ENDPOINTS: nothing is filtered by it;
 - pool scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool
   without nodes is a known answer: it takes every endpoint away;
 - label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
@@ -21,8 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from addons.filters.builtin.pruning import KINDS, SLICE, prune, ready_nodes_of, service_of
+from addons.filters.builtin.pruning import SLICE, prune, ready_nodes_of, service_of, unprunable
 from addons.filters.builtin.topology import (
+    MAX_KEYS,
     NodeRule,
     Order,
     Reach,
@@ -52,7 +53,7 @@ class ServiceTopology:
     verbs = LIST_AND_WATCH
     reasons = frozenset(
         {
-            *("other-kind", "no-service-label", "no-service", "no-topology"),
+            *("other-kind", "too-many-endpoints", "no-service-label", "no-service", "no-topology"),
             *("unknown-topology", "bad-topology-keys", "no-pool", "no-such-pool"),
             *("same-node", "same-pool", "same-key", "no-own-node", "no-own-label"),
             *("preferred-key", "any-endpoint", "no-preferred", "both-topologies"),
@@ -60,8 +61,8 @@ class ServiceTopology:
     )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind not in KINDS:
-            return kept("other-kind")
+        if left := unprunable(obj):
+            return kept(left)
         service = service_of(obj)
         facts = inputs.service(obj.namespace, service) if service else None
         if facts is None:
@@ -85,7 +86,7 @@ _UNFILTERED = {
     "no-service": "its Service is not known",
     "no-topology": "it has no topology annotation",
     "unknown-topology": "the value of its openyurt.io/topologyKeys is not known and restricts nothing",
-    "bad-topology-keys": "its topologyKeys is not a JSON array of strings and restricts nothing",
+    "bad-topology-keys": f"its topologyKeys is no JSON array of at most {MAX_KEYS} label keys and restricts nothing",
     "no-pool": "it asks for this node's pool, and this node is in none",
     "no-such-pool": "it asks for this node's pool, and there is no such NodePool",
 }

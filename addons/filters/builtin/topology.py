@@ -13,12 +13,17 @@ from enum import StrEnum
 from functools import cache
 
 from addons.filters.inputs import Inputs
+from kube.requests.label_syntax import key_faults
 from kube.requests.node_pools import POOL_LABEL
 
 SCOPE_ANNOTATION = "openyurt.io/topologyKeys"
 KEYS_ANNOTATION = "topologyKeys"
 ANY_ENDPOINT = "*"
 """The last resort in an ordered list of keys: any endpoint (SuperEdge)."""
+MAX_KEYS = 16
+"""Different keys of one Service, as in Kubernetes' former spec.topologyKeys. Each is looked for on each node."""
+MAX_KEYS_TEXT = 16 * 1024
+"""Characters of their JSON text, which is read for each slice of the Service: some three times the longest keys."""
 
 
 class Order(StrEnum):
@@ -75,8 +80,10 @@ def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> 
 
 
 def _parse_keys(text: str) -> tuple[str, ...] | None:
-    """None if it is not a JSON array of strings. `null` and `[]` are SuperEdge's ways to say "no
-    topology"."""
+    """Each key once; None if it is not a JSON array of at most MAX_KEYS label keys and `"*"`. `null` and `[]` are
+    SuperEdge's ways to say "no topology"."""
+    if len(text) > MAX_KEYS_TEXT:
+        return None
     try:
         keys = json.loads(text)
     except (ValueError, RecursionError):
@@ -85,7 +92,10 @@ def _parse_keys(text: str) -> tuple[str, ...] | None:
         return ()
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         return None
-    return tuple(keys)
+    once = tuple(dict.fromkeys(keys))
+    if len(once) > MAX_KEYS or any(key != ANY_ENDPOINT and key_faults(key) for key in once):
+        return None
+    return once
 
 
 LabelsOf = Callable[[str], Mapping[str, str] | None]

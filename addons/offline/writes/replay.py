@@ -145,7 +145,10 @@ class Replay:
         return True
 
     async def _replay_status(self, entry: StatusEntry) -> None:
-        patch = entry.patch
+        # Not in the loop: an object of 3 MiB takes seconds.
+        patch = await asyncio.to_thread(lambda: entry.patch)
+        if self._journal.statuses.get(entry.path) is not entry:
+            raise RetryLater(f"{entry.path}: a newer status has come")
         patch.setdefault("metadata", {})["uid"] = entry.uid
         entry = self._journal.sending(entry)
         for _ in range(MAX_CONFLICTS):

@@ -85,14 +85,12 @@ class StatusWrites:
                 raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {path}")
             if not all(self._is_own(each.object.decode()) for each in copies):
                 raise unavailable(f"the cloud cannot be reached, and {path} does not belong to this node")
-            written = [each.written(request) for each in copies]
-            for before, after in zip(copies, written, strict=True):
-                _check_labels(before.object.decode(), after.object.decode(), path)
+            # Not in the loop: a status of megabytes takes seconds.
+            written, entry = await asyncio.to_thread(_written, copies, request)
             encodings = request.encodings()
             acceptable = [each.object for each in written if each.object.codec.encoding in encodings]
             if not acceptable:
                 raise not_acceptable(f"the hub has {path} in another encoding only")
-            entry = copies[0].entry(path, written[0])
             self._journal.check_room(entry)
             for each in written:
                 self._show(each, request)
@@ -164,6 +162,15 @@ def _patch_in(request: OfflineRequest) -> Json | None:
     if request.content_type not in (MERGE_PATCH, STRATEGIC_MERGE_PATCH):
         return None
     return parse_object(request.body)
+
+
+def _written(copies: list[ObjectCopy], request: OfflineRequest) -> tuple[list[ObjectCopy], StatusEntry]:
+    """The copies after a write, and the journal's entry for it; StatusError as `StatusWrites.accept`."""
+    path = request.object_path
+    written = [each.written(request) for each in copies]
+    for before, after in zip(copies, written, strict=True):
+        _check_labels(before.object.decode(), after.object.decode(), path)
+    return written, copies[0].entry(path, written[0])
 
 
 def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.copy_meta import source_name
-from addons.offline.garbage import DAY, INTERVAL, Garbage, unmounted, unused
+from addons.offline.garbage import (
+    DAY,
+    INTERVAL,
+    MAX_PARTS,
+    OF_A_COPY,
+    Garbage,
+    beyond_room,
+    unmounted,
+    unused,
+)
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
@@ -86,6 +96,19 @@ def test_another_identitys_secrets_are_no_pods() -> None:
     assert unmounted({"it": meta(object_of("secrets", "x"), "somebody")}, []) == set()
 
 
+def test_what_has_no_room_is_the_least_used_of_the_parts() -> None:
+    parts = {
+        name: {**meta(replace(SERVICES, label_selector=name)), "asked": asked, "bytes": MAX_PARTS // 2}
+        for name, asked in (("a=1", 3), ("a=2", 1), ("a=3", 2))
+    }
+    whole = {"whole": {**meta(SERVICES), "asked": 0, "bytes": 10 * MAX_PARTS}}
+    assert beyond_room(parts | whole) == ["a=3", "a=2"]
+    empty = {
+        str(number): meta(replace(SERVICES, namespace="a")) for number in range(MAX_PARTS // OF_A_COPY + 1)
+    }
+    assert len(beyond_room(empty)) == 1
+
+
 class Node:
     """A disk, the sources and answers on it, and two clocks that move when told to."""
 
@@ -146,6 +169,20 @@ async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
     assert node.kept(SERVICES, NODES) == [False, True]
     assert not node.answers.index
     assert metrics.GARBAGE.labels("unused")._value.get() == counted + 2
+
+
+async def test_parts_without_room_go_as_soon_as_nobody_follows_them(
+    cloud: ScriptableCloud, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.store.create(pod("here", "x"))
+    parts = [replace(PODS, field_selector="", label_selector=f"!x{number}") for number in range(3)]
+    for part in parts:
+        await node.ask(part)
+        node.wall += DAY / 24
+    one = node.copies.disk.metas[source_name("", parts[0])]["bytes"] + OF_A_COPY
+    monkeypatch.setattr("addons.offline.garbage.MAX_PARTS", 2 * one)
+    await node.garbage.collect()
+    assert node.kept(*parts) == [False, True, True]
 
 
 async def test_what_is_followed_stays(node: Node) -> None:

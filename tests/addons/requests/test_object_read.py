@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from addons.requests.object_read import parse_continued
 from kube.errors import StatusError
+from kube.requests.continue_tokens import ContinueToken
+from kube.requests.request_info import ListOptions
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import SERVICES, read_of
 
@@ -55,8 +58,7 @@ def test_selectors_match_and_pages() -> None:
         "&resourceVersionMatch=Exact&timeoutSeconds=3"
     )
     assert (read.labels.canonical, read.fields.canonical) == ("a=1,b", "metadata.name=x")
-    assert (read.is_exact, read.name, read.timeout_seconds, read.is_continued) == (True, "x", 3, False)
-    assert read_of(f"{SERVICES}?continue=more").is_continued
+    assert (read.is_exact, read.name, read.timeout_seconds, read.continued) == (True, "x", 3, None)
     assert read_of(f"{SERVICES}?watch=1&allowWatchBookmarks=1").bookmarks
 
 
@@ -82,3 +84,30 @@ def test_what_a_kube_apiserver_refuses(query: str, code: int) -> None:
     with pytest.raises(StatusError) as caught:
         read_of(f"{SERVICES}?{query}")
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("query", "limit", "exact", "consistent"),
+    [
+        ("limit=2", 2, False, True),
+        ("limit=-2", 0, False, True),
+        ("limit=2&resourceVersion=0", 0, False, False),
+        ("limit=2&resourceVersion=5", 2, True, False),
+        ("resourceVersion=5", 0, False, False),
+        ("limit=2&resourceVersion=5&resourceVersionMatch=NotOlderThan", 2, False, False),
+        (f"limit=2&continue={ContinueToken(5, 'x').encode()}", 2, False, False),
+        (f"limit=2&continue={ContinueToken(-1, 'x').encode()}", 2, False, True),
+    ],
+)
+def test_pages(query: str, limit: int, exact: bool, consistent: bool) -> None:
+    """As kube-apiserver's: the limit of version 0 is ignored, that of another version makes the version exact."""
+    read = read_of(f"{SERVICES}?{query}")
+    assert (read.limit, read.is_exact, read.is_consistent) == (limit, exact, consistent)
+
+
+def test_a_page_goes_on_at_its_own_version() -> None:
+    token = ContinueToken(5, "x").encode()
+    assert read_of(f"{SERVICES}?continue={token}").continued == ContinueToken(5, "x")
+    options = ListOptions(continue_token=token, resource_version="5")
+    with pytest.raises(StatusError, match="specifying resource version is not allowed when using continue"):
+        parse_continued(options)

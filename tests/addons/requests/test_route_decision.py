@@ -142,7 +142,6 @@ def test_only_what_is_read_without_a_version_must_be_fresh(target: str, fresh: b
         (PROTOBUF, Encoding.PROTOBUF, ""),
         (f"{PROTOBUF},{JSON}", Encoding.PROTOBUF, ""),
         (f"{JSON},{PROTOBUF}", Encoding.JSON, ""),
-        (METADATA, Encoding.JSON, "PartialObjectMetadata"),
         (f"{TABLE},{JSON}", Encoding.JSON, ""),
         (f"{TABLE},{PROTOBUF}", Encoding.PROTOBUF, ""),
     ],
@@ -154,6 +153,31 @@ def test_what_is_filtered_comes_in_the_first_form_that_the_hub_can_make(
         found = route(target, component, accept).representation
         assert found is not None
         assert (found.encoding, found.kind) == (encoding, kind)
+
+
+def test_metadata_comes_in_the_form_of_an_object_or_of_a_list() -> None:
+    objects = METADATA.replace("List", "")
+    lists, one = (f"{SLICES}?resourceVersion=0", "kube-proxy"), (ONE_SLICE, "getter")
+    for (target, component), accept in ((lists, METADATA), (one, objects)):
+        found = route(target, component, accept).representation
+        assert found is not None
+        assert found.kind
+    with pytest.raises(StatusError, match="but the requested object is a list") as caught:
+        route(*lists, f"{objects},{JSON}")
+    assert caught.value.code == 406
+    assert route(f"{PODS}?resourceVersion=0", "cached", objects).kind is RouteKind.RELAY, (
+        "the cloud refuses it"
+    )
+
+
+@pytest.mark.parametrize(
+    "query", ["?limit=2&resourceVersion=5", "?limit=2&resourceVersion=5&resourceVersionMatch=NotOlderThan"]
+)
+def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
+    assert route(PODS + query, "cached").kind is RouteKind.RELAY
+    assert route(f"{PODS}?limit=2&resourceVersion=0", "cached").kind is RouteKind.VIEW, (
+        "which ignores the limit"
+    )
 
 
 @pytest.mark.parametrize("accept", [TABLE, "application/yaml", "text/html", "nonsense"])
@@ -243,8 +267,8 @@ def test_a_filtered_view_is_not_for_a_caller_whose_credential_the_hub_cannot_che
         ("?resourceVersionMatch=Exact", 422),
         ("?watch=true&sendInitialEvents=true", 422),
         ("?watch=true&resourceVersion=x", 500),
-        ("?continue=abc", 410),
-        ("?continue=abc&resourceVersion=0", 410),
+        ("?continue=abc", 400),
+        ("?continue=abc&resourceVersion=0", 400),
     ],
 )
 def test_bad_options_of_a_filtered_request_get_the_answer_of_a_kube_apiserver(query: str, code: int) -> None:

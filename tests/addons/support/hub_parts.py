@@ -17,7 +17,6 @@ from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.requests.caller import Caller, Listener
-from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
@@ -69,7 +68,7 @@ class HubParts:
         )
         if edit is None:
             self.sources.rules_changed()
-        self.inputs.start(partial(self.sources.get, HUB_IDENTITY), self.sources.inputs_changed)
+        self.inputs.start(self.sources.get_own, self.sources.inputs_changed)
         self.serving = Serving(
             self.sources,
             Reviews(self._client_of, 3600),

@@ -27,23 +27,17 @@ def no_sources(cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "verb", "text"),
+    ("form", "text"),
     [
-        (Representation(Encoding.JSON), "list", "application/json"),
-        (
-            Representation(Encoding.JSON, *META),
-            "list",
-            "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-        ),
+        (Representation(Encoding.JSON), "application/json"),
         (
             Representation(Encoding.PROTOBUF, *META),
-            "watch",
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
         ),
     ],
 )
-def test_forms(form: Representation, verb: str, text: str) -> None:
-    assert _media_type(form, verb) == text
+def test_forms(form: Representation, text: str) -> None:
+    assert _media_type(form) == text
 
 
 async def test_the_clouds_refusal_is_the_answer(parts: HubParts, cloud: ScriptableCloud) -> None:

@@ -79,6 +79,12 @@ async def test_a_version_that_is_too_old_is_one_error_event(parts: HubParts, clo
 
 
 @pytest.mark.usefixtures("web")
+async def test_a_watch_whose_time_is_over_before_it_begins_is_empty(parts: HubParts) -> None:
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=-1") as watch:
+        assert await watch.until_end() == []
+
+
+@pytest.mark.usefixtures("web")
 async def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:

@@ -38,6 +38,11 @@ async def test_items_of_custom_resources_say_what_they_are(caller: Caller, thing
     await caller.post(things, thing)
     answer = await caller.get(things)
     assert (answer["kind"], answer["items"][0]["kind"]) == ("ThingList", "Thing")
+    # Their fields are sorted, those of built-in kinds begin with the kind.
+    assert [*answer["items"][0]][:2] == ["apiVersion", "kind"]
+    assert [*(await caller.get(f"{things}/t"))][:2] == ["apiVersion", "kind"]
+    async with caller.watch(things, resourceVersion="0") as stream:
+        assert [*(await stream.next())["object"]][:2] == ["apiVersion", "kind"]
 
 
 async def test_a_list_of_all_namespaces_is_in_the_order_of_namespaces(caller: Caller, four: str) -> None:
@@ -184,6 +189,19 @@ async def test_metadata_alone(caller: Caller, four: str) -> None:
     value = answer.json()
     assert value["kind"] == "PartialObjectMetadataList"
     assert {item["kind"] for item in value["items"]} == {"PartialObjectMetadata"}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "what"), [("", "Metadata", "a list"), ("/c1", "MetadataList", "not a list")]
+)
+async def test_the_form_of_a_list_is_none_of_an_object(
+    caller: Caller, four: str, path: str, kind: str, what: str
+) -> None:
+    accept = f"{PARTIAL.format(f'PartialObject{kind}')},application/json"
+    answer = await caller.send("GET", four + path, headers={"Accept": accept})
+    assert (answer.status, answer.json()["reason"]) == (406, "NotAcceptable")
+    said = f"you requested PartialObject{kind}, but the requested object is {what}"
+    assert answer.json()["message"].startswith(said)
 
 
 async def test_a_table(caller: Caller, four: str) -> None:

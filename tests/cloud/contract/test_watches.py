@@ -137,6 +137,15 @@ async def test_a_watch_ends_at_its_timeout_and_says_before_how_far_it_came(calle
     assert "annotations" not in events[-1]["object"]["metadata"]
 
 
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_a_watch_whose_time_is_over_before_it_begins_ends_at_once(
+    caller: Caller, two: str, version: str
+) -> None:
+    """A real server may have sent some of the state by then."""
+    async with caller.watch(two, resourceVersion=version, timeoutSeconds="-1") as stream:
+        assert {event["type"] for event in await stream.rest()} <= {"ADDED"}
+
+
 async def test_a_version_that_is_too_old_is_an_error_event(caller: Caller, things: str) -> None:
     async with caller.watch(things, resourceVersion="1") as stream:
         events = await stream.rest()

@@ -49,7 +49,7 @@ class Presentation:
         include_object: str = "Metadata",
     ) -> None:
         self._resource = resource
-        self._kind = representation.kind
+        self._kind = representation.kind.removesuffix("List")
         self._encoding = representation.encoding
         self._pretty = pretty
         self._include_object = include_object
@@ -150,7 +150,7 @@ class Presentation:
         if self._kind == PARTIAL:
             return orjson.dumps({"kind": PARTIAL, "apiVersion": META, "metadata": value["metadata"]})
         if Trait.CUSTOM in self._resource.traits:
-            return orjson.dumps(value)
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return orjson.dumps(
             {name: field for name, field in value.items() if name not in {"apiVersion", "kind"}}
         )
@@ -183,14 +183,17 @@ class Presentation:
         return b'{"type":"%s","object":%s}\n' % (event_type.encode(), body.rstrip(b"\n"))
 
     def _json(self, value: object) -> bytes:
-        return encode_json(value, pretty=self._pretty)
+        """In the order of Go's types. A custom resource has none: the server sorts its fields."""
+        is_sorted = Trait.CUSTOM in self._resource.traits and not self._kind
+        return encode_json(value, pretty=self._pretty, is_sorted=is_sorted)
 
 
-def encode_json(value: object, *, pretty: bool = False) -> bytes:
+def encode_json(value: object, *, pretty: bool = False, is_sorted: bool = False) -> bytes:
     """As a kube-apiserver: newline-terminated, or indented for people with a browser or curl."""
+    order = orjson.OPT_SORT_KEYS if is_sorted else 0
     if not pretty:
-        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
-    return json.dumps(json.loads(orjson.dumps(value)), indent=2, ensure_ascii=False).encode()
+        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | order)
+    return json.dumps(json.loads(orjson.dumps(value, option=order)), indent=2, ensure_ascii=False).encode()
 
 
 def encode_status(error: StatusError, encoding: Encoding, *, pretty: bool = False) -> bytes:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from kube.errors import StatusError, method_not_supported
+from kube.errors import StatusError, method_not_supported, not_acceptable
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import Representation, negotiate
+from kube.wire.negotiation import METADATA_LIST_KIND, Representation, negotiate
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.bodies import check_size
 from tests.cloud.scriptable.discovery import AGGREGATED, AGGREGATED_TYPE, aggregated_discovery, discovery
@@ -100,8 +100,9 @@ class Server:
         representation = negotiate(
             request.headers.get("Accept"),
             protobuf=speaks_protobuf(resource),
-            kinds=frozenset({TABLE, PARTIAL}),
+            kinds=frozenset({TABLE, PARTIAL, METADATA_LIST_KIND}),
         )
+        _check_form(info, representation)
         presentation = Presentation(
             resource,
             representation,
@@ -210,6 +211,16 @@ def _has_route(resource: Resource, info: RequestInfo) -> bool:
             return resource.name == "serviceaccounts"
         case _:
             return False
+
+
+def _check_form(info: RequestInfo, representation: Representation) -> None:
+    """StatusError 406 where a list is asked for in the form of an object, or an object in that of a list."""
+    if (info.verb, representation.kind) == ("list", PARTIAL):
+        raise not_acceptable(f"you requested {PARTIAL}, but the requested object is a list (*core.List)")
+    if (info.verb, representation.kind) == ("get", METADATA_LIST_KIND):
+        raise not_acceptable(
+            f"you requested {METADATA_LIST_KIND}, but the requested object is not a list (*core.Item)"
+        )
 
 
 def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:

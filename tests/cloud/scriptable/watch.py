@@ -91,10 +91,10 @@ class Watcher(Follower):
     async def events(self) -> AsyncGenerator[Event]:
         """Every event until the watch ends: at its timeout, when its queue is full or after an error."""
         now = asyncio.get_running_loop().time
-        deadline = now() + (max(self._options.timeout_seconds or 0, 0) or self._settings.timeout)
+        deadline = now() + (self._options.timeout_seconds or self._settings.timeout)
         bookmark = self._next_bookmark(now(), deadline)
         try:
-            for event in self._first:
+            for event in self._first if now() < deadline else ():
                 yield event
             while not self.ended and now() < deadline:
                 if self._queue:

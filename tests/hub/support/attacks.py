@@ -1,8 +1,8 @@
 """A hostile mix against a hub: `python -m tests.hub.support.attacks PLAIN_PORT TLS_PORT TOKEN TOKEN SECONDS [ATTACK…]`.
 
-The first token may read Services and slices, the second nothing. The mix runs in a process of its own, so that what it
-costs is not the hub's and delays no other client's clock. At the end it prints how often each attack was carried
-through, and how often the hub stopped it, as JSON. Nothing leaves loopback.
+The first token may write Services, slices and ConfigMaps, the second nothing. The mix runs in a process of its own, so
+that what it costs is not the hub's and delays no other client's clock. At the end it prints how often each attack was
+carried through, and how often the hub stopped it, as JSON. Nothing leaves loopback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ssl
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from h2.config import H2Configuration
@@ -33,12 +33,14 @@ IDLE = 500
 """Connections that say nothing."""
 STREAMS = 90
 """Streams of one HTTP/2 connection that the client does not read."""
+MERGE = "application/merge-patch+json"
+IN_DEFAULT = "/api/v1/namespaces/default/"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 
 
 @dataclass(slots=True)
 class Aim:
-    """The hub's ports, a token that may read Services and slices, one that may do nothing, and what came of it."""
+    """The hub's ports, a token that may write Services and slices, one that may do nothing, and what came of it."""
 
     plain: int
     tls: int
@@ -89,6 +91,15 @@ async def asked(aim: Aim, request: bytes) -> None:
     async with opened(aim.tls, _context()) as (reader, writer):
         writer.write(request)
         await reader.read(-1)
+
+
+async def written(
+    aim: Aim, method: str, target: str, content: object, kind: str = "application/json"
+) -> None:
+    """A write of the first token."""
+    body = json.dumps(content).encode()
+    what = (f"Content-Type: {kind}", f"Content-Length: {len(body)}")
+    await asked(aim, head(method, target, aim.reader, *what) + body)
 
 
 async def poured(port: int, context: ssl.SSLContext | None, begin: bytes, piece: bytes) -> None:
@@ -187,6 +198,80 @@ async def labels(aim: Aim) -> None:
     await asked(aim, head(f"VERB{number}", f"/apis/group{number}/v1/things{number}/{'n' * 2_000}"))
 
 
+async def repeated_topology_keys(aim: Aim) -> None:
+    """A Service whose annotation names keys thousands of times, with a slice of a thousand endpoints."""
+    number = next(aim.numbers)
+    service = {"metadata": {"name": "repeats"}, "spec": {"ports": [{"port": 80}]}}
+    await written(aim, "POST", IN_DEFAULT + "services", service)
+    endpoints = [{"addresses": [f"10.9.{n >> 8}.{n & 255}"], "nodeName": f"n{n}"} for n in range(1_000)]
+    labels = {"kubernetes.io/service-name": "repeats"}
+    made = {"metadata": {"name": "repeats", "labels": labels}, "addressType": "IPv4", "endpoints": endpoints}
+    await written(aim, "POST", SLICES.replace("v1/", "v1/namespaces/default/"), made)
+    keys = json.dumps([*["kubernetes.io/hostname"] * 9_000, f"k{number}", "*"])
+    patch = {"metadata": {"annotations": {"topologyKeys": keys}}}
+    await written(aim, "PATCH", IN_DEFAULT + "services/repeats", patch, MERGE)
+
+
+async def many_labels(aim: Aim) -> None:
+    """An object with tens of thousands of labels, while somebody watches by a label."""
+    patch = {
+        "metadata": {
+            "labels": {f"k{n}": "" for n in range(20_000)},
+            "annotations": {"n": str(next(aim.numbers))},
+        }
+    }
+    await written(aim, "PATCH", IN_DEFAULT + "services/repeats", patch, MERGE)
+
+
+async def large_events(aim: Aim) -> None:
+    """What fills the histories of `watches_under_selectors`."""
+    await written(aim, "POST", IN_DEFAULT + "configmaps", {"metadata": {"name": "large"}})
+    patch = {"data": {"text": "x" * 100_000 + str(next(aim.numbers))}}
+    await written(aim, "PATCH", IN_DEFAULT + "configmaps/large", patch, MERGE)
+
+
+async def watches_under_selectors(aim: Aim) -> None:
+    """Sixteen sources of one token, each with a history."""
+    async with AsyncExitStack() as stack:
+        for number in range(16):
+            target = f"{IN_DEFAULT}configmaps?watch=true&resourceVersion=0&labelSelector=%21x{number}"
+            reader, writer = await stack.enter_async_context(opened(aim.tls, _context()))
+            writer.write(head("GET", target, aim.reader))
+            await reader.read(1)
+        await asyncio.sleep(PATIENCE / 2)
+
+
+async def sources_of_the_node(aim: Aim) -> None:
+    """Lists of a process of the node, each under another selector."""
+    target = f"{IN_DEFAULT}configmaps?resourceVersion=0&labelSelector=%21y{next(aim.numbers)}"
+    async with opened(aim.plain) as (reader, writer):
+        writer.write(head("GET", target))
+        await reader.read(-1)
+
+
+async def one_key_a_thousand_times(aim: Aim) -> None:
+    """As long a selector as a target may be, over everything that the view has."""
+    number = next(aim.numbers)
+    terms = ",".join(f"k!={number + n}" for n in range(4_000))[:7_000].rpartition(",")[0]
+    await asked(aim, head("GET", f"{SLICES}?resourceVersion=0&labelSelector={terms}", aim.reader))
+    terms = ",".join(f"k{number}{n}!=v" for n in range(100))
+    await asked(aim, head("GET", f"{SLICES}?resourceVersion=0&labelSelector={terms}", aim.reader))
+
+
+async def long_accept(aim: Aim) -> None:
+    """What a client may say that it accepts, before the hub knows who it is."""
+    accept = "Accept: " + ",".join(f"application/json;q=0.{n % 10};a={n}" for n in range(2_200))
+    for token in ("bad", aim.reader):
+        await asked(aim, head("GET", "/api/v1/services?resourceVersion=0", token, accept))
+
+
+async def body_on_a_view(aim: Aim) -> None:
+    long = "X-Long: " + "x" * 30_000
+    for token in ("bad", aim.reader):
+        request = head("GET", "/api/v1/services?resourceVersion=0", token, long, "Content-Length: 2")
+        await asked(aim, request + b"{}")
+
+
 ATTACKS: tuple[tuple[Attack, float], ...] = (
     (refused_body, 0.5),
     (endless_chunk_line, 0.5),
@@ -202,6 +287,14 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (many_answers, 0.05),
     (bad_tokens, 0.05),
     (labels, 0.05),
+    (repeated_topology_keys, 0.5),
+    (many_labels, 1.0),
+    (large_events, 0.2),
+    (watches_under_selectors, 0.5),
+    (sources_of_the_node, 0.2),
+    (one_key_a_thousand_times, 0.5),
+    (long_accept, 0.5),
+    (body_on_a_view, 0.1),
 )
 """Each attack, and the seconds between two rounds of it."""
 

@@ -14,10 +14,13 @@ import aiohttp
 from scripts.benchmark.load import tree_megabytes
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
+from tests.hub.support import pauses
 from tests.hub.support.process import ROOT, Hub
 
 PERIOD = 0.25
 """Seconds between two requests of kubelet."""
+PAUSES = "pauses.jsonl"
+"""The file of `tests.hub.support.pauses`, in the hub's folder."""
 GRACE = 60.0
 """Seconds that the attackers get to end, and kubelet for one answer."""
 READERS = "hostile-readers"
@@ -27,12 +30,8 @@ GRANT = [
         "kind": "ClusterRole",
         "metadata": {"name": READERS},
         "rules": [
-            {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
-            {
-                "apiGroups": ["discovery.k8s.io"],
-                "resources": ["endpointslices"],
-                "verbs": ["get", "list", "watch"],
-            },
+            {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["*"]},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"]},
         ],
     },
     {
@@ -43,7 +42,7 @@ GRANT = [
         "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "hostile-reader"}],
     },
 ]
-"""What the attacker's token may read: as much as a pod that follows endpoints."""
+"""What the attacker's token may do: as much as a pod that makes Services, their endpoints and ConfigMaps."""
 
 
 @dataclass(slots=True)
@@ -56,6 +55,8 @@ class Siege:
     """kubelet's requests that were not answered with 200."""
     attacks: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rounds of each attack that were carried through, and that the hub stopped."""
+    pauses: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds of CPU of the longest callbacks of the hub's loop, and what they did; of a hub that `pauses` runs."""
 
 
 async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *attacks: str) -> Siege:
@@ -76,6 +77,7 @@ async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *att
         await asyncio.gather(kubelet, return_exceptions=True)
     finally:
         await asyncio.to_thread(attackers.kill)
+    siege.pauses = pauses.read(folder / PAUSES)
     siege.attacks = {name: (counts[0], counts[1]) for name, counts in json.loads(said).items()}
     return siege
 

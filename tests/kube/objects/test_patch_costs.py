@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from kube.objects.object_patches import (
     apply_patch,
     strategic_diff,
 )
+from kube.objects.status_update import updated
+from kube.wire.encoding import Encoding
 from tests.support.cpu_time import own_seconds
 
 MANY = 20_000
@@ -108,3 +111,20 @@ def test_cost_grows_with_the_length_and_no_faster(name: str) -> None:
 def test_the_cost_of_a_difference_grows_with_the_objects(after: Json) -> None:
     size = len(json.dumps(NODE)) + len(json.dumps(after))
     assert cost(lambda: strategic_diff(NODE, after, "Node")) < BOUND * size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * MANY + "x", "1" * MANY + "e", "." + "1" * MANY + ".", "2024-01-01T00:00:00." + "1" * MANY],
+)
+@pytest.mark.parametrize(
+    "status",
+    [lambda text: {"capacity": {"cpu": text}}, lambda text: {"conditions": [{"lastHeartbeatTime": text}]}],
+    ids=["quantity", "time"],
+)
+def test_the_cost_of_a_text_grows_with_it(status: Callable[[str], Json], text: str) -> None:
+    """A capacity of 20,000 digits once took ten seconds."""
+    raw = b'{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}'
+    patch = json.dumps({"status": status(text)}).encode()
+    write = partial(updated, Encoding.JSON, "v1", "Node", raw, "PATCH", MERGE_PATCH, patch)
+    assert cost(write) < BOUND * len(patch)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
 from kube.json_type import Json
 from kube.packed_text import Kept, PackedText
+from kube.requests.continue_tokens import ContinueToken, parse_continue
 from kube.store.listing import Form, Listing
-from tests.kube.support.toys import Toy, filled, tell, view_of
+from kube.store.view import MATCHED_AT_ONCE
+from tests.kube.support.toys import Toy, filled, scope, tell, view_of
 
 
 def document(listing: Listing) -> Json:
@@ -42,7 +45,7 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
             unpacked.append(self)
             return super().__bytes__()
 
-    body = listing.body([Counted(bytes(each)) for each in formed])
+    body = listing.body([Counted(bytes(each), each.mark) for each in formed if isinstance(each, PackedText)])
     assert not unpacked
     pieces = iter(body)
     first = next(pieces)
@@ -61,3 +64,43 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_form_names_the_type_that_it_writes(metadata_only: bool, expected: tuple[str, str]) -> None:
     assert Form(metadata_only=metadata_only).type_of("v1", "Service") == expected
+
+
+async def test_a_long_list_is_matched_in_slices_and_shows_what_came_meanwhile() -> None:
+    """8 KB of selector over 3,000 objects held the event loop for 0.3 s."""
+    toys = [Toy(f"t{number}", app="web") for number in range(2 * MATCHED_AT_ONCE + 1)]
+    store = filled(10, *toys)
+    view = view_of(store, None, scope(labels="app=web"))
+    looked = asyncio.create_task(view.match())
+    for turns in range(2):
+        await asyncio.sleep(0)
+        assert not looked.done(), turns
+    tell(store, "MODIFIED", Toy("t0", version=11, app="db"))
+    tell(store, "ADDED", Toy("new", version=12, app="web"))
+    await looked
+    names = {item.key[1] for item in view.listing().items}
+    assert names == {toy.name for toy in toys[1:]} | {"new"}
+    assert view.listing().version == 12
+    await asyncio.sleep(0)
+    assert not view._known, "and nothing is remembered of it"
+
+
+def test_pages_cover_a_list_in_order() -> None:
+    store = filled(10, *(Toy(name, version=4, namespace=space) for space in ("a", "a-b") for name in "yxz"))
+    listing = view_of(store).listing()
+    seen: list[str] = []
+    start = ""
+    while True:
+        page = listing.page(start, 4, "")
+        seen += [f"{item.key[0]}/{item.key[1]}" for item in page.items]
+        if not page.rest.continue_token:
+            break
+        assert page.rest.remaining == 6 - len(seen)
+        start = parse_continue(page.rest.continue_token).start
+    assert seen == ["a-b/x", "a-b/y", "a-b/z", "a/x", "a/y", "a/z"]
+    assert listing.page("a/", 0, "").rest.remaining is None
+
+
+def test_pages_of_a_namespace_are_continued_by_name() -> None:
+    page = view_of(filled(10, Toy("x", version=4), Toy("y", version=5))).listing().page("", 1, "a")
+    assert parse_continue(page.rest.continue_token) == ContinueToken(10, "x\0")

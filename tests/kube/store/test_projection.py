@@ -55,6 +55,11 @@ def project(store: Store, inputs: dict[InputKey, str] | None) -> tuple[Projectio
     return projection, Steps(projection)
 
 
+def judge_rest(projection: Projection) -> None:
+    while not projection.is_evaluated:
+        projection.evaluate_some()
+
+
 def test_without_a_chain_the_store_is_shown_as_it_is() -> None:
     store = filled(10, Toy("x"))
     projection, steps = project(store, None)
@@ -266,9 +271,12 @@ MOVES = st.one_of(
 )
 
 
-@given(moves=st.lists(MOVES, max_size=25))
-def test_steps_lead_to_what_a_new_projection_shows(moves: list[tuple[str | InputKey, str]]) -> None:
-    """An old projection, a new one, and somebody who only follows the steps agree after every move."""
+@given(moves=st.lists(MOVES, max_size=25), pauses=st.sets(st.integers(11, 35)))
+def test_steps_lead_to_what_a_new_projection_shows(
+    moves: list[tuple[str | InputKey, str]], pauses: set[int]
+) -> None:
+    """An old projection, a new one, and somebody who only follows the steps agree after every move, as soon as the old
+    one was given the time to judge what an input touches."""
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "drop"}
     store = filled(10)
     projection, steps = project(store, inputs)
@@ -278,110 +286,21 @@ def test_steps_lead_to_what_a_new_projection_shows(moves: list[tuple[str | Input
             tell(store, "DELETED" if how == "gone" else "MODIFIED", Toy(what, version=version, reads=how))
         else:
             inputs[what] = how
-            projection.inputs_changed([what])
+            with patch("kube.store.projection.EVALUATED_AT_ONCE", 1 if pauses else EVALUATED_AT_ONCE):
+                projection.inputs_changed([what])
+        if version not in pauses:
+            judge_rest(projection)
         for step in steps.steps:
             assert state.get(step.key) == address(step.before)
             assert step.last is not None or step.before is None
             state[step.key] = address(step.after)
         steps.steps.clear()
+        if projection.is_pending:
+            continue
         fresh = Projection(store, ToyChain("p", inputs))
         assert shown(projection) == shown(fresh)
         assert shown(fresh) == {key[1]: found for key, found in state.items() if found is not None}
         fresh.close()
-
-
-# -- long lists ------------------------------------------------------------------------------------------------------
-
-
-def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
-    """A projection that has judged its first slice."""
-    with patch("kube.store.projection.EVALUATED_AT_ONCE", size):
-        return project(store, inputs)
-
-
-def judge_rest(projection: Projection) -> None:
-    while not projection.is_evaluated:
-        projection.evaluate_some()
-
-
-def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> None:
-    store = filled(10, *(Toy(f"t{number}", reads="i") for number in range(EVALUATED_AT_ONCE * 2 + 1)))
-    projection, steps = project(store, {INPUT: "keep"})
-    for judged in (EVALUATED_AT_ONCE, 2 * EVALUATED_AT_ONCE):
-        assert (projection.evaluations, projection.is_pending, len(shown(projection))) == (
-            judged,
-            True,
-            judged,
-        )
-        projection.evaluate_some()
-    assert (projection.is_evaluated, projection.is_pending, len(shown(projection))) == (
-        True,
-        False,
-        len(store),
-    )
-    projection.evaluate_some()
-    assert (projection.evaluations, steps.told) == (len(store), [])
-
-
-def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> None:
-    store = filled(10, Toy("first", reads="i"), Toy("last", reads="i"))
-    projection, steps = sliced(store, {INPUT: "keep"}, 1)
-    assert shown(projection) == {"last": "10.0.0.1"}
-    tell(store, "MODIFIED", Toy("first", version=11, reads="i", address="10.0.0.2"))
-    assert steps.told == [(11, "first", "10.0.0.1", "10.0.0.2", False)]
-    assert not projection.is_pending
-
-
-def test_versions_that_went_backwards_are_judged_in_slices_too() -> None:
-    store = filled(10, Toy("x", reads="i"))
-    projection, _ = project(store, {INPUT: "keep"})
-    with patch("kube.store.projection.EVALUATED_AT_ONCE", 1):
-        fill(store, 5, Toy("x", reads="i"), Toy("y", reads="i"))
-    assert (projection.is_pending, len(shown(projection))) == (True, 1)
-    judge_rest(projection)
-    assert len(shown(projection)) == 2
-
-
-@given(
-    operations=st.lists(
-        st.one_of(
-            st.just(("judge", "")),
-            st.tuples(st.sampled_from(["put", "delete"]), st.sampled_from("abcde")),
-            st.tuples(st.just("input"), st.sampled_from(["keep", "drop", "10.9.9.9"])),
-        ),
-        max_size=20,
-    )
-)
-def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
-    operations: list[tuple[str, str]],
-) -> None:
-    inputs: dict[InputKey, str] = {INPUT: "10.9.9.1"}
-    store = filled(10, *(Toy(name, reads="i") for name in "abcd"))
-    late, late_steps = sliced(store, inputs, 1)
-    early, early_steps = project(store, inputs)
-    with patch("kube.store.projection.EVALUATED_AT_ONCE", 1):
-        for version, (operation, what) in enumerate(operations, 11):
-            match operation:
-                case "judge":
-                    late.evaluate_some()
-                case "put":
-                    known = store.get(("a", what)) is not None
-                    tell(store, "MODIFIED" if known else "ADDED", Toy(what, version=version, reads="i"))
-                case "delete":
-                    tell(store, "DELETED", Toy(what, version=version, reads="i"))
-                case "input":
-                    inputs[INPUT] = what
-                    late.inputs_changed([INPUT])
-                    early.inputs_changed([INPUT])
-            assert shown(late).items() <= shown(early).items()
-        judge_rest(late)
-    assert shown(late) == shown(early)
-    # Whoever was told of an object by the cloud's events was told the same.
-    told = [step for step in late_steps.steps if not step.is_local]
-    wanted = [step for step in early_steps.steps if not step.is_local]
-    assert [(each.version, each.key, address(each.before), address(each.after)) for each in told] == [
-        (each.version, each.key, address(each.before), address(each.after)) for each in wanted
-    ]
 
 
 def test_what_the_node_makes_of_an_object_is_a_local_change() -> None:

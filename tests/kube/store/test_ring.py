@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.store.ring import Ring
+from kube.store.ring import Ring, Rings
 
 EVERYTHING = 10**9
 
@@ -62,6 +62,23 @@ def test_a_trimmed_event_of_an_input_makes_its_version_too_old() -> None:
     ring.append(12, b"b")
     ring.trim(2, EVERYTHING)
     assert ring.oldest == 11
+
+
+def test_of_rings_with_one_bound_the_largest_lose_their_oldest_events() -> None:
+    bound = Rings(10)
+    rings = [Ring(0, bound) for _ in range(3)]
+    for ring, count in zip(rings, (1, 4, 8), strict=True):
+        for version in range(1, count + 1):
+            ring.append(version, b"a")
+    bound.trim()
+    assert ([ring.bytes for ring in rings], bound.bytes) == ([1, 4, 5], 10)
+    rings[0].append(9, b"much" * 5)
+    bound.trim()
+    assert [ring.bytes for ring in rings] == [20, 1, 1], "each keeps its last event"
+    rings[0].close()
+    rings[1].restart(9)
+    assert (bound.bytes, bound.members) == (1, set(rings[1:]))
+    assert frames(rings[0], rings[0].start) == [b"much" * 5], "for the last watchers"
 
 
 def test_a_read_ends_where_it_is_told_to() -> None:

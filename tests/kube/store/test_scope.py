@@ -10,6 +10,7 @@ from kube.store.projection import ProjectedChange, Projection
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Item
 from tests.kube.support.toys import Toy, filled, scope, tell
+from tests.support.cpu_time import own_seconds
 
 SCOPES = (
     EVERYTHING,
@@ -64,7 +65,21 @@ def test_an_index_that_was_emptied_holds_nothing() -> None:
         index.add(number, each)
     for number in range(len(SCOPES)):
         index.remove(number)
-    assert (len(index), index._anchored, index._unanchored, index._labels) == (0, {}, {}, 0)
+    assert (len(index), index._anchored, index._unanchored, index._keys) == (0, {}, {}, {})
+
+
+def test_labels_that_no_scope_names_cost_nothing() -> None:
+    """Whoever may create an object gives it 100,000 labels; each event of it took 0.4 s."""
+    index: ScopeIndex[int] = ScopeIndex()
+    index.add(1, scope(labels="app=web"))
+    item = item_of(Toy(app="web"))
+    item.labels = {"app": "web", **{f"k{number}": "" for number in range(100_000)}}
+
+    def looked_up() -> None:
+        for _ in range(100):
+            assert list(index.concerned(item.key, (item, item))) == [1]
+
+    assert own_seconds(looked_up) < 1
 
 
 class Counter:

@@ -373,3 +373,13 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
     for shown in (item, item.as_filtered(item.raw), item.with_version(7)):
         assert len(shown.kept) == len(shown.raw)
         assert (sys.getsizeof(shown.kept) < len(shown.raw) / 10) == (encoding is Encoding.JSON)
+
+
+def test_objects_stand_in_the_order_of_their_keys(encoding: Encoding) -> None:
+    """A hyphen comes before the slash behind a namespace, in etcd as here."""
+    store = filled(10, Toy("m", version=4), Toy("z", version=5), encoding=encoding)
+    tell(store, "ADDED", Toy("b", version=11, namespace="a-b"))
+    tell(store, "ADDED", Toy("a", version=12))
+    tell(store, "DELETED", Toy("m", version=13))
+    tell(store, "ADDED", Toy("m", version=14))
+    assert list(contents(store)) == [("a-b", "b"), ("a", "a"), ("a", "m"), ("a", "z")]

@@ -62,6 +62,7 @@ def test_reading(encoding: Encoding) -> None:
     conditions = [endpoint.child("conditions").flag("ready") for endpoint in (first, second, third)]
     assert conditions == [True, False, None]
     assert [port.number("port") for port in fields.children("ports")] == [8080, 5353]
+    assert (fields.count("ports"), fields.count("metadata"), fields.count("nobody")) == (2, 0, 0)
     assert next(iter(fields.child("metadata").mapping("labels").items())) == ("changed", "yes")
 
 

@@ -10,6 +10,7 @@ from kube.wire.negotiation import (
     MAX_ACCEPT,
     MAX_CLAUSES,
     METADATA_KIND,
+    METADATA_LIST_KIND,
     Representation,
     acceptable,
     negotiate,
@@ -19,6 +20,8 @@ JSON, PROTOBUF = Representation(Encoding.JSON), Representation(Encoding.PROTOBUF
 META = "g=meta.k8s.io;v=v1"
 TABLE = Representation(Encoding.JSON, "Table", "v1", "meta.k8s.io")
 PARTIAL_JSON = Representation(Encoding.JSON, METADATA_KIND, "v1", "meta.k8s.io")
+LIST_JSON = Representation(Encoding.JSON, METADATA_LIST_KIND, "v1", "meta.k8s.io")
+LIST_PROTOBUF = Representation(Encoding.PROTOBUF, METADATA_LIST_KIND, "v1", "meta.k8s.io")
 PARTIAL_PROTOBUF = Representation(Encoding.PROTOBUF, METADATA_KIND, "v1", "meta.k8s.io")
 
 J, P = "application/json", "application/vnd.kubernetes.protobuf"
@@ -41,7 +44,7 @@ J, P = "application/json", "application/vnd.kubernetes.protobuf"
         ),
         (
             f"{P};as=PartialObjectMetadataList;{META},{J};as=PartialObjectMetadataList;{META},{J}",
-            (PARTIAL_PROTOBUF, PARTIAL_JSON, JSON),  # a metadata client that lists
+            (LIST_PROTOBUF, LIST_JSON, JSON),  # a metadata client that lists
         ),
         (f"{P};as=PartialObjectMetadata;{META}", (PARTIAL_PROTOBUF,)),  # and one that watches
         # quality and order
@@ -69,7 +72,7 @@ J, P = "application/json", "application/vnd.kubernetes.protobuf"
         (f"{J};a=b=c;", (JSON,)),
         (f"{J}; as=Table ;v=v1; g=meta.k8s.io", (TABLE,)),
         (f"*/*;as=Table;{META}", (TABLE,)),
-        (f"{J};as=Table;as=PartialObjectMetadataList;{META}", (PARTIAL_JSON,)),
+        (f"{J};as=Table;as=PartialObjectMetadataList;{META}", (LIST_JSON,)),
         (f"{P};as=Table;{META},{J}", (JSON,)),
         (f"{J};as=Foo;{META},{J}", (JSON,)),
         (f"{J};as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io,{J}", (JSON,)),
@@ -157,5 +160,5 @@ def test_any_header_has_representations_that_we_can_make(accept: str) -> None:
     found = acceptable(accept)
     assert len(set(found)) == len(found)
     for representation in found:
-        assert representation.kind in ("", "Table", METADATA_KIND)
+        assert representation.kind in ("", "Table", METADATA_KIND, METADATA_LIST_KIND)
         assert (representation.version in ("v1", "v1beta1")) is bool(representation.kind)

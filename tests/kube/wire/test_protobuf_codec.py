@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError, invalid
 from kube.wire import protobuf_codec
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED, Rest
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope, read_varint, varint
 from tests.kube.support.recorded import LISTS, SINGLES, STREAMS, body, single
@@ -61,6 +61,11 @@ def test_a_list_read_by_the_walker() -> None:
     assert (find(message, 1, 1), find(message, 1, 2)) == ([b"v1"], [b"ServiceList"])
     assert find(message, 2, 1, 2) == [b"7"]
     assert find(message, 2, 2) == items
+
+
+def test_a_page_says_what_follows() -> None:
+    page = CODEC.decode_list(bytes(CODEC.encode_list("v1", "Service", 7, [], Rest("more", 3))))
+    assert (page.version, page.continue_token, page.remaining) == (7, "more", 3)
 
 
 def test_the_object_of_a_bookmark_read_by_the_walker() -> None:

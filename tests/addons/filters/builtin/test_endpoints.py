@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.builtin.endpoints import EndpointsInPool
+from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
@@ -34,6 +35,7 @@ CASES = [
     Case("no Service", MIXED, "kept", "no-service", replace(WORLD, services={})),
     Case("in no pool", MIXED, "kept", "no-pool", replace(WORLD, pool="")),
     Case("no such pool", MIXED, "kept", "no-such-pool", replace(WORLD, pool="p9")),
+    Case("many subsets", endpoints(*[{}] * (MAX_ENDPOINTS + 1)), "kept", "too-many-endpoints", WORLD),
     Case("a slice", endpoint_slice([]), "kept", "other-kind", WORLD),
 ]
 

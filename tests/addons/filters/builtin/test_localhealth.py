@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.filters.builtin.localhealth import LocalHealth
+from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, named, reasons_of
 from tests.addons.filters.support.samples import (
@@ -55,6 +56,9 @@ KEPT = [
         "kept",
         "kubernetes-service",
         SICK,
+    ),
+    Case(
+        "many endpoints", endpoint_slice([FOUR[1]] * (MAX_ENDPOINTS + 1)), "kept", "too-many-endpoints", SICK
     ),
     Case("a Service", service(), "kept", "other-kind", SICK),
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from addons.filters.builtin.serviceenvupdater import HOST, PORT, ServiceEnvUpdater
+from addons.filters.builtin.serviceenvupdater import HOST, MAX_VARIABLES, PORT, ServiceEnvUpdater
 from addons.filters.inputs import HubAddress
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
@@ -44,6 +44,8 @@ CASES = [
     Case("no container", pod(), "kept", "no-service-env"),
     Case("only in an init container", pod({"A": "1"}, init=CLOUD), "kept", "no-service-env"),
     Case("the hub has no address", pod(CLOUD), "kept", "no-hub-address", World(hub=HubAddress((), 10268))),
+    Case("many variables", pod(*[CLOUD] * (MAX_VARIABLES // 2 + 1)), "kept", "too-many-variables"),
+    Case("many containers", pod(*[{"A": ""}] * (MAX_VARIABLES + 1)), "kept", "too-many-variables"),
     Case("a Service", service(), "kept", "other-kind"),
 ]
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.builtin.topology import Order
 from kube.requests.node_pools import POOL_LABEL
@@ -115,6 +116,13 @@ UNFILTERED = [
     Case("nothing in it", endpoint_slice([]), "kept", "same-pool", world(POOL)),
     Case("no subsets in it", endpoints(), "kept", "same-pool", world(POOL)),
     Case("a Service", service(), "kept", "other-kind"),
+    Case(
+        "many addresses",
+        endpoints(subset({f"10.0.{n >> 8}.{n & 255}": "n9" for n in range(MAX_ENDPOINTS)})),
+        "kept",
+        "too-many-endpoints",
+        world(NODE),
+    ),
     Case(
         "no label",
         endpoint_slice([endpoint("10.0.0.3", "n3")], service_name=None),

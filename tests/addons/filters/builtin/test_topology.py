@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.builtin.topology import (
+    MAX_KEYS,
+    MAX_KEYS_TEXT,
     NodeRule,
     Order,
     Reach,
@@ -23,6 +26,7 @@ from addons.filters.builtin.topology import (
 from kube.requests.node_pools import POOL_LABEL
 from tests.addons.filters.support.samples import World, pooled_world
 
+MOST_KEYS = tuple(f"k{number}" for number in range(MAX_KEYS))
 OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
 
 
@@ -50,10 +54,20 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
         ({SUPEREDGE: "null"}, Topology()),
         *(
             ({SUPEREDGE: text}, Topology(doubts=("bad-topology-keys",)))
-            for text in ("", "zone1", '"zone1"', '{"zone1": 1}', "[1]", '["a", null]', '["a"', "[" * 100_000)
+            for text in (
+                *("", "zone1", '"zone1"', '{"zone1": 1}', "[1]", '["a", null]', '["a"', "[" * 100_000),
+                *('["no key"]', '[""]', '["*", "a=b", "*"]', '["a"' + " " * MAX_KEYS_TEXT + "]"),
+                json.dumps([f"k{number}" for number in range(MAX_KEYS + 1)]),
+            )
         ),
         ({SUPEREDGE: '["a", "*"]'}, Topology(keys=("a", "*"), order=Order.PREFERRED)),
         ({SUPEREDGE: '["*", "a"]'}, Topology(keys=("*", "a"))),
+        # One slice took seconds: each repetition of a key was looked for on each node.
+        (
+            {SUPEREDGE: json.dumps(["a", *["b"] * 500, "*"])},
+            Topology(keys=("a", "b", "*"), order=Order.PREFERRED),
+        ),
+        ({SUPEREDGE: json.dumps(MOST_KEYS)}, Topology(keys=MOST_KEYS)),
         (
             {OPENYURT: "openyurt.io/nodepool", SUPEREDGE: '["a"]'},
             Topology(Reach.POOL, ("a",)),

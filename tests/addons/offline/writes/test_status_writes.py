@@ -148,6 +148,24 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 # -- what a write becomes ------------------------------------------------------------------------------------------
 
 
+async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> None:
+    """Any process of the node may send one of 3 MiB while the cloud is away; it held the loop for two seconds."""
+    world.hold(Encoding.JSON)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    answer = await world.patch({"status": {"images": [{"names": []}] * 10_000}}, MERGE)
+    counting.cancel()
+    assert answer.status == 200
+    assert turns > 1_000
+
+
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_a_report_is_merged_shown_and_kept_for_the_cloud(world: World, encoding: Encoding) -> None:
     (store,) = world.hold(encoding)

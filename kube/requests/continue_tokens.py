@@ -1,0 +1,56 @@
+"""Continue tokens, which name where the next page of a list begins, as a kube-apiserver writes them (apiserver,
+pkg/storage/continue.go).
+
+The hub writes the cloud's own tokens. So a page that the cloud began is refused in its words, and the other way round.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import NamedTuple
+
+import orjson
+
+from kube.requests.quoting import quoted
+
+LATEST = -1
+"""In place of a version: go on with the newest state, although the list began with another one."""
+_FORMAT = "meta.k8s.io/v1"
+
+
+class ContinueToken(NamedTuple):
+    """The list's version, and where its next page begins: behind which key, within the namespace of the request."""
+
+    version: int
+    start: str
+
+    def encode(self) -> str:
+        """The token as in a list's metadata."""
+        text = orjson.dumps({"v": _FORMAT, "rv": self.version, "start": self.start})
+        return urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def parse_continue(token: str) -> ContinueToken:
+    """What a token says. ValueError in a kube-apiserver's words, but for those of Go's own JSON and base64."""
+    try:
+        found = orjson.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
+    except (binascii.Error, ValueError) as error:
+        raise _invalid(f": {error}") from None
+    if not isinstance(found, dict) or found.get("v") != _FORMAT:
+        version = found.get("v", "") if isinstance(found, dict) else ""
+        raise _invalid(f": server does not recognize this encoded version {version}")
+    version, start = found.get("rv", 0), found.get("start", "")
+    if not isinstance(version, int) or not isinstance(start, str):
+        raise _invalid("")
+    if not version:
+        raise _invalid(f": incorrect encoded start resourceVersion (version {_FORMAT})")
+    if not start:
+        raise _invalid(f": encoded start key empty (version {_FORMAT})")
+    if not {"", ".", ".."}.isdisjoint(start.removeprefix("/").split("/")):
+        raise _invalid(f": {quoted(start)}")
+    return ContinueToken(version, start.removeprefix("/"))
+
+
+def _invalid(why: str) -> ValueError:
+    return ValueError(f"invalid continue token: continue key is not valid{why}")

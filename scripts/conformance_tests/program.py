@@ -1,0 +1,85 @@
+"""`scripts/conformance`: Kubernetes' own end-to-end tests, straight at kube-apiserver and through a hub.
+
+Only specs count that pass straight at this control plane: etcd, kube-apiserver and kube-controller-manager, and no
+kubelet. docs/conformance.md says what each mode is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from scripts.conformance_tests import specs, ways
+from tests.cloud.build import E2E, ensure_binaries
+from tests.cloud.real import RealCloud
+
+DIRECT = "direct"
+WATCHES_NODES = "node-lifecycle-controller"
+"""It would find out that nothing runs on the one node."""
+
+
+def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, folder: Path) -> dict[str, str]:
+    """What becomes of the specs in a mode, on a control plane of its own, by `specs.run`."""
+    with RealCloud(folder / "cloud", programs, controllers=["*", f"-{WATCHES_NODES}"]) as cloud:
+        ways.add_node(cloud)
+        straight = nullcontext(cloud.admin_kubeconfig())
+        way = straight if mode == DIRECT else ways.through_hub(cloud, mode, folder / "hub")
+        with way as kubeconfig:
+            return specs.run(programs, kubeconfig, names, folder / "specs")
+
+
+def verdict(name: str, mode: str, why: str | None) -> str:
+    """What the table says of a spec in a mode: `why` is as in `specs.run`, None where it was not run there."""
+    if why is None:
+        return "-"
+    modes, _ = ways.FORBIDDEN.get(name, ((), ""))
+    if mode in modes:
+        return "forbidden" if why else "ALLOWED"
+    return "FAILED" if why else "passed"
+
+
+def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> str:
+    """A row for each spec, with what it says where it fails; then the sums."""
+    columns = {DIRECT: direct, **modes}
+    lines = ["  ".join([*(f"{mode:9}" for mode in columns), "spec"])]
+    sums = {mode: Counter[str]() for mode in columns}
+    for name in direct:
+        verdicts = {mode: verdict(name, mode, found.get(name)) for mode, found in columns.items()}
+        lines.append("  ".join([*(f"{text:9}" for text in verdicts.values()), name]))
+        for mode, text in verdicts.items():
+            sums[mode][text] += 1
+            if text == "FAILED":
+                lines.append(f"    {mode}: {columns[mode][name]}")
+    for mode, counted in sums.items():
+        del counted["-"]
+        told = ", ".join(f"{count} {text}" for text, count in counted.items())
+        lines.append(f"{mode}: {counted['passed']} of {counted.total()} ({told})")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Exit status 1 where a spec passes straight and fails through a hub, in a mode that does not forbid it."""
+    parser = argparse.ArgumentParser(prog="scripts/conformance", description=__doc__)
+    parser.add_argument("--mode", nargs="+", choices=ways.MODES, default=ways.MODES, help="Default: all.")
+    parser.add_argument("--focus", default="", help="A regular expression; only specs whose names have it.")
+    asked = parser.parse_args()
+    programs = {**ensure_binaries(), **ensure_binaries(recipe=E2E)}
+    folder = Path(tempfile.mkdtemp(prefix="conformance-"))
+    print(f"logs: {folder}", file=sys.stderr, flush=True)
+    direct = outcomes(programs, specs.chosen(asked.focus), DIRECT, folder / DIRECT)
+    passing = [name for name, why in direct.items() if not why]
+    modes = {mode: outcomes(programs, passing, mode, folder / mode) for mode in asked.mode}
+    print(table(direct, modes))
+    right = {"passed", "forbidden"}
+    return int(
+        any(verdict(name, mode, found[name]) not in right for mode, found in modes.items() for name in found)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Pages of filtered lists, which the hub makes itself: as kube-apiserver's, and bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from addons.telemetry import metrics
+from addons.views import list_response
+from kube.json_type import Json
+from kube.requests.continue_tokens import parse_continue
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.observed import value_of
+from tests.addons.support.samples import SERVICES, cloud_service, service
+from tests.cloud.scriptable import ScriptableCloud
+
+RULES = {"cache_agents": "cached", "filter_discardcloudservice": "cached/services"}
+DEFAULT = "/api/v1/namespaces/default/services"
+
+
+@pytest.fixture(autouse=True)
+def four(parts: HubParts, cloud: ScriptableCloud) -> None:
+    """Services a, b, c and d, and one that is hidden."""
+    parts.set_rules(RULES)
+    for name in "dbca":
+        cloud.store.create(service(name))
+    cloud.store.create(cloud_service("bb"))
+
+
+async def page(parts: HubParts, path: str = SERVICES, **query: Any) -> Json:
+    code, found = await parts.ask(f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}")
+    assert code == 200, found
+    return found
+
+
+def names(found: Json) -> list[str]:
+    return [item["metadata"]["name"] for item in found["items"]]
+
+
+async def rest(parts: HubParts, first: Json, path: str = SERVICES) -> Json:
+    """All that follows a page."""
+    return await page(parts, path, **{"continue": first["metadata"]["continue"]})
+
+
+@pytest.mark.parametrize("path", [SERVICES, DEFAULT])
+async def test_pages_show_the_state_at_the_first(parts: HubParts, cloud: ScriptableCloud, path: str) -> None:
+    first = await page(parts, path, limit=2)
+    assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 2)
+    cloud.store.create(service("aa"))
+    cloud.store.create(service("cc"))
+    cloud.store.delete("services", "c", "default")
+    assert names(await page(parts, path)) == ["a", "aa", "b", "cc", "d"]
+    last = await rest(parts, first, path)
+    assert names(last) == ["c", "d"]
+    assert last["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
+
+
+async def test_only_a_page_without_selectors_says_what_is_left(parts: HubParts) -> None:
+    first = await page(parts, limit=2, fieldSelector="metadata.name!=d")
+    assert names(first) == ["a", "b"]
+    assert "remainingItemCount" not in first["metadata"]
+
+
+async def test_a_page_is_not_older_than_asked(parts: HubParts, cloud: ScriptableCloud) -> None:
+    version = (await page(parts))["metadata"]["resourceVersion"]
+    asked = {"limit": 3, "resourceVersion": version}
+    assert names(await page(parts, **asked, resourceVersionMatch="NotOlderThan")) == ["a", "b", "c"]
+    assert names(await page(parts, **asked)) == ["a", "b", "c"], "of this very version"
+    cloud.store.create(service("aa"))
+    await page(parts)
+    assert names(await page(parts, **asked, resourceVersionMatch="NotOlderThan")) == ["a", "aa", "b"]
+    code, found = await parts.ask(f"{SERVICES}?limit=3&resourceVersion={version}")
+    assert (code, found["reason"]) == (410, "Expired"), "nobody can say what that version was"
+
+
+async def test_version_0_ignores_the_limit(parts: HubParts) -> None:
+    assert names(await page(parts, limit=1, resourceVersion=0)) == ["a", "b", "c", "d"]
+
+
+async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_response, "PAGES_LAST", 0.0)
+    first = await page(parts, limit=2)
+    cloud.store.create(service("cc"))
+    code, found = await parts.ask(f"{SERVICES}?limit=2&continue={first['metadata']['continue']}")
+    assert (code, found["reason"]) == (410, "Expired")
+    second = await rest(parts, found)
+    assert names(second) == ["c", "cc", "d"]
+    assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
+
+
+async def test_rules_that_filter_otherwise_end_a_list(parts: HubParts) -> None:
+    first = await page(parts, limit=2)
+    parts.set_rules({**RULES, "filter_masterservice": "cached/services"})
+    await page(parts)
+    code, _ = await parts.ask(f"{SERVICES}?limit=2&continue={first['metadata']['continue']}")
+    assert code == 410
+
+
+async def test_the_lists_that_are_read_in_pages_are_bounded(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = metrics.BOUNDS_REACHED.labels("lists read in pages")
+    before = value_of(reached)
+    oldest = await page(parts, limit=1)
+    size = sum(len(item.kept) for source in parts.sources for item in source.store)
+    monkeypatch.setattr(list_response, "MAX_PAGED", size * 3 // 2)
+    cloud.store.create(service("e"))
+    newest = await page(parts, limit=1)
+    assert value_of(reached) == before + 1
+    assert names(await rest(parts, newest)) == ["b", "c", "d", "e"]
+    code, _ = await parts.ask(f"{SERVICES}?continue={oldest['metadata']['continue']}")
+    assert code == 410
+    monkeypatch.setattr(list_response, "MAX_PAGED", 1)
+    cloud.store.create(service("f"))
+    assert names(await page(parts, limit=1)) == [*"abcdef"], "a list that has no room comes whole"
+
+
+async def test_a_token_is_one_that_the_cloud_understands(parts: HubParts) -> None:
+    first = await page(parts, DEFAULT, limit=2)
+    token = parse_continue(first["metadata"]["continue"])
+    assert (str(token.version), token.start) == (first["metadata"]["resourceVersion"], "b\0")

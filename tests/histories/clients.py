@@ -1,0 +1,252 @@
+"""Clients of a history: reflectors by client-go's rules, and what each of them must hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+from kube.store.store import Key
+from tests.histories.cloud import RESOURCES, key_of
+from tests.histories.exchange import Exchange
+from tests.histories.hub import Hub
+
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"
+"""The cloud of a history speaks JSON alone, so the second makes another source, and the same answers."""
+PAUSE = 0.8
+"""Seconds from the end of a watch to the next request, as client-go's first delay."""
+LASTED = 3.0
+"""Seconds after which a watch that was not refused counts as opened."""
+
+type State = dict[Key, Json]
+
+
+class Style(StrEnum):
+    """How a client begins."""
+
+    LIST = "a list at resourceVersion=0"
+    FRESH = "a consistent list"
+    NOT_OLDER = "a list that is not older than what the client has"
+    EXACT = "a list of exactly the version that the client has"
+    WATCH_LIST = "a WatchList"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A component that follows a resource."""
+
+    name: str
+    component: str
+    resource: str
+    style: Style
+    accept: str = JSON
+    selector: str = ""
+    watches_json: bool = False
+    """The watch is in JSON, whatever the list was in."""
+
+    @property
+    def path(self) -> str:
+        resource = RESOURCES[self.resource]
+        return ResourceType(resource.group, resource.version, resource.name).path()
+
+
+KINDS = {
+    each.name: each
+    for each in (
+        Kind("list", "cached", "services", Style.LIST),
+        Kind("watchlist", "cached", "services", Style.WATCH_LIST),
+        Kind("fresh", "cached", "services", Style.FRESH),
+        Kind("protobuf", "cached", "services", Style.LIST, PROTOBUF),
+        Kind("mixed", "cached", "services", Style.LIST, PROTOBUF, watches_json=True),
+        Kind("selected", "cached", "services", Style.LIST, selector="labelSelector=app%3Dx"),
+        Kind("other", "other", "services", Style.NOT_OLDER),
+        Kind("exact", "other", "services", Style.EXACT, PROTOBUF),
+        Kind("plain", "plain", "services", Style.LIST),
+        Kind("plain-fresh", "plain", "services", Style.FRESH),
+        Kind("slices", "reader", "endpointslices", Style.LIST),
+        Kind("slices-fresh", "reader", "endpointslices", Style.FRESH),
+        Kind("events", "cached", "events", Style.LIST),
+        Kind("widgets", "cached", "widgets", Style.FRESH),
+        Kind("plain-widgets", "plain", "widgets", Style.LIST),
+        Kind("node", "kubelet", "nodes", Style.LIST, selector="fieldSelector=metadata.name%3Dn1"),
+        Kind("nodes", "cached", "nodes", Style.WATCH_LIST),
+    )
+}
+
+
+class Judge(Protocol):
+    """Looks at what a client gets at once."""
+
+    @property
+    def causes(self) -> int:
+        """How much has happened for which a version may be refused that was given before."""
+
+    def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
+        """Note that a consistent list or WatchList is asked for. What this returns is called with the state."""
+
+    def refused(self, client: Reflector) -> None:
+        """Note that a version was refused for which nothing has happened since it was given."""
+
+
+class Refused(Exception):
+    """A list was answered with an error."""
+
+
+class Reflector:
+    """One client. It comes and goes, and keeps what it has while it is away."""
+
+    def __init__(self, kind: Kind, hub: Callable[[], Hub | None], judge: Judge) -> None:
+        """`hub` is the process that serves now, None between two."""
+        self.kind = kind
+        self.state: State = {}
+        self.version = ""
+        self.refusals = 0
+        """Watches and lists that were refused with 410, one after the other."""
+        self.is_there = True
+        self.is_lost = False
+        """Its version is of a cloud that was restored since, and a kube-apiserver itself would not notice."""
+        self.log: list[str] = []
+        self._given_after = self._asked_after = 0
+        """Causes for a refusal that there had been when its version was given, and that of its watch."""
+        self._expired = False
+        self._lists_anew = False
+        self._hub, self._judge = hub, judge
+        self._exchange: Exchange | None = None
+        self._task = asyncio.create_task(self._run(), name=f"client {kind.name}")
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    def come(self) -> None:
+        self._lists_anew = not self.is_there and self.kind.style in (Style.NOT_OLDER, Style.EXACT)
+        self.is_there = True
+
+    def go(self) -> None:
+        """Leave in the middle of whatever is under way."""
+        self.is_there = False
+        if self._exchange is not None:
+            self._exchange.close()
+
+    def read(self, reads: bool) -> None:
+        """Read what comes, or leave it."""
+        if self._exchange is not None:
+            self._exchange.reads.set() if reads else self._exchange.reads.clear()
+
+    async def _run(self) -> None:
+        while True:
+            hub = self._hub()
+            if hub is not None and self.is_there:
+                try:
+                    await self._follow(hub)
+                except (ConnectionError, Refused) as error:
+                    self.log.append(f"{type(error).__name__} {error}")
+            await asyncio.sleep(PAUSE)
+
+    async def _follow(self, hub: Hub) -> None:
+        if self.kind.style is Style.WATCH_LIST and (not self.version or self._expired):
+            await self._watch(hub, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", {})
+            return
+        if not self.version or self._expired or self._lists_anew:
+            await self._list(hub)
+        await self._watch(hub, f"resourceVersion={self.version}", None)
+
+    async def _list(self, hub: Hub) -> None:
+        options, self._lists_anew = self._options(), False
+        check = self._judge.asked(self, "list") if not options else None
+        exchange = self._ask(hub, options)
+        status, body = await exchange.status, await exchange.whole()
+        if status != 200:
+            self._expired |= status in (410, 504)
+            raise Refused(f"list {options}: {status} {body[:200]!r}")
+        listed = json.loads(body)
+        kind = RESOURCES[self.kind.resource]
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind}
+        self.state = {key_of(each): typed | each for each in listed["items"]}
+        self.is_lost = False
+        self._was_given(listed["metadata"]["resourceVersion"])
+        self.log.append(f"listed {options or 'anew'} at {self.version}: {sorted(self.state)}")
+        if check is not None:
+            check(self.state)
+
+    def _options(self) -> str:
+        """As client-go: from anywhere first, from the newest after a 410."""
+        if self._expired:
+            return ""
+        match self.kind.style:
+            case Style.LIST:
+                return "resourceVersion=0"
+            case Style.NOT_OLDER if self.version:
+                return f"resourceVersion={self.version}&resourceVersionMatch=NotOlderThan"
+            case Style.EXACT if self.version:
+                return f"resourceVersion={self.version}&resourceVersionMatch=Exact"
+        return ""
+
+    async def _watch(self, hub: Hub, start: str, new: State | None) -> None:
+        """Follow a watch to its end. `new` collects the state that it begins with, None where it begins with none."""
+        check, self._asked_after = self._judge.asked(self, "watch"), self._given_after
+        exchange = self._ask(hub, f"watch=true&allowWatchBookmarks=true&{start}")
+        opened = asyncio.get_running_loop().call_later(LASTED, self._opened)
+        self.log.append(f"watches {start}")
+        try:
+            status = await exchange.status
+            if status != 200:
+                self._refuse(status)
+                raise Refused(f"watch {start}: {status} {(await exchange.whole())[:200]!r}")
+            async for line in _lines(exchange):
+                begins = new is not None
+                new = self._take(json.loads(line), new)
+                if begins and new is None:
+                    check(self.state)
+        finally:
+            opened.cancel()
+            exchange.close()
+
+    def _take(self, event: Json, new: State | None) -> State | None:
+        kind, obj = event["type"], event["object"]
+        target = self.state if new is None else new
+        if kind == "ERROR":
+            self._refuse(obj["code"])
+            raise Refused(f"watch from {self.version}: {obj['code']} {obj['message']}")
+        self.log.append(f"{kind} {obj['metadata'].get('name', '')}@{obj['metadata']['resourceVersion']}")
+        if kind == "DELETED":
+            target.pop(key_of(obj), None)
+        elif kind != "BOOKMARK":
+            target[key_of(obj)] = obj
+        elif "k8s.io/initial-events-end" in obj["metadata"].get("annotations", {}) and new is not None:
+            self.state, new = new, None
+        if new is None:
+            self._was_given(obj["metadata"]["resourceVersion"])
+            self._opened()
+        return new
+
+    def _was_given(self, version: str) -> None:
+        self.version, self._expired, self._given_after = version, False, self._judge.causes
+
+    def _opened(self) -> None:
+        self.refusals = 0
+
+    def _refuse(self, code: int) -> None:
+        if code == 410:
+            if self._asked_after == self._judge.causes:
+                self._judge.refused(self)
+            self._expired, self.refusals = True, self.refusals + 1
+
+    def _ask(self, hub: Hub, options: str) -> Exchange:
+        query = "&".join(each for each in (self.kind.selector, options) if each)
+        target = f"{self.kind.path}?{query}" if query else self.kind.path
+        accept = JSON if self.kind.watches_json and "watch=" in options else self.kind.accept
+        self._exchange = hub.ask(self.kind.component, target, headers={"Accept": accept})
+        return self._exchange
+
+
+async def _lines(exchange: Exchange) -> AsyncIterator[bytes]:
+    rest = b""
+    async for piece in exchange.pieces():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line

@@ -1,0 +1,326 @@
+"""A hub's process without sockets: its real parts on a real disk, behind the decisions of the real router.
+
+Its tasks run in a context of their own, so that a kill ends them where they are: nothing more reaches disk or cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from aiohttp import web
+
+from addons.filters.chain import FILTERS
+from addons.offline.offline_mode import Offline
+from addons.offline.offline_request import OfflineRequest
+from addons.options import OPTIONS
+from addons.parts import Parts, make_parts
+from addons.pool.following import Following
+from addons.pool.peer_serving import PeerServing
+from addons.pool.pool import PEER_KEY
+from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.client_request import ClientRequest
+from addons.requests.clients import Clients
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.route_decision import (
+    RouteKind,
+    corrected,
+    decide,
+    is_of_other_rules,
+    may_be_filtered,
+)
+from addons.settings import parse_settings
+from addons.upstream import health
+from addons.upstream.servers import parse_server
+from addons.views.responses import status_response
+from kube.concurrency.pulse import Pulse
+from kube.differences.records import are_accepted
+from kube.disk.database import DiskError
+from kube.disk.writer import DiskWriter
+from kube.errors import StatusError, unavailable
+from kube.http.client import RawResponse, Unreachable
+from kube.requests.request_info import parse_request
+from kube.store.list_watch import ListWatch
+from tests.histories.exchange import Exchange
+from tests.histories.line import Line, Link
+from tests.histories.session import MemorySession
+
+SERVER = "https://cloud:6443"
+LEADER = LeaderHub("n0", "10.0.0.1")
+POOL = PoolConfig((LEADER,), FIRST_SCOPE, is_shared=True, has_deputies=False)
+PROBE = 2.0
+"""Seconds between two looks of a node at its line, and at what it holds for its pool."""
+DISK_DELAY = 0.002
+"""Seconds that the disk takes for a piece of work."""
+JSON = {"Accept": "application/json", "Content-Type": "application/json"}
+OWNER: contextvars.ContextVar[Hub | None] = contextvars.ContextVar("owner", default=None)
+SETTINGS = {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER}
+
+
+class InlineWriter(DiskWriter):
+    """Does the work in the loop, whose time is virtual; nothing any more once the process was killed."""
+
+    def __init__(self, is_dead: Callable[[], bool]) -> None:
+        self._is_dead = is_dead
+
+    @property
+    def waiting(self) -> int:
+        return 0
+
+    async def do[T](self, work: Callable[[], T]) -> T:
+        await asyncio.sleep(DISK_DELAY)
+        if self._is_dead():
+            await asyncio.Event().wait()
+        return work()
+
+    def close(self, last: Callable[[], None]) -> None:
+        if not self._is_dead():
+            last()
+
+
+class Hub:
+    """One process of the hub, from its start to its end or a kill."""
+
+    def __init__(self, node: str, folder: Path, line: Line, leader: Callable[[], Hub | None]) -> None:
+        """`leader` is the process of the pool's leader, None while there is none."""
+        self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
+        self.is_dead = False
+        self.disk_is_full = False
+        self.failures: list[str] = []
+        """Errors that nobody should ever see."""
+        self._line = line
+        self._session = MemorySession(line, leader, lambda: self.is_dead)
+        self._clients = Clients(self._session, "", "")
+        self.offline = Offline(folder / "cache")
+        copies = self.offline.copies
+        copies.writer.close(lambda: None)
+        transact = copies.disk._transact
+
+        def take(*work: Any, **how: Any) -> None:
+            if self.disk_is_full:
+                raise DiskError("database or disk is full")
+            transact(*work, **how)
+
+        cast(Any, copies.disk)._transact = take
+        copies.writer = InlineWriter(lambda: self.is_dead)
+        self.health = health.ServerHealth(parse_server(SERVER))
+        self.upstream = health.Cloud([self.health], "priority")
+        self.changed = Pulse()
+        self.parts: Parts
+        self.following: Following
+        self._relayed: dict[Exchange, ClientRequest] = {}
+
+    async def start(self, *, is_in_pool: bool) -> None:
+        await self._own(self._start(is_in_pool))
+
+    async def _start(self, is_in_pool: bool) -> None:
+        await self.offline.open()
+        parts = self.parts = make_parts(
+            self._settings,
+            self._clients,
+            self.upstream,
+            self.changed,
+            self._confirm,
+            self.offline,
+            FILTERS,
+        )
+        parts.rules.listen(self._rules_changed)
+        clock = asyncio.get_running_loop().time
+        self.following = Following(
+            self._settings.node,
+            self._settings.peer_port,
+            self._clients.hub,
+            parts.sources,
+            lambda: self.upstream.is_up,
+            lambda _server: self._session.cut_leader(),
+            clock,
+            clock,
+        )
+        parts.sources.upstream_of = self.following.reader_of
+        self.follow(is_in_pool)
+        self._serving = PeerServing(
+            parts.sources, parts.serving, lambda: True, lambda each: each in FIRST_SCOPE
+        )
+        tasks = [self._probe(), self._end_delays(), self.following.run()]
+        self._tasks = [asyncio.create_task(each) for each in tasks]
+
+    def _own[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
+        """A task of this process."""
+        context = contextvars.copy_context()
+        context.run(OWNER.set, self)
+        return asyncio.create_task(work, context=context)
+
+    async def stop(self) -> None:
+        """End in order: what waits is written."""
+        self.parts.inputs.close()
+        self.offline.close()
+        self.parts.sources.close()
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End as by SIGKILL: what the disk does not have is lost."""
+        self.is_dead = True
+        self.offline.copies.disk.close()
+        self.parts.origin.close()  # its socket is bound, and nobody listens
+        for _ in range(3):
+            mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
+            for task in mine:
+                task.cancel()
+            await asyncio.gather(*mine, return_exceptions=True)
+
+    # -- the link and the pool ------------------------------------------------------------------------------------
+
+    def follow(self, is_in_pool: bool) -> None:
+        """Join the pool, or leave it."""
+        if is_in_pool and self._settings.node != LEADER.node:
+            self.following.update(Role.FOLLOWER, POOL, (LEADER.node, self._settings.node))
+        else:
+            self.following.update(Role.NONE, NOTHING_SHARED, ())
+
+    async def lead(self) -> None:
+        """Hold what the pool shares, with its history."""
+        for each in FIRST_SCOPE:
+            source = self.parts.sources.get(HUB_IDENTITY, ListWatch(each))
+            with contextlib.suppress(StatusError):
+                await source.ready(1.0)
+                await source.view(PEER_KEY, 1.0)
+
+    async def _confirm(self) -> bool:
+        self._look()
+        return self.upstream.is_up
+
+    def _look(self) -> None:
+        is_there = self._line.link is not Link.DOWN
+        if self.health.succeeded() if is_there else self.health.failed("no answer"):
+            self.changed.notify()
+
+    async def _probe(self) -> None:
+        while True:
+            self._look()
+            if self._settings.node == LEADER.node:
+                await self.lead()
+            await asyncio.sleep(PROBE)
+
+    async def _end_delays(self) -> None:
+        """As the hub's assembly does."""
+        while True:
+            await self.changed.wait()
+            if self.upstream.is_up:
+                self.parts.sources.cloud_recovered()
+
+    # -- what is asked --------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        component: str,
+        target: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] = JSON,
+        body: bytes = b"",
+        peer: str = "",
+    ) -> Exchange:
+        """Send a request of a component of the node, or of the hub of another node, a `peer`."""
+        exchange = Exchange(method, target, headers, body)
+
+        async def handle() -> None:
+            try:
+                await self._route(exchange, component, peer)
+            except StatusError as error:
+                await exchange.give(status_response(error))
+            except (OSError, Unreachable) as error:
+                await exchange.give(web.Response(status=502, text=str(error)))
+            except Exception as error:
+                self.failures.append(f"failed: {method} {target}: {error!r}")
+                raise
+            except asyncio.CancelledError:
+                exchange.end(is_cut=True)
+                raise
+            exchange.end(is_cut=False)
+
+        exchange.task = self._own(handle())
+        return exchange
+
+    async def _route(self, exchange: Exchange, component: str, peer: str) -> None:
+        """As `addons.router.Router` does."""
+        request, rules, caller = exchange.request, self.parts.rules, Caller(Lending.HUB)
+        info, listener = (
+            parse_request(request.method, request.raw_path),
+            Listener.PEER if peer else Listener.PLAIN,
+        )
+        is_filterable = may_be_filtered(info, listener, rules.rules)
+        if is_filterable:
+            await rules.wait_known(self._settings.wait)
+        policy, accept = self.offline.cached_relay.offline_policy(caller), request.headers["Accept"]
+        route = decide(
+            info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
+        )
+        of_other_rules = self.parts.sources.of_other_rules
+        if route.kind is RouteKind.RELAY and is_filterable and is_of_other_rules(info, of_other_rules):
+            route = corrected(info, caller, accept, is_upgrade=False)
+        are_differences = are_accepted(request.headers.get("Accept-Encoding", ""))
+        wanted = ClientRequest(info, component, caller, route, peer=peer, reads_differences=are_differences)
+        match route.kind:
+            case RouteKind.RELAY:
+                await self._relay(exchange, wanted)
+            case RouteKind.CACHED_RELAY:
+                await self._relay_or_answer(exchange, wanted)
+            case RouteKind.PEER:
+                await exchange.give(await self._serving.answer(replace(wanted, stream=exchange), request))
+            case RouteKind.VIEW:
+                answer = self.parts.serving.answer(replace(wanted, stream=exchange), request)
+                await exchange.give(await answer)
+            case _:
+                await exchange.give(await self.parts.answerers[route.kind].answer(wanted, request))
+
+    async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> None:
+        relay, request = self.offline.cached_relay, exchange.request
+        was_sent = relay.goes_to_cloud(wanted.info, wanted.caller)
+        if was_sent:
+            with contextlib.suppress(Unreachable):
+                answer = await self._sent(exchange, wanted)
+                asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, exchange.body)
+                relay.keep_response(wanted.caller, asked, answer)
+                await exchange.give(web.Response(status=answer.status, body=answer.body))
+                return
+        await exchange.give(await relay.answer(replace(wanted, was_sent=was_sent), request))
+
+    async def _relay(self, exchange: Exchange, wanted: ClientRequest) -> None:
+        if not self.upstream.is_up:
+            raise unavailable("the cloud cannot be reached")
+        if wanted.info.verb != "watch":
+            answer = await self._sent(exchange, wanted)
+            await exchange.give(web.Response(status=answer.status, body=answer.body))
+            return
+        self._relayed[exchange] = wanted
+        try:
+            lines = await self._line.watch(exchange.request.raw_path, is_hubs=False)
+            exchange.status.set_result(200)
+            async for chunk in lines:
+                await exchange.write(chunk)
+        finally:
+            del self._relayed[exchange]
+
+    async def _sent(self, exchange: Exchange, wanted: ClientRequest) -> RawResponse:
+        client, request = self._clients.relaying(wanted.caller), exchange.request
+        headers = request.headers.items()
+        answer = await client.relay(request.method, request.raw_path, headers=headers, body=exchange.body)
+        if self._is_filtered(wanted):
+            raise unavailable("the rules have changed meanwhile", retry_after=1)
+        return answer
+
+    def _rules_changed(self) -> None:
+        for exchange, wanted in list(self._relayed.items()):
+            if self._is_filtered(wanted):
+                exchange.close()
+
+    def _is_filtered(self, wanted: ClientRequest) -> bool:
+        info, type_ = wanted.info, wanted.info.type
+        assert type_ is not None
+        return bool(self.parts.rules.rules.chain(wanted.component, type_.group, type_.resource, info.verb))

@@ -1,0 +1,177 @@
+"""A node's line to the cloud: requests and watches, answered as by a kube-apiserver's watch cache, and faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from enum import Enum
+
+from kube.errors import StatusError, expired
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo, parse_request
+from tests.cloud.scriptable.lists import read_list
+from tests.cloud.scriptable.resources import Resource
+from tests.cloud.scriptable.selection import select
+from tests.cloud.scriptable.storage import Change, Compacted, Follower
+from tests.cloud.scriptable.watch import transition
+from tests.histories.cloud import RESOURCES, Cloud
+
+LATENCY = 0.002
+"""Seconds from a request to the cloud."""
+RETRY_AFTER = 10
+"""Seconds that an overloaded cloud asks for."""
+
+
+class Link(Enum):
+    """What becomes of a request."""
+
+    UP = "it is answered"
+    DOWN = "nothing comes back"
+    HALF = "a write is taken, and its answer is lost"
+    BUSY = "it is answered with 429 and Retry-After"
+
+
+class Line:
+    """One node's way to the cloud."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.link = Link.UP
+        self.stalled: set[str] = set()
+        """The resources whose watches bring nothing of what happens."""
+        self.floods = ""
+        """The resource that somebody writes whenever the node asks something."""
+        self.impatient = 0
+        """Requests of the hub itself to a cloud that had told it to wait."""
+        self._wait_until = 0.0
+        self._cuts = 0
+        self._marks = 0
+
+    def forget(self) -> None:
+        """Another process asks from now on, which was told nothing."""
+        self._wait_until = 0.0
+
+    def set(self, link: Link) -> None:
+        self.link = link
+        self.cloud.moved.notify()
+
+    def cut(self) -> None:
+        """Break off every watch."""
+        self._cuts += 1
+        self.cloud.moved.notify()
+
+    def mark(self) -> None:
+        """Send a bookmark to every watch."""
+        self._marks += 1
+        self.cloud.moved.notify()
+
+    def stall(self, *resources: str) -> None:
+        """Hold back what the watches of these resources bring, and of no others."""
+        self.stalled = set(resources)
+        self.cloud.moved.notify()
+
+    async def answer(
+        self, method: str, target: str, body: bytes, content_type: str, *, is_hubs: bool
+    ) -> tuple[int, Json]:
+        """The answer to anything but a watch. StatusError where it is one, ConnectionResetError where none comes.
+
+        `is_hubs`: the hub asks for itself, and not for a component.
+        """
+        info = parse_request(method, target)
+        resource = await self._reach(info, is_hubs=is_hubs)
+        if info.verb == "get":
+            return 200, self.cloud.get(resource.name, info)
+        if info.verb == "list":
+            selection = select(resource, info.namespace, info.options)
+            page = read_list(self.cloud.storage(resource.name), selection, info.options)
+            metadata = {"resourceVersion": str(page.version), "continue": page.continue_token}
+            typed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
+            return 200, {**typed, "metadata": metadata, "items": [each.value for each in page.items]}
+        code, found = self.cloud.write(resource.name, info, json.loads(body), content_type)
+        if self.link is Link.HALF:
+            raise ConnectionResetError("the answer was lost")
+        return code, found
+
+    async def watch(self, target: str, *, is_hubs: bool) -> AsyncIterator[bytes]:
+        """The lines of a watch, which end with ConnectionResetError when it is cut. Errors as `answer`."""
+        info = parse_request("GET", target)
+        return self._lines(await self._reach(info, is_hubs=is_hubs), info, self._cuts)
+
+    async def _lines(self, resource: Resource, info: RequestInfo, cuts: int) -> AsyncIterator[bytes]:
+        storage, options, marks = self.cloud.storage(resource.name), info.options, self._marks
+        selection = select(resource, info.namespace, options)
+        collection, since = storage.collection(resource.collection), int(options.resource_version or 0)
+        if options.send_initial_events or not since:
+            since = storage.version
+            for obj in filter(selection.matches, list(self.cloud.objects(resource.name).values())):
+                yield _line("ADDED", obj)
+            if options.send_initial_events:
+                yield _bookmark(resource, since, {"k8s.io/initial-events-end": "true"})
+        try:
+            tap = Tap(collection.changes_since(since))
+        except Compacted as error:
+            yield _line("ERROR", expired(f"too old resource version: {since} ({error.oldest})").to_dict())
+            return
+        collection.follow(tap)
+        try:
+            while self._cuts == cuts and self.link is not Link.DOWN:
+                moved = self.cloud.moved.wait()
+                while tap.changes and resource.name not in self.stalled:
+                    change = tap.changes.popleft()
+                    event = transition(selection, change) if change.version > since else None
+                    if event is not None and event.stored is not None:
+                        yield _line(event.type, event.stored.value)
+                if marks != self._marks and options.allow_bookmarks and not tap.changes:
+                    marks = self._marks
+                    yield _bookmark(resource, max(since, storage.version), {})
+                await moved
+        finally:
+            collection.unfollow(tap)
+        raise ConnectionResetError("broken off")
+
+    async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> Resource:
+        """The resource that a request is for, once it has reached the cloud."""
+        await asyncio.sleep(LATENCY)
+        now = asyncio.get_running_loop().time()
+        if self.link is Link.DOWN:
+            raise ConnectionResetError("the cloud does not answer")
+        self.impatient += is_hubs and now < self._wait_until
+        if self.link is Link.BUSY:
+            self._wait_until = max(self._wait_until, now + RETRY_AFTER * is_hubs)
+            raise StatusError(429, "TooManyRequests", "please try again later", retry_after=RETRY_AFTER)
+        if self.floods:
+            self.cloud.put(
+                self.floods,
+                "busy",
+                spec={"type": "ClusterIP", "ip": str(self.cloud.storage(self.floods).version)},
+            )
+        name = info.type.resource if info.type is not None else ""
+        if name not in RESOURCES:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        return RESOURCES[name]
+
+
+class Tap(Follower):
+    """What has happened to a collection, and a watch has not brought yet."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self.changes = deque(changes)
+
+    def changed(self, change: Change) -> None:
+        self.changes.append(change)
+
+    def restored(self) -> None:
+        """The watch is cut."""
+
+
+def _bookmark(resource: Resource, version: int, annotations: Mapping[str, str]) -> bytes:
+    metadata = {"resourceVersion": str(version), "annotations": dict(annotations)}
+    return _line(
+        "BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+    )
+
+
+def _line(event_type: str, obj: Json) -> bytes:
+    return json.dumps({"type": event_type, "object": obj}, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,81 @@
+"""Histories that ended with a finding once, by what they show. `tests.histories.steps` says what each word does."""
+
+from __future__ import annotations
+
+PINNED = {
+    # Issue 22, 1. The store jumps over what was written and deleted between two lists.
+    "a ghost of a relayed list inside the gap of a relist": """
+        come list; wait 1; stall services; put services ghost 0; come fresh; wait 1; delete services ghost; compact;
+        cut; stall; wait 5""",
+    "a ghost of one who was away while the source listed anew": """
+        come list; wait 1; stall services; put services ghost 0; come fresh; wait 1; go fresh; delete services ghost;
+        compact; cut; stall; wait 5; come fresh""",
+    "a ghost of the source of another encoding": """
+        come list; wait 1; stall services; put services ghost 0; come mixed; wait 1; delete services ghost; compact;
+        cut; stall; wait 5""",
+    "a ghost of what was not on disk when the hub was killed": """
+        come selected; wait 1; put services ghost 2; wait 0.1; kill; delete services ghost; compact; start; wait 3""",
+    "a ghost of a follower whose leader listed anew": """
+        pool 1; come list; wait 3; leader:stall services; put services ghost 0; come fresh; wait 1;
+        delete services ghost; compact; leader:cut; leader:stall; wait 5""",
+    "a ghost of what left a selection unseen": """
+        rules both; come selected; wait 12; put services c 2; kill; put services c 1; compact""",
+    "a ghost of what a filter hides, gone before the view heard of it": """
+        rules discard-watches; come list; wait 1; stall services; put services lb 1; come fresh; wait 0.1; go fresh;
+        delete services lb; come fresh; wait 1; stall; wait 3""",
+    # Issue 22, 2. One maximum over all resources guards relayed watches.
+    "a relayed watch after an edit, where events have versions of their own": """
+        come events; wait 3; stop; start; come plain; wait 3; rules discard; wait 3""",
+    "a relayed watch after a restore and an edit": """
+        rules discard; come list; put services a 0; put services b 0; put services c 0; wait 3; restore 0; rules none;
+        come plain; wait 3; rules discard; wait 3""",
+    "a relayed watch after a restore that takes an edit back": """
+        rules discard-plain; come plain; wait 1; restore 0""",
+    "a relayed watch of a quiet cluster after an edit that ends a filter": """
+        come plain; rules discard-plain; cut; rules topology""",
+    "a relayed watch that a view corrects, which is behind": """
+        rules discard; come fresh; come plain; come list; put services b 1; kill; stall services; start;
+        put services b 1; elsewhere; wait 12""",
+    "a relayed watch of a quiet cluster after a kill and an edit": """
+        come slices-fresh; elsewhere; bookmarks; wait 0.3; kill; rules discard-watches""",
+    # Issue 22, 3. The cloud was restored, and then written past the version of the node's copy.
+    "a restored cloud that went on while the node was off": """
+        rules discard; put services ghost 0; come list; wait 3; stop; restore 0; rules discard; put services a 0;
+        put services b 0; put services c 0; start; wait 3; come fresh""",
+    "a restored cloud that went on, and a component that was not running": """
+        rules discard; put services ghost 0; come list; wait 3; go list; stop; start; wait 3; restore 0; wait 3;
+        rules discard; put services a 0; put services b 0; put services c 0; rules both; wait 1; come other""",
+    "a restored cloud that went on during an outage": """
+        rules discard; put services ghost 0; come list; wait 3; link DOWN; wait 3; restore 0; rules discard;
+        put services a 0; put services b 0; put services c 0; link UP""",
+    "a restored cloud whose aggregated API has versions of its own": """
+        come widgets; put widgets ghost 2; wait 1; restore 0""",
+    "a client that comes when the hub knows of the restore already": """
+        come node; label a; bookmarks; stop; restore 0""",
+    "a restored cloud that went on, and a pool": """
+        pool 1; come watchlist; put services b 2; restore 0; elsewhere""",
+    # Issue 22, 4 to 7 and 13. What kubelet reports while the cloud is away.
+    "a status whose answer was lost": "come nodes; wait 1; status 2; link HALF; status 3; status 2",
+    "a status made of an old copy": """
+        come node; come nodes; wait 1; go node; sweep; status 2; wait 1; stop; link DOWN; start; read""",
+    "reports that overtake each other after a 429": """
+        event e1 1; link DOWN; wait 3; event e1 2; event e1 3; event e1 4; link BUSY; wait 3.95; link UP; wait 60""",
+    "a cloud that asks for patience": "come list; link DOWN; wait 3; event e1 1; event e1 2; link BUSY; wait 30",
+    "a disk that is full at replay": """
+        come node; wait 1; link DOWN; wait 3; status 2; disk 1; link UP; wait 5; status 3; kill""",
+    # Issue 22, 8. The rules begin to filter what a client has that is ahead of the view.
+    "rules that hide what only a relayed list had": """
+        come list; wait 1; stall services; put services lb 1; come fresh; wait 1; rules discard; wait 1; stall""",
+    # Issue 22, 9. A WatchList without a resourceVersion is a consistent read.
+    "a WatchList of a copy that is behind": """
+        come list; wait 1; stall services; put services a 0; come watchlist; wait 1; stall; wait 1""",
+    # Issue 22, 10. The second client after a restart.
+    "inputs that changed while the hub was down": """
+        rules topology; annotate 1; label a; put endpointslices a 2; come slices; wait 1; elsewhere;
+        come slices-fresh; wait 1; stop; go slices-fresh; label b; start; wait 3; come slices-fresh""",
+    # Issue 22, 17. A watch from the version of a relayed list, where the hub had no source before.
+    "a list and a watch on a busy cluster": "flood services; come fresh; wait 5",
+    "a list in protobuf and a watch in JSON": "flood services; come mixed; wait 5",
+    "a list of an exact version and a watch, after a kill": """
+        come exact; wait 1; kill; go exact; put services b 1; start""",
+}

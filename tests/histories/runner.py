@@ -1,0 +1,119 @@
+"""Plays histories on a virtual clock, and makes those that end with a finding as short as they can be.
+
+`python -m tests.histories.runner SECONDS [SEED]` plays histories by chance; it ends with 1 after a finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import looptime
+
+from tests.histories.steps import History, made_up, rules, take
+from tests.histories.world import Finding, World, status_of
+
+LENGTH = 60
+"""Steps of a history at most."""
+KINDS = (
+    "ghost",
+    "hole",
+    "another",
+    "lost",
+    "410 for ever",
+    "refused",
+    "old consistent",
+    "kubelet",
+    "impatient",
+)
+"""What can be wrong, the worst first: while a history is made shorter it stays the same."""
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a database on a disk would cost most of the time
+
+
+def play(history: History, seed: int = 0) -> str:
+    """What was wrong in a history, "" where nothing was."""
+    random.seed(seed)
+    where = SHARED_MEMORY if SHARED_MEMORY.exists() else None
+    with (
+        tempfile.TemporaryDirectory(dir=where) as folder,
+        asyncio.Runner(loop_factory=looptime.new_event_loop) as runner,
+    ):
+        return runner.run(_play(history, Path(folder)))
+
+
+async def _play(history: History, folder: Path) -> str:
+    world = World(folder)
+    for name in ("n1", "n2", "n3"):
+        world.cloud.put("nodes", name, status=status_of("0"))
+    rules(world, "none")
+    world.cloud.back_up()
+    await world.node.start()
+    await asyncio.sleep(1)
+    try:
+        for step in history:
+            await take(world, step)
+        await world.settle()
+    except Finding as finding:
+        return str(finding)
+    finally:
+        await world.close()
+    return ""
+
+
+def shrunk(history: History, seed: int, kind: str) -> History:
+    """A shortest history that ends with the same kind of finding, by leaving out steps."""
+    size = len(history) // 2
+    while size:
+        start = 0
+        while start < len(history):
+            shorter = history[:start] + history[start + size :]
+            if kind_of(play(shorter, seed)) == kind:
+                history = shorter
+            else:
+                start += size
+        size //= 2
+    return history
+
+
+def kind_of(wrong: str) -> str:
+    """What was wrong first, without names and versions."""
+    return next((kind for kind in KINDS if kind in wrong), wrong)
+
+
+def written(history: History) -> str:
+    """A history as a test pins it."""
+    return textwrap.fill("; ".join(" ".join(step) for step in history), 96)
+
+
+def parsed(text: str) -> History:
+    """The history of such a text."""
+    return [tuple(step.split()) for step in text.split(";") if step.strip()]
+
+
+def main(seconds: float, seed: int) -> int:
+    """Play histories for some seconds; the number of findings."""
+    logging.disable(logging.CRITICAL)
+    end, histories, steps, findings = time.monotonic() + seconds, 0, 0, 0
+    while time.monotonic() < end:
+        history = made_up(random.Random(seed), LENGTH)
+        wrong = play(history, seed)
+        histories, steps = histories + 1, steps + len(history)
+        if wrong:
+            findings += 1
+            print(f"seed {seed}: {wrong}", flush=True)
+            shorter = shrunk(history, seed, kind_of(wrong))
+            print(f"{play(shorter, seed)}\n{written(shorter)}", flush=True)
+        seed += 1
+    print(f"{histories} histories, {steps} steps, {findings} findings; the next seed is {seed}")
+    return findings
+
+
+if __name__ == "__main__":
+    budget = float(sys.argv[1])
+    sys.exit(1 if main(budget, int(sys.argv[2]) if len(sys.argv) > 2 else 0) else 0)

@@ -1,0 +1,108 @@
+"""A hub's HTTP session in memory: to the cloud by the node's line, and to the hub of its pool's leader."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multidict import CIMultiDict
+
+from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
+from addons.requests.route_decision import PEER_PROBE_PATH
+from addons.telemetry.labels import HUB
+from kube.errors import StatusError
+from kube.http.session import read_body
+from kube.wire.encoding import Encoding
+from tests.histories.exchange import Exchange
+from tests.histories.line import Line
+
+if TYPE_CHECKING:
+    from tests.histories.hub import Hub
+
+
+@dataclass
+class Answer:
+    """A `kube.http.session.Response`."""
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: AsyncIterator[bytes]
+
+    async def read(self, limit: int) -> bytes:
+        return await read_body(self.pieces, limit)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self.pieces
+
+
+class MemorySession:
+    """A `kube.http.session.Session`. Nothing comes back any more once its process was killed."""
+
+    def __init__(self, line: Line, leader: Callable[[], Hub | None], is_dead: Callable[[], bool]) -> None:
+        self._line, self._leader, self._is_dead = line, leader, is_dead
+        self._to_leader: set[Exchange] = set()
+
+    def cut_leader(self) -> int:
+        """Close the connections to the leader; how many requests that ends."""
+        for each in self._to_leader:
+            each.close()
+        return len(self._to_leader)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        body: bytes | None,
+        timeout: float,
+    ) -> AsyncIterator[Answer]:
+        if self._is_dead():
+            await asyncio.Event().wait()
+        fields = CIMultiDict(headers)
+        if SERVER_HEADER in fields:
+            async with self._asked(url, fields) as answer:
+                yield answer
+        else:
+            yield await _of_cloud(self._line, method, url, fields, body or b"")
+
+    @asynccontextmanager
+    async def _asked(self, target: str, fields: CIMultiDict[str]) -> AsyncIterator[Answer]:
+        leader = self._leader()
+        if leader is None:
+            raise ConnectionRefusedError("nobody listens")
+        if target == PEER_PROBE_PATH:
+            age = {ANSWERED_HEADER: "1", AGE_HEADER: "0" if leader.upstream.is_up else "5"}
+            yield Answer(404, age, _once(b""))
+            return
+        exchange = leader.ask(HUB, target, headers=fields, peer="n1")
+        self._to_leader.add(exchange)
+        try:
+            yield Answer(await exchange.status, exchange.headers, exchange.pieces())
+        finally:
+            self._to_leader.discard(exchange)
+            exchange.close()
+
+
+async def _of_cloud(line: Line, method: str, target: str, fields: CIMultiDict[str], body: bytes) -> Answer:
+    """What the cloud answers; OSError where nothing comes back."""
+    is_hubs = fields.get("User-Agent") == HUB
+    headers = CIMultiDict({"Content-Type": Encoding.JSON.value, ANSWERED_HEADER: "1"})
+    try:
+        if "watch=true" in target:
+            return Answer(200, headers, await line.watch(target, is_hubs=is_hubs))
+        code, found = await line.answer(method, target, body, fields.get("Content-Type", ""), is_hubs=is_hubs)
+    except StatusError as error:
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+        code, found = error.code, error.to_dict()
+    return Answer(code, headers, _once(json.dumps(found).encode()))
+
+
+async def _once(piece: bytes) -> AsyncIterator[bytes]:
+    yield piece

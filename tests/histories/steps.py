@@ -1,0 +1,193 @@
+"""The steps of a history: what each word does to a world. A history is a list of them, which a test can pin."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from addons.filters.builtin.topology import SCOPE_ANNOTATION
+from kube.requests.node_pools import POOL_LABEL
+from tests.histories.clients import KINDS
+from tests.histories.line import Link
+from tests.histories.world import NODE, Node, World
+
+type Step = tuple[str, ...]
+"""A word and its arguments. What a node does may have `leader:` before the word: then the pool's leader does it."""
+type History = list[Step]
+
+LEADERS = "leader:"
+TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
+DISCARD = {"filter_discardcloudservice": "cached/services,other/services"}
+TOPOLOGY = {"filter_servicetopology": "reader/endpointslices"}
+RULE_SETS: dict[str, dict[str, str]] = {
+    "none": {},
+    "discard": DISCARD,
+    "discard-plain": {"filter_discardcloudservice": "plain/services"},
+    "discard-watches": {"filter_discardcloudservice": "cached/services#watch"},
+    "topology": TOPOLOGY,
+    "both": {**DISCARD, **TOPOLOGY},
+}
+AGENTS = {"cache_agents": "cached,other,reader"}
+
+
+def put(world: World, resource: str, name: str, variant: str) -> None:
+    """Write an object in one of three variants."""
+    number = int(variant)
+    world.sent += 1
+    metadata = {"annotations": {"write": str(world.sent)}, "labels": {"app": "xy"[number % 2]}}
+    match resource:
+        case "services":
+            content: dict[str, Any] = {"spec": {"type": TYPES[number]}}
+        case "endpointslices":
+            metadata["labels"] = {"kubernetes.io/service-name": "web"}
+            nodes = ((NODE,), (NODE, "n2"), ("n2", "n3"))[number]
+            content = {
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": node} for node in nodes],
+            }
+        case "events":
+            content = {"count": 1}
+        case _:
+            content = {"spec": {"size": number}}
+    world.cloud.put(resource, name, metadata=metadata, **content)
+
+
+def annotate(world: World, near: str) -> None:
+    """Let the service `web` ask for endpoints of the node's pool, or for all."""
+    annotations = {SCOPE_ANNOTATION: "openyurt.io/nodepool"} if int(near) else {}
+    world.cloud.put("services", "web", metadata={"annotations": annotations}, spec={"type": TYPES[0]})
+
+
+def label(world: World, pool: str = "") -> None:
+    """Move this node to a pool; the others are in a."""
+    for name in (NODE, "n2", "n3"):
+        found = pool if name == NODE else "a"
+        world.cloud.put("nodes", name, metadata={"labels": {POOL_LABEL: found} if found else {}})
+
+
+def rules(world: World, name: str) -> None:
+    """Edit the rules."""
+    data = {**AGENTS, **RULE_SETS[name]}
+    world.cloud.put("configmaps", "yurt-hub-cfg", namespace="kube-system", data=data)
+
+
+def slow(world: World, name: str) -> None:
+    if name in world.clients:
+        world.clients[name].read(False)
+
+
+def go(world: World, name: str) -> None:
+    if name in world.clients:
+        world.clients[name].go()
+
+
+def flood(node: Node, resource: str = "") -> None:
+    """Let a resource be written whenever the node asks the cloud something."""
+    node.line.floods = resource
+
+
+STEPS: dict[str, Callable[..., Awaitable[None] | None]] = {
+    "put": put,
+    "delete": lambda world, resource, name: world.cloud.delete(resource, name),
+    "elsewhere": lambda world: put(world, "configmaps", "noise", "0"),
+    "annotate": annotate,
+    "label": label,
+    "rules": rules,
+    "compact": lambda world: world.cloud.compact(),
+    "backup": lambda world: world.cloud.back_up(),
+    "restore": lambda world, bumped: world.restore(bumped=bool(int(bumped))),
+    "pool": lambda world, is_in_pool: world.pool(int(is_in_pool)),
+    "come": World.come,
+    "go": go,
+    "slow": slow,
+    "status": World.write_status,
+    "event": lambda world, name, count: world.write_event(name, int(count)),
+    "read": World.read_node,
+    "wait": lambda _world, seconds: asyncio.sleep(float(seconds)),
+    "settle": World.settle,
+}
+OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
+    "stall": lambda node, *resources: node.line.stall(*resources),
+    "flood": flood,
+    "cut": lambda node: node.line.cut(),
+    "bookmarks": lambda node: node.line.mark(),
+    "link": lambda node, state: node.line.set(Link[state]),
+    "kill": Node.kill,
+    "stop": Node.stop,
+    "start": Node.start,
+    "disk": lambda node, full: node.set_disk(int(full)),
+    "sweep": Node.sweep,
+}
+CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "link", "slow", "pool"})
+"""The steps after which a version may be refused that was given before."""
+
+
+async def take(world: World, step: Step) -> None:
+    """Take one step, and let what it causes begin. Finding where something is wrong at once."""
+    word = step[0].removeprefix(LEADERS)
+    world.causes += word in CAUSES
+    if step[0] == "kill":
+        done: Awaitable[None] | None = world.kill()
+    elif word in OF_NODE:
+        done = OF_NODE[word](world.node if word == step[0] else world.leader, *step[1:])
+    else:
+        done = STEPS[word](world, *step[1:])
+    if done is not None:
+        await done
+    await asyncio.sleep(0.01)
+    world.check_refusals()
+
+
+RESOURCES = ["services", "services", "services", "endpointslices", "events", "widgets", "nodes"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "annotate": ("0", "1"),
+    "label": ("a", "b", ""),
+    "rules": tuple(RULE_SETS),
+    "restore": ("0", "1"),
+    "disk": ("0", "1"),
+    "stall": ("", "services", "endpointslices nodes", "services configmaps", "events", "nodes"),
+    "flood": ("services", "", ""),
+    "link": tuple(each.name for each in Link),
+    "status": tuple("123"),
+    "event": ("e1 1", "e1 2", "e1 3", "e2 4", "e2 5"),
+    "pool": ("0", "1", "1"),
+    "wait": ("0.1", "0.3", "1", "3", "12"),
+}
+"""What may follow a word; none for the others."""
+OFTEN = """
+put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, compact 4, bookmarks 3, link 8,
+backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, status 5, event 4, read 3, pool 2,
+wait 25, settle 1"""
+"""How often each word comes, of all of them together."""
+WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
+
+
+def made_up(chance: random.Random, most: int) -> History:
+    """A history of so many steps at most, by chance. A third of them have a pool."""
+    coming = chance.sample(list(KINDS), chance.randint(2, 8))
+    history: History = [("rules", chance.choice(list(RULE_SETS)))]
+    has_pool = not chance.randrange(3)
+    if has_pool:
+        history.append(("pool", "1"))
+    history += [("come", name) for name in coming]
+    history.append(("wait", chance.choice(CHOICES["wait"])))
+    length = chance.randint(10, most)
+    while len(history) < length:
+        history.append(_made_up_step(chance, coming, has_pool))
+    return history
+
+
+def _made_up_step(chance: random.Random, coming: list[str], has_pool: bool) -> Step:
+    word = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    match word:
+        case "put":
+            return word, chance.choice(RESOURCES), chance.choice("abc"), chance.choice("012")
+        case "delete":
+            return word, chance.choice(RESOURCES[:-1]), chance.choice("abc")
+        case "come" | "go" | "slow":
+            return word, chance.choice(coming)
+    is_leaders = has_pool and word in OF_NODE and chance.randrange(2)
+    arguments = chance.choice(CHOICES[word]).split() if word in CHOICES else ()
+    return f"{LEADERS if is_leaders else ''}{word}", *arguments

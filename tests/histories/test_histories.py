@@ -1,0 +1,26 @@
+"""After any history each client holds what the cloud has, through the rules in force."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.histories.pinned import PINNED
+from tests.histories.runner import LENGTH, parsed, play, written
+from tests.histories.steps import made_up
+
+HISTORIES = 100
+"""Histories by chance in each run of the suite: some 15 s of CPU. `scripts/fuzz --histories` plays others."""
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_what_was_found_once_is_not_found_again(name: str) -> None:
+    assert not play(parsed(PINNED[name]))
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_each_client_ends_with_what_the_cloud_has(seed: int) -> None:
+    history = made_up(random.Random(seed), LENGTH)
+    found = play(history, seed)
+    assert not found, written(history)

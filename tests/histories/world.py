@@ -1,0 +1,383 @@
+"""A cloud, a hub and its clients, and the oracle: what each client must hold of the cloud by the rules in force."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from addons.filters.builtin.topology import SCOPE_ANNOTATION
+from addons.offline.copies import RETRY
+from addons.rules.table import parse_rules
+from kube.json_type import Json
+from kube.requests.node_pools import POOL_LABEL
+from kube.store.store import Key
+from tests.histories.clients import JSON, KINDS, Kind, Reflector, State
+from tests.histories.cloud import RESOURCES, Cloud, key_of, version_of
+from tests.histories.hub import LEADER, Hub
+from tests.histories.line import Line, Link
+
+MAX_REFUSALS = 4
+"""Times that a client may get 410 in a row: more is for ever."""
+PATIENCE = 150
+"""Seconds in which everything must catch up once nothing is wrong any more."""
+MAX_IMPATIENT = 5
+"""Requests of a hub to a cloud that had told it to wait: what was under way, and a probe."""
+NODE = "n1"
+STRATEGIC = "application/strategic-merge-patch+json"
+RULES = "kube-system", "yurt-hub-cfg"
+
+
+class Finding(AssertionError):
+    """A client holds what it must not, or was refused what it must get."""
+
+
+class Node:
+    """A node: its line to the cloud, its disk, and the hub that runs there, if any."""
+
+    def __init__(self, name: str, folder: Path, cloud: Cloud, leader: Callable[[], Hub | None]) -> None:
+        self.name = name
+        self.line = Line(cloud)
+        self.hub: Hub | None = None
+        self.is_in_pool = False
+        self.doubted_until = 0.0
+        self._folder, self._leader = folder / name, leader
+
+    async def start(self) -> None:
+        if self.hub is None:
+            self._folder.mkdir(exist_ok=True)
+            self.line.forget()
+            hub = Hub(self.name, self._folder, self.line, self._leader)
+            await hub.start(is_in_pool=self.is_in_pool)
+            self.hub = hub
+
+    async def stop(self) -> None:
+        if self.hub is not None:
+            hub, self.hub = self.hub, None
+            await hub.stop()
+
+    async def kill(self) -> None:
+        if self.hub is not None:
+            hub, self.hub = self.hub, None
+            await hub.kill()
+
+    def set_disk(self, full: int) -> None:
+        if self.hub is not None:
+            self.doubted_until = asyncio.get_running_loop().time() + RETRY if self.hub.disk_is_full else 0.0
+            self.hub.disk_is_full = bool(full)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what the hub accepts reaches the disk before the answer: a disk that was full is tried again late."""
+        hub, now = self.hub, asyncio.get_running_loop().time()
+        return hub is not None and not hub.disk_is_full and now > self.doubted_until
+
+    def sweep(self) -> None:
+        """Let go of the views and sources that nobody uses, as after some minutes."""
+        if self.hub is not None:
+            sources = self.hub.parts.sources
+            sources._idle, idle = -1.0, sources._idle
+            sources._sweep()
+            sources._idle = idle
+
+    async def recover(self) -> None:
+        """Nothing is wrong here any more."""
+        self.line.floods = ""
+        self.line.stall()
+        self.line.set(Link.UP)
+        await self.start()
+        self.set_disk(0)
+
+    def remind(self) -> None:
+        """Send bookmarks, as each minute."""
+        self.line.mark()
+        if self.hub is not None:
+            self.hub.parts.sources._remind()
+
+
+class World:
+    """One history under way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cloud = Cloud()
+        self.leader = Node(LEADER.node, folder, self.cloud, lambda: None)
+        self.node = Node(NODE, folder, self.cloud, lambda: self.leader.hub)
+        self.clients: dict[str, Reflector] = {}
+        self.found: list[str] = []
+        """What was wrong at once, and need not wait for a quiet moment."""
+        self.accepted: dict[str, set[str]] = {}
+        """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
+        self.is_doubtful = False
+        """Clients may have been shown a status that a kill makes the hub forget."""
+        self.is_forgetful = False
+        """A kill may have taken what the cloud had of kubelet's last report from the node's copies."""
+        self.is_restored = False
+        """The cloud was restored since the last quiet moment: hubs notice that in their time."""
+        self.sent = 0
+        self.causes = 0
+        """How much has happened for which a version may be refused that was given before."""
+
+    @property
+    def hub(self) -> Hub | None:
+        return self.node.hub
+
+    async def pool(self, is_in_pool: int) -> None:
+        """Have the node follow the leader of a pool, or nobody."""
+        self.node.is_in_pool = bool(is_in_pool)
+        if is_in_pool:
+            await self.leader.start()
+        if self.hub is not None:
+            self.hub.follow(self.node.is_in_pool)
+
+    def come(self, name: str) -> None:
+        client = self.clients.get(name)
+        if client is None:
+            self.clients[name] = Reflector(KINDS[name], lambda: self.hub, self)
+        else:
+            client.come()
+
+    # -- the oracle -----------------------------------------------------------------------------------------------
+
+    def truth(self, kind: Kind, verb: str = "watch") -> State:
+        """What the cloud has of what a client follows, through the rules in force."""
+        data = self.cloud.objects("configmaps").get(RULES, {}).get("data")
+        chain = parse_rules(data).chain(kind.component, RESOURCES[kind.resource].group, kind.resource, verb)
+        filters = {each.name for each in chain}
+        found = {}
+        for key, obj in self.cloud.objects(kind.resource).items():
+            shown = self._filtered(obj, filters)
+            if shown is not None and _selects(kind, obj):
+                found[key] = shown
+        return found
+
+    def _filtered(self, obj: Json, filters: set[str]) -> Json | None:
+        if "discardcloudservice" in filters and obj["spec"].get("type") == "LoadBalancer":
+            return None
+        if "servicetopology" in filters:
+            service = self.cloud.objects("services").get(("default", "web"), {"metadata": {}})
+            if SCOPE_ANNOTATION in service["metadata"].get("annotations", {}):
+                obj = copy.deepcopy(obj)
+                obj["endpoints"] = [each for each in obj["endpoints"] if self._is_near(each["nodeName"])]
+        return obj
+
+    def _is_near(self, node: str) -> bool:
+        """Whether a node is in the pool of this one."""
+        nodes = self.cloud.objects("nodes")
+        pools = {
+            name: obj["metadata"].get("labels", {}).get(POOL_LABEL, "") for (_, name), obj in nodes.items()
+        }
+        return not pools.get(NODE) or pools.get(node) == pools[NODE]
+
+    def refused(self, client: Reflector) -> None:
+        """As `tests.histories.clients.Judge`."""
+        if not self.is_restored:
+            self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
+
+    def restore(self, *, bumped: bool) -> None:
+        """Restore the cloud. Nobody has to know what it forgot of kubelet's reports."""
+        self.cloud.restore(bumped=bumped)
+        self.is_restored = True
+        self.node.line.cut()
+        self.leader.line.cut()
+        for what, reported in self.accepted.items():
+            reported.add(self._in_cloud(what))
+        for client in self.clients.values():
+            client.is_lost |= client.kind.component == "plain"
+
+    def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
+        """As `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
+        before, hub = self._versions(client, verb), self.hub
+
+        def check(listed: State) -> None:
+            if before is None or self.hub is not hub or (now := self._versions(client, verb)) is None:
+                return
+            held = {key: version_of(obj) for key, obj in listed.items()}
+            wrong = [
+                key[1]
+                for key in sorted(before.keys() | now.keys() | held.keys())
+                if before.get(key) == now.get(key) != held.get(key)
+            ]
+            if wrong:
+                self.found.append(f"{client.kind.name}: an old consistent list of {', '.join(wrong)}")
+
+        return check
+
+    def _versions(self, client: Reflector, verb: str) -> dict[Key, int] | None:
+        """Those of a client's truth; None where the hub has no cloud, or has not heard of the rules yet."""
+        hub, rules = self.hub, self.cloud.objects("configmaps").get(RULES, {}).get("data")
+        if hub is None or not hub.upstream.is_up or self.node.line.link is Link.DOWN:
+            return None
+        if hub.parts.rules.data() != rules:
+            return None
+        return {key: version_of(obj) for key, obj in self.truth(client.kind, verb).items()}
+
+    def differences(self) -> list[str]:
+        """What clients hold that they must not, or lack; and what the cloud lacks of what kubelet wrote."""
+        found = []
+        for name, client in self.clients.items():
+            if client.is_lost or (self.is_doubtful and client.kind.resource == "nodes"):
+                continue
+            truth = self.truth(client.kind)
+            for key in sorted(truth.keys() | client.state.keys()):
+                if truth.get(key) != client.state.get(key):
+                    found.append(f"{name}: {_said(key[1], client.state.get(key), truth.get(key))}")
+        return found + self._unwritten()
+
+    def _unwritten(self) -> list[str]:
+        return [
+            f"lost: {what} is {self._in_cloud(what)} in the cloud, kubelet's last was {' or '.join(reported)}"
+            for what, reported in self.accepted.items()
+            if self._in_cloud(what) not in reported
+        ]
+
+    def _in_cloud(self, what: str) -> str:
+        """A report of kubelet, as the cloud has it."""
+        if what == "status":
+            return str(self.cloud.objects("nodes")["", NODE]["status"]["conditions"][0]["message"])
+        return str(self.cloud.objects("events").get(("default", what), {}).get("count", "nothing"))
+
+    async def settle(self) -> None:
+        """Let everything catch up with a cloud that nothing is wrong with; Finding where it does not."""
+        await self.node.recover()
+        if self.leader.hub is not None or self.node.is_in_pool:
+            await self.leader.recover()
+        for client in self.clients.values():
+            client.read(True)
+            client.come()
+        for second in range(PATIENCE):
+            if second % 60 == 59:
+                self._remind()
+            await asyncio.sleep(1)
+            self.check_refusals()
+            if second >= 2 and not self.differences():
+                break
+        assert self.hub is not None
+        wrong = self.differences() + self.found + self.hub.failures
+        for node in (self.leader, self.node):
+            if node.line.impatient > MAX_IMPATIENT:
+                wrong.append(f"impatient: {node.name} asked {node.line.impatient} times before it should")
+        if wrong:
+            raise Finding("; ".join(wrong))
+        self.is_restored = False
+        await self._resume()
+
+    async def _resume(self) -> None:
+        """Nobody is refused a version that was given, when nothing has happened since."""
+        self._remind()
+        await asyncio.sleep(1)
+        given = {name: client.version for name, client in self.clients.items()}
+        for client in self.clients.values():
+            client.refusals = 0
+            client.go()
+        await asyncio.sleep(0.1)
+        for client in self.clients.values():
+            client.come()
+        await asyncio.sleep(2)
+        refused = [f"{name} at {given[name]}" for name, client in self.clients.items() if client.refusals]
+        if refused or self.differences():
+            raise Finding(
+                "; ".join([*(f"refused without cause: {each}" for each in refused), *self.differences()])
+            )
+
+    def _remind(self) -> None:
+        for node in (self.leader, self.node):
+            node.remind()
+
+    def check_refusals(self) -> None:
+        """Finding where a client gets 410 again and again."""
+        for name, client in self.clients.items():
+            if client.refusals > MAX_REFUSALS:
+                raise Finding(f"{name}: 410 for ever")
+
+    # -- what kubelet writes --------------------------------------------------------------------------------------
+
+    async def write_status(self, value: str) -> None:
+        """Report a status of the node, as kubelet does, and remember it where it was taken."""
+        target, body = f"/api/v1/nodes/{NODE}/status", {"status": status_of(value)}
+        self._report("status", value, await self._write("PATCH", target, body, STRATEGIC))
+
+    async def write_event(self, name: str, count: int) -> None:
+        """Report that something happened, or that it happened again."""
+        path = "/api/v1/namespaces/default/events"
+        if "nothing" in self.accepted.get(name, {"nothing"}):
+            metadata = {"name": name, "namespace": "default"}
+            event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "count": count}
+            status = await self._write("POST", path, event, JSON)
+        else:
+            status = await self._write("PATCH", f"{path}/{name}", {"count": count}, STRATEGIC)
+        self._report(name, str(count), status)
+
+    def _report(self, what: str, value: str, status: int) -> None:
+        """Note what became of a report: without a yes, or a disk that keeps the hub's word, it may or may not last."""
+        if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
+            self.accepted[what] = set()
+            self.is_forgetful &= what != "status"
+        elif status == 200 and what == "status":
+            self.is_doubtful = True
+        self.accepted.setdefault(what, {"nothing", "0"}).add(value)
+
+    async def _write(self, method: str, target: str, body: Json, content_type: str) -> int:
+        """The status of the answer; 0 for none."""
+        if self.hub is None:
+            return 0
+        exchange = self.hub.ask(
+            "kubelet",
+            target,
+            method=method,
+            headers={"Accept": JSON, "Content-Type": content_type},
+            body=json.dumps(body).encode(),
+        )
+        try:
+            async with asyncio.timeout(20):
+                return await exchange.status
+        except (TimeoutError, ConnectionError):
+            return 0
+
+    async def read_node(self) -> None:
+        """Read the node as kubelet does. What the hub says in the cloud's place is the last that it was told."""
+        if self.hub is None or self.hub.upstream.is_up or self.is_forgetful:
+            return
+        exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")
+        try:
+            async with asyncio.timeout(20):
+                status, body = await exchange.status, await exchange.whole()
+        except (TimeoutError, ConnectionError):
+            return
+        reported = self.accepted.get("status")
+        if status == 200 and reported:
+            got = json.loads(body)["status"]["conditions"][0]["message"]
+            if got not in reported:
+                self.found.append(f"kubelet reads its status {got}, its last was {' or '.join(reported)}")
+
+    async def kill(self) -> None:
+        """Kill the node's hub. The last moment of its copies is lost."""
+        self.is_forgetful = True
+        await self.node.kill()
+
+    async def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
+        for node in (self.node, self.leader):
+            await node.kill()
+
+
+def status_of(value: str) -> Json:
+    """A node's status that says this, with all that a kube-apiserver would add to a condition."""
+    times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
+    return {"conditions": [{"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}]}
+
+
+def _selects(kind: Kind, obj: Json) -> bool:
+    if kind.selector.startswith("fieldSelector"):
+        return key_of(obj)[1] == NODE
+    return not kind.selector or obj["metadata"].get("labels", {}).get("app") == "x"
+
+
+def _said(name: str, held: Json | None, true: Json | None) -> str:
+    if held is None:
+        return f"a hole, {name}@{version_of(true) if true else 0}"
+    if true is None:
+        return f"a ghost, {name}@{version_of(held)}"
+    return f"another {name}, @{version_of(held)} for @{version_of(true)}"

@@ -1,0 +1,74 @@
+"""Runs the hub, and writes down what each callback costs its event loop: `python -m tests.hub.support.pauses OPTIONS`.
+
+The cost is CPU time of the loop's thread, garbage collection with it, so that a busy machine does not matter. A thread
+looks on, and notes what a long callback does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+FILE = "EDGEHUB_PAUSES"
+"""The variable of the environment that names the file: a line of JSON for each callback over LONG, the worst last."""
+LONG = 0.05
+"""Seconds."""
+SAMPLE = 0.01
+"""Seconds between two looks at a callback."""
+
+
+class Pauses:
+    """Measures callbacks of the loop in the thread that made this."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._thread = threading.get_ident()
+        self._began = 0.0
+        """When the callback that runs began, 0 between two; monotonic seconds."""
+        self._seen = ""
+        self._run = asyncio.Handle._run
+
+    def install(self) -> None:
+        def measured(handle: asyncio.Handle) -> None:
+            self._measured(handle)
+
+        asyncio.Handle._run = measured  # type: ignore[assignment]  # the one place that every callback passes
+        threading.Thread(target=self._look_on, name="pauses", daemon=True).start()
+
+    def _measured(self, handle: asyncio.Handle) -> None:
+        if threading.get_ident() != self._thread:
+            self._run(handle)
+            return
+        self._began, self._seen, began = time.monotonic(), "", time.thread_time()
+        self._run(handle)
+        self._began, spent = 0.0, time.thread_time() - began
+        if spent > LONG:
+            with self._file.open("a") as lines:
+                lines.write(json.dumps([spent, self._seen or "one call of C"]) + "\n")
+
+    def _look_on(self) -> None:
+        while True:
+            time.sleep(SAMPLE)
+            if self._began and not self._seen and time.monotonic() - self._began > LONG:
+                frame = sys._current_frames().get(self._thread)
+                stack = traceback.extract_stack(frame)[-6:]
+                self._seen = " < ".join(f"{Path(each.filename).stem}.{each.name}" for each in reversed(stack))
+
+
+def read(file: Path) -> list[tuple[float, str]]:
+    """Seconds of each long callback and what it did, the longest first."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return sorted(((seconds, what) for seconds, what in map(json.loads, lines)), reverse=True)
+
+
+if __name__ == "__main__":
+    from addons.command import main
+
+    Pauses(Path(os.environ[FILE])).install()
+    main(sys.argv[1:])
