@@ -10,7 +10,6 @@ from typing import ClassVar
 from weakref import WeakSet
 
 from mitmproxy.addonmanager import Loader
-from mitmproxy.master import Master
 
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
@@ -30,13 +29,11 @@ from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
 from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
-from addons.proxy.script_reload import stop_watching
-from addons.requests.caller import Listener
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
-from addons.settings import Settings, listener_modes, peer_spec, version
+from addons.settings import INTERNAL_MODE, Settings, listener_modes, peer_spec, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -59,7 +56,7 @@ class Assembly:
     """Builds sources, origin and admin server from the settings, and starts the addons with them."""
 
     name = "edgehub-assembly"
-    _masters: ClassVar[WeakSet[Master]] = WeakSet()
+    _masters: ClassVar[WeakSet[object]] = WeakSet()
     """Those that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
     def __init__(
@@ -95,12 +92,11 @@ class Assembly:
         self._internal = ""
 
     def load(self, loader: Loader) -> None:
-        """Stay as the hub is while its file changes; end in one line where it is loaded into a process again."""
+        """End in one line where the hub is loaded into a process again."""
         if loader.master in self._masters:
             logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")
             raise SystemExit(1)
         self._masters.add(loader.master)
-        stop_watching(loader.master)
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
@@ -139,13 +135,10 @@ class Assembly:
         if settings.makes_pod_addresses:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
-        modes = listener_modes(settings)
-        peers = {spec: Listener.PEER.value} if (spec := peer_spec(settings)) else {}
-        self._resolve.listen({**modes, **peers}, settings.allowed_hosts)
+        self._resolve.allow(settings.allowed_hosts)
         # The hub's own requests need its own listener; no other listener may open before the hub is assembled.
-        (internal,) = (spec for spec, name in modes.items() if name == "internal")
-        await open_listeners([internal])
-        self._internal = "http://{}:{}".format(*address_of(internal))
+        await open_listeners([INTERNAL_MODE])
+        self._internal = "http://{}:{}".format(*address_of(INTERNAL_MODE))
         if settings.mode == "edge":
             self._offline = Offline(settings.state_dir / "cache")
             await self._offline.open()
@@ -154,7 +147,7 @@ class Assembly:
         cloud = Cloud([ServerHealth(server) for server in servers], settings.server_order)
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud), modules)
-            await open_listeners(list(modes))
+            await open_listeners(listener_modes(settings))
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
@@ -307,7 +300,7 @@ class Assembly:
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
-        specs = list(listener_modes(settings))
+        specs = listener_modes(settings)
         self._hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
@@ -338,14 +331,14 @@ class Assembly:
             self._open_peer_port,
         )
         assert pool.serving is not None
-        self._identity.serve_peers(peer_spec(settings), pool.admission)
+        self._identity.serve_peers(pool.admission)
         self._router.serve_peers(pool.serving, pool.headers)
         self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""
         settings = self._options.settings
-        others = list(listener_modes(settings))
+        others = listener_modes(settings)
         try:
             await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
         except OSError as error:

@@ -173,7 +173,7 @@ def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
         from addons import hub  # noqa: PLC0415 - as said above
         from addons.proxy import master  # noqa: PLC0415 - as said above
 
-        master.run(hub.addons, given, specifications)
+        master.run(hub.addon, given, specifications)
     except OptionsError as error:
         print(f"edgehub: {as_flags(str(error))}", file=sys.stderr)
         sys.exit(2)

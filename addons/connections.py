@@ -1,64 +1,28 @@
-"""Makes mitmproxy's connections fit for Kubernetes clients; `addons.proxy` reaches into mitmproxy for it."""
+"""Bounds the open connections, and closes those to a server on demand; `addons.proxy` reaches into mitmproxy for it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons.options import Options
-from addons.proxy import connection_handlers, handed_sockets, hook_dispatch, patches
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
-from addons.proxy.fail_closed import guarded_connection
-from addons.proxy.http import (
-    client_connections,
-    error_responses,
-    flow_control,
-    http_connections,
-    http_layer,
-    message_costs,
-    request_stream,
-)
+from addons.proxy.http import flow_control
+from addons.proxy.listener_mode import listener_of
 from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener
-from addons.settings import listener_modes, peer_spec
-
-logger = logging.getLogger(__name__)
-
-PATCHES = (
-    *client_connections.PATCHES,
-    *error_responses.PATCHES,
-    *flow_control.PATCHES,
-    *handed_sockets.PATCHES,
-    *hook_dispatch.PATCHES,
-    *http_connections.PATCHES,
-    *http_layer.PATCHES,
-    *message_costs.PATCHES,
-    *request_stream.PATCHES,
-)
-"""All that the hub replaces in mitmproxy."""
 
 
 class Connections:
-    """Installs the patches, makes room for a client's watches, and closes upstream connections on demand."""
+    """Bounds connections, forgets what passes an upgraded one, and closes upstream connections on demand."""
 
     name = "edgehub-connections"
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
+    def __init__(self) -> None:
         self._limits = ConnectionLimits(raise_descriptor_limit())
         self._sweep: asyncio.Task[None] | None = None
-
-    def load(self, _loader: object) -> None:
-        """SystemExit where mitmproxy is not the one that the hub was made for: unpatched it must not serve."""
-        try:
-            patches.install(PATCHES)
-        except patches.UnknownMitmproxyError as error:
-            logger.critical("%s", error)
-            raise SystemExit(1) from error
 
     def running(self) -> None:
         quieten_accept(asyncio.get_running_loop())
@@ -68,43 +32,27 @@ class Connections:
         if self._sweep is not None:
             self._sweep.cancel()
 
-    @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
-        connection_handlers.allow_many_connections(client)
-        why = self._limits.client_came(client, is_reserved=self._is_reserved(client))
+        why = self._limits.client_came(client, is_reserved=_is_reserved(client))
         if why:
             client.error = why
 
-    @guarded_connection
     def client_disconnected(self, client: connection.Client) -> None:
         self._limits.client_left(client)
 
-    @guarded_connection
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        if not self._limits.has_room(is_reserved=self._is_reserved(data.client)):
+        if not self._limits.has_room(is_reserved=_is_reserved(data.client)):
             data.server.error = "the hub has too many connections"
 
-    @guarded_connection
     def server_connected(self, data: ServerConnectionHookData) -> None:
         self._limits.server_came()
 
-    @guarded_connection
     def server_disconnected(self, data: ServerConnectionHookData) -> None:
         self._limits.server_left()
 
-    @guarded_connection
-    def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        connection_handlers.forget_failed(data.client, data.server)
-
-    @guarded_connection
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
         flow.messages.clear()
-
-    def _is_reserved(self, client: connection.Client) -> bool:
-        """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
-        settings, spec = self._options.settings, client.proxy_mode.full_spec
-        return listener_modes(settings).get(spec) != Listener.TLS and spec != peer_spec(settings)
 
     def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
         """Read from an upstream connection that has just been opened at a pace."""
@@ -112,4 +60,9 @@ class Connections:
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""
-        return connection_handlers.cut(matches)
+        return flow_control.cut(matches)
+
+
+def _is_reserved(client: connection.Client) -> bool:
+    """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
+    return listener_of(client) not in (Listener.TLS, Listener.PEER)

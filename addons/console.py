@@ -36,12 +36,16 @@ class Console:
         if isinstance(loader.master, HubMaster):
             return
         # The packages of an interface, which no other hub imports.
+        from addons.proxy.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
+        from addons.proxy.script_reload import stop_watching  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.annotations import DEFAULT_FILTER  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
 
         register()
+        replay_through_the_hub(loader.master)
+        stop_watching(loader.master)
         self._drills.are_allowed = True
         self._flows = Flows(lambda: self._options.settings.show_secrets, self._drills)
         self._commands = ConsoleCommands()

@@ -15,7 +15,6 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from addons.connections import Connections
 from addons.offline.cached_response import is_too_large
 from addons.pool.peer_tls import PeerTls
-from addons.proxy.fail_closed import guarded, guarded_connection
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.headers import ANSWERED_HEADER, UNFRAMED_HEADER
 from addons.requests.hidden_credentials import lend
@@ -91,7 +90,6 @@ class Egress:
         """Whether a server is up, by a probe that is sent now."""
         return await self._probes.confirm()
 
-    @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None or context.route is None:
@@ -124,14 +122,12 @@ class Egress:
         else:
             context.failover = self._suspecting(context.failover)
 
-    @guarded
     def request(self, flow: http.HTTPFlow) -> None:
         """Count a request's body that mitmproxy holds whole. The others are counted as they are streamed."""
         host = flow.request.host
         if isinstance(host, ServerHost) and not flow.request.stream:
             metrics.UPSTREAM_BYTES.labels("up", str(host.server)).inc(len(flow.request.raw_content or b""))
 
-    @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         host = flow.request.host
@@ -156,13 +152,11 @@ class Egress:
         context.failover = None
         flow.response.stream = self._counted_down(host.server)
 
-    @guarded
     def response(self, flow: http.HTTPFlow) -> None:
         host = flow.request.host
         if isinstance(host, ServerHost) and flow.response is not None and not flow.response.stream:
             metrics.UPSTREAM_BYTES.labels("down", str(host.server)).inc(len(flow.response.raw_content or b""))
 
-    @guarded_connection
     def server_connect(self, data: ServerConnectionHookData) -> None:
         address = data.server.address
         if address is None or not (isinstance(address[0], ServerHost) or address == self._origin):
@@ -170,7 +164,6 @@ class Egress:
         elif isinstance(address[0], ServerHost) and address[0].server.is_in_cloud and self.drills.is_offline:
             data.server.error = self.drills.refusal
 
-    @guarded_connection
     def tls_start_server(self, data: tls.TlsData) -> None:
         assert isinstance(data.conn, connection.Server)
         host = data.conn.address[0] if data.conn.address else ""
@@ -188,13 +181,11 @@ class Egress:
             self._tls.server_name or str(host), lend_certificate=host.lending is Lending.HUB, alpn=offers
         )
 
-    @guarded_connection
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
         address = data.server.address
         if address is not None and (health := self._health(address[0])) is not None:
             self._probes.connect_failed(health, str(data.server.error))
 
-    @guarded_connection
     def server_connected(self, data: ServerConnectionHookData) -> None:
         host = data.server.address[0] if data.server.address is not None else ""
         if self.drills.are_allowed and isinstance(host, ServerHost) and host.server.is_in_cloud:
@@ -202,12 +193,10 @@ class Egress:
         if data.server.address is not None and (health := self._health(data.server.address[0])) is not None:
             health.connections += 1
 
-    @guarded_connection
     def server_disconnected(self, data: ServerConnectionHookData) -> None:
         if data.server.address is not None and (health := self._health(data.server.address[0])) is not None:
             health.connections -= 1
 
-    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         """A handshake failed or a connection broke under a request: the server may be gone."""
         health = self._health(flow.request.host)

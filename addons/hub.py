@@ -1,4 +1,4 @@
-"""The list of the hub's addons in the order in which mitmproxy calls them, each with the reason for its place."""
+"""The parts of the hub's addon in the order in which their hooks are called, each with the reason for its place."""
 
 from addons.assembly import Assembly
 from addons.connections import Connections
@@ -7,12 +7,13 @@ from addons.egress import Egress
 from addons.identity import Identity
 from addons.memory import Memory
 from addons.options import Options
+from addons.proxy.hub_addon import HubAddon
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.traffic import Traffic
 
 _options = Options()
-_connections = Connections(_options)
+_connections = Connections()
 _resolve = Resolve()
 _identity = Identity(_options)
 _router = Router(_options, _connections)
@@ -20,7 +21,7 @@ _egress = Egress(_connections)
 _console = Console(_options, _egress.drills)
 _traffic = Traffic()
 
-# Each addon, those that must come before it, and why it stands where it does.
+# Each part, those that must come before it, and why it stands where it does.
 places = (
     (_options, (), "the others read its settings when they are configured"),
     (
@@ -58,4 +59,5 @@ places = (
     ),
 )
 
-addons = [addon for addon, _, _ in places]
+addon = HubAddon([part for part, _, _ in places])
+addons = [addon]

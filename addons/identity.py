@@ -12,7 +12,7 @@ from addons.certificates.client_certificates import is_verified, node_of, server
 from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.options import Options
 from addons.pool.peer_admission import Admission
-from addons.proxy.fail_closed import guarded, guarded_connection
+from addons.proxy.listener_mode import listener_of
 from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
 from addons.requests.headers import LENDING_HEADER
 from addons.requests.hidden_credentials import headers_of
@@ -42,7 +42,6 @@ class Identity:
         self._certificate: TlsPortCertificate | None = None
         self._shown: dict[str, bool] = {}
         """Of each connection of the TLS port with a client certificate: whether that is this node's."""
-        self._peer_spec = ""
         self._admission: Admission | None = None
         self._users: WeakKeyDictionary[connection.Client, int | None] = WeakKeyDictionary()
         """The user at the other end of each connection of the plain port. An answer may come after the connection."""
@@ -51,28 +50,24 @@ class Identity:
         """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
         self._credentials, self._certificate = credentials, certificate
 
-    def serve_peers(self, spec: str, admission: Admission) -> None:
-        """Take who decides about the connections of the peer port, which is open under this specification."""
-        self._peer_spec, self._admission = spec, admission
+    def serve_peers(self, admission: Admission) -> None:
+        """Take who decides about the connections of the peer port."""
+        self._admission = admission
 
-    @guarded_connection
     def tls_start_client(self, data: tls.TlsData) -> None:
         data.ssl_conn = self._server_side(data.context.client)
 
-    @guarded_connection
     def tls_established_client(self, data: tls.TlsData) -> None:
         if data.ssl_conn is not None and self._is_peer(data.context.client) and self._admission is not None:
             self._admission.established(data.conn.id, data.ssl_conn)
         elif data.ssl_conn is not None and data.ssl_conn.get_peer_certificate() is not None:
             self._shown[data.conn.id] = self._is_this_node(data.ssl_conn)
 
-    @guarded_connection
     def client_disconnected(self, client: connection.Client) -> None:
         self._shown.pop(client.id, None)
         if self._admission is not None:
             self._admission.disconnected(client.id)
 
-    @guarded
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None:
@@ -126,7 +121,7 @@ class Identity:
         return server_side(self._certificate.shown_to(called), self._credentials.authorities)
 
     def _is_peer(self, client: connection.Client) -> bool:
-        return self._admission is not None and client.proxy_mode.full_spec == self._peer_spec
+        return self._admission is not None and listener_of(client) is Listener.PEER
 
     def _is_this_node(self, ssl_conn: SSL.Connection) -> bool:
         certificate = ssl_conn.get_peer_certificate()

@@ -6,7 +6,7 @@ import secrets
 
 from mitmproxy import connection, http
 
-from addons.proxy.fail_closed import guarded, guarded_connection
+from addons.proxy.listener_mode import listener_of
 from addons.requests.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from addons.requests.caller import Listener
 from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
@@ -14,7 +14,7 @@ from addons.requests.hidden_credentials import hide, path_of
 from addons.requests.request_context import RequestContext, begin
 from addons.telemetry.labels import HUB
 from kube.differences.records import are_accepted
-from kube.errors import bad_request, forbidden, unavailable
+from kube.errors import bad_request, forbidden
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
 
@@ -26,26 +26,20 @@ class Resolve:
 
     def __init__(self) -> None:
         self.secret = secrets.token_urlsafe(32)
-        self._listeners: dict[str, Listener] = {}
         self._names: frozenset[str] = frozenset()
 
-    def listen(self, modes: dict[str, str], names: frozenset[str] = frozenset()) -> None:
-        """Take the listener of each of mitmproxy's mode specifications, and further names of the plain one."""
-        self._listeners = {spec: Listener(name) for spec, name in modes.items()}
+    def allow(self, names: frozenset[str]) -> None:
+        """Take further names of the plain listener."""
         self._names = names
 
-    @guarded_connection
     def client_connected(self, client: connection.Client) -> None:
-        if self._listeners.get(client.proxy_mode.full_spec) is Listener.INTERNAL:
+        if listener_of(client) is Listener.INTERNAL:
             # The hub's own session speaks HTTP/2 alone, and without TLS there is no negotiation.
             client.alpn = b"h2"
 
-    @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         hide(flow.request)
-        listener = self._listeners.get(flow.client_conn.proxy_mode.full_spec)
-        if not self._listeners:
-            raise unavailable("the hub is starting", retry_after=1)
+        listener = listener_of(flow.client_conn)
         if listener is None:
             raise forbidden("the hub does not serve this listener")
         if listener in (Listener.TLS, Listener.PEER) and not flow.client_conn.tls_established:
@@ -73,7 +67,6 @@ class Resolve:
         )
         begin(flow, context)
 
-    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         """mitmproxy shows a request that it refused by itself as well."""
         hide(flow.request)

@@ -20,7 +20,6 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
-from addons.proxy.fail_closed import guarded
 from addons.proxy.flow_streams import FlowStream
 from addons.requests.caller import Lending, Listener
 from addons.requests.client_request import ClientRequest
@@ -107,7 +106,6 @@ class Router:
         ]
         self._connections.cut(lambda conn: conn in ended)
 
-    @guarded
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None:
@@ -146,19 +144,18 @@ class Router:
         elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
             self._relayed[flow.id] = flow
 
-    @guarded
     def request(self, flow: http.HTTPFlow) -> None:
         """Send no body to a view. kube-apiserver ignores one as well; the origin would take it for a request."""
         context = context_of(flow)
         if context is not None and context.ticket and _is_view(context):
             flow.request.data.content = b""
 
-    @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
             return
-        if context.ticket and self._origin is not None and self._origin.void(context.ticket):
+        was_sent = flow.server_conn.timestamp_start is not None  # a person may have refused it before
+        if was_sent and context.ticket and self._origin is not None and self._origin.void(context.ticket):
             raise bad_request("the hub cannot read this request")  # the origin's server has refused it
         if (
             context.route.kind is not RouteKind.VIEW
@@ -174,7 +171,6 @@ class Router:
         if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filtered_by):
             _count(context, flow.response.status_code)
 
-    @guarded
     async def response(self, flow: http.HTTPFlow) -> None:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)
@@ -190,7 +186,6 @@ class Router:
             _count(context, error.code)
             raise
 
-    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)

@@ -21,8 +21,8 @@ Mode = Literal["edge", "cloud"]
 PeerClients = Literal["pool", "nodes"]
 AUTO_ADDRESS = "169.254.2.1"
 """The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
-DEAD_ADDRESS = "127.0.0.1:1"
-"""Where mitmproxy sends a request that no addon routed. Nobody listens there, so the client gets a 502."""
+INTERNAL_MODE = "hub:internal@127.0.0.1:0"
+"""The hub's own listener, on a free loopback port: reflectors and probes leave the node through it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,20 +159,15 @@ def parse_pod_address(text: str) -> tuple[tuple[str, ...], bool]:
     return (_addresses(",".join(others)) if others else (AUTO_ADDRESS,)), True
 
 
-def listener_modes(settings: Settings) -> dict[str, str]:
-    """mitmproxy's mode specifications, each with the name of its listener.
-
-    Every listener is a reverse proxy to the dead address. `internal` is the hub's own, on a free loopback port:
-    reflectors and probes leave the node through it. mitmproxy wants addresses of IPv6 without brackets.
-    """
-    modes = {f"reverse:http://{DEAD_ADDRESS}@127.0.0.1:0": "internal"}
+def listener_modes(settings: Settings) -> list[str]:
+    """The listeners but the peer port, as `addons.proxy.listener_mode` has them; addresses of IPv6 without brackets."""
+    modes = [INTERNAL_MODE]
     if settings.port:
-        modes[f"reverse:http://{DEAD_ADDRESS}@{settings.listen}:{settings.port}"] = "plain"
+        modes.append(f"hub:plain@{settings.listen}:{settings.port}")
     if settings.tls_port:
         is_everywhere = ipaddress.ip_address(settings.listen).is_unspecified
         own = settings.pod_addresses if settings.makes_pod_addresses and not is_everywhere else ()
-        for address in (settings.listen, *own):
-            modes[f"reverse:http://{DEAD_ADDRESS}@{address}:{settings.tls_port}"] = "tls"
+        modes += [f"hub:tls@{address}:{settings.tls_port}" for address in (settings.listen, *own)]
     return modes
 
 
@@ -181,7 +176,7 @@ def peer_spec(settings: Settings) -> str:
     if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
         return ""
     host = f"{settings.peer_address}:" if settings.peer_address else ""
-    return f"reverse:http://{DEAD_ADDRESS}@{host}{settings.peer_port}"
+    return f"hub:peer@{host}{settings.peer_port}"
 
 
 def _path(text: str) -> Path | None:

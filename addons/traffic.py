@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from mitmproxy import http
 
 from addons.filters.filter import READS
-from addons.proxy.fail_closed import guarded
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
@@ -19,7 +18,7 @@ type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 
 
 class Traffic:
-    """Counts in `counts`. A failure here costs no client anything: mitmproxy logs it, and the request goes on."""
+    """Counts in `counts`."""
 
     name = "edgehub-traffic"
 
@@ -28,7 +27,6 @@ class Traffic:
         self._open: dict[str, tuple[ComponentCounts, bool]] = {}
         """The counts of each flow that is being answered, by the flow's id, and whether it is a watch."""
 
-    @guarded
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response is None:
             return
@@ -42,7 +40,6 @@ class Traffic:
             too_large, counted = context.stream_too_large, _counted(counts, is_fetched=True)
             context.stream_too_large = lambda chunk: too_large(counted(chunk))
 
-    @guarded
     def response(self, flow: http.HTTPFlow) -> None:
         assert flow.response is not None
         counts = self._begin(flow, flow.response.status_code)
@@ -52,7 +49,6 @@ class Traffic:
             counts.totals.fetched += size if isinstance(flow.request.host, ServerHost) else 0
         self._end(flow)
 
-    @guarded
     def error(self, flow: http.HTTPFlow) -> None:
         # Where the client left, nobody was told that anything went wrong.
         left = flow.error is not None and "disconnect" in flow.error.msg

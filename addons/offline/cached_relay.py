@@ -2,7 +2,7 @@
 
 While the cloud is up, mitmproxy relays such a request like any other, and `keep_response` keeps the answer. The origin
 calls `answer` for requests that have no server to go to, and for those whose server failed under them: mitmproxy has
-no way to replace their answer (see `addons.proxy.http.upstream_failover`).
+no way to replace their answer (see `addons.proxy.http.request_stream`).
 """
 
 from __future__ import annotations

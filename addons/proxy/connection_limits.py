@@ -17,8 +17,7 @@ from typing import Any
 
 from mitmproxy import connection
 
-from addons.proxy.connection_handlers import close_client
-from addons.proxy.http.flow_control import handler_of
+from addons.proxy.http.flow_control import close_client, handler_of
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream

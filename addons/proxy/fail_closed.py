@@ -6,10 +6,9 @@ out, past an addon that did not do its work.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mitmproxy import connection, http, tls
@@ -21,6 +20,14 @@ from kube.errors import StatusError, internal
 
 logger = logging.getLogger(__name__)
 
+FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error")
+CONNECTION_HOOKS = (
+    *("client_connected", "client_disconnected"),
+    *("server_connect", "server_connected", "server_disconnected", "server_connect_error"),
+    *("tls_start_client", "tls_established_client", "tls_start_server"),
+    "tcp_message",
+)
+"""Those that parts of the hub have; `tcp_message` is of a connection that no longer speaks HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")
 """Hooks that have nothing to do once a flow has its answer."""
 MALFORMED = frozenset({400, 413, 414, 431})
@@ -37,52 +44,48 @@ def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     flow.response = http.Response.make(error.code, error.to_json(), headers)
 
 
-def guarded[F: Callable[..., Any]](hook: F) -> F:
-    """A flow hook (plain or async) whose StatusError is the answer, and whose any other error is a counted 500."""
-    if inspect.iscoroutinefunction(hook):
+def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
+    """A hook of a part of the hub, plain or async, which never raises.
 
-        @functools.wraps(hook)
-        async def run(self: object, flow: http.HTTPFlow) -> None:
-            if hook.__name__ in BEFORE_ANSWER and flow.response is not None:
-                return
+    What a flow's hook raises becomes the answer: a StatusError as it is, any other error a counted 500. A hook of a
+    connection ends that.
+    """
+    body = getattr(part, hook)
+    if hook not in FLOW_HOOKS:
+
+        def of_connection(data: Any) -> None:
             try:
-                await hook(self, flow)
+                body(data)
             except Exception as error:
-                _answer(flow, hook.__name__, _status(self, hook.__name__, error))
+                _end(data, str(_status(part.name, hook, error)))
 
-    else:
+        return of_connection
 
-        @functools.wraps(hook)
-        def run(self: object, flow: http.HTTPFlow) -> None:
-            if hook.__name__ in BEFORE_ANSWER and flow.response is not None:
-                return
-            try:
-                hook(self, flow)
-            except Exception as error:
-                _answer(flow, hook.__name__, _status(self, hook.__name__, error))
+    def is_done(flow: http.HTTPFlow) -> bool:
+        return hook in BEFORE_ANSWER and flow.response is not None
 
-    run.guard = guarded  # type: ignore[attr-defined]  # lets a test put a failing hook in the same guard
-    return run  # type: ignore[return-value]  # the wrapper has the hook's signature
-
-
-def guarded_connection[F: Callable[..., Any]](hook: F) -> F:
-    """A hook of a connection that ends it when the hook fails; counted."""
-
-    @functools.wraps(hook)
-    def run(self: object, data: Any) -> None:
+    async def later(flow: http.HTTPFlow) -> None:
+        if is_done(flow):
+            return
         try:
-            hook(self, data)
+            await body(flow)
         except Exception as error:
-            _end(data, str(_status(self, hook.__name__, error)))
+            _answer(flow, hook, _status(part.name, hook, error))
 
-    run.guard = guarded_connection  # type: ignore[attr-defined]  # as above
-    return run  # type: ignore[return-value]  # the wrapper has the hook's signature
+    def at_once(flow: http.HTTPFlow) -> None:
+        if is_done(flow):
+            return
+        try:
+            body(flow)
+        except Exception as error:
+            _answer(flow, hook, _status(part.name, hook, error))
+
+    return later if inspect.iscoroutinefunction(body) else at_once
 
 
-def _status(addon: object, hook: str, error: Exception) -> StatusError:
+def _status(name: str, hook: str, error: Exception) -> StatusError:
     if isinstance(error, StatusError):
         return error
-    name = str(getattr(addon, "name", type(addon).__name__))
     logger.error("%s.%s failed", name, hook, exc_info=error)
     metrics.HOOK_ERRORS.labels(name, hook).inc()
     return internal(f"the hub could not handle this request ({name})")

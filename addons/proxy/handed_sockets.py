@@ -5,16 +5,10 @@ They stay open while the hub is replaced: a client that connects meanwhile waits
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
 from collections.abc import MutableMapping
-from typing import Any
-
-from mitmproxy.proxy import mode_servers
-
-from addons.proxy.patches import Patch
 
 FIRST = 3
 """The number of the first descriptor that is handed over."""
@@ -24,8 +18,6 @@ ACCEPTED_AT_ONCE = 25
 """Connections that the event loop accepts before it does anything else. Each costs it half a millisecond."""
 
 logger = logging.getLogger(__name__)
-
-_own_listen = mode_servers.AsyncioServerInstance.listen
 
 
 class HandedSockets:
@@ -69,29 +61,6 @@ class HandedSockets:
 handed = HandedSockets()
 
 
-async def listen(self: mode_servers.AsyncioServerInstance[Any], host: str, port: int) -> list[Any]:
-    """As mitmproxy's, but on a socket that was handed over for this address."""
-    found = handed.at(host, port)
-    if found is None:
-        return await _own_listen(self, host, port)
-    # asyncio takes one number for the kernel's queue, and for the connections that it accepts at once.
-    server = await asyncio.start_server(self.handle_stream, sock=found, backlog=ACCEPTED_AT_ONCE)
-    found.listen(BACKLOG)
-    return [server]
-
-
 def _address(found: socket.socket) -> tuple[str, int]:
     host, port, *_ = found.getsockname()
     return host, port
-
-
-PATCHES = (
-    Patch(
-        place=mode_servers.AsyncioServerInstance,
-        name="listen",
-        replacement=listen,
-        signature="(self, host, port)",
-        why="mitmproxy opens each listener itself, so connections are refused while the hub is replaced",
-        shown_by="tests/addons/proxy/test_handed_sockets.py::test_mitmproxy_itself_opens_each_listener",
-    ),
-)

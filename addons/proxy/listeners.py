@@ -5,12 +5,54 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from mitmproxy import ctx
+from mitmproxy.proxy.mode_servers import ProxyConnectionHandler, ServerInstance, ServerManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
-from addons.proxy.connection_handlers import proxyserver
+from addons.proxy.listener_mode import HubMode
+
+
+class OpenServers:
+    """The listeners of a hub without an interface; with what the hub uses of mitmproxy's `Servers`."""
+
+    def __init__(self, manager: ServerManager) -> None:
+        self._manager = manager
+        self._instances: dict[ProxyMode, ServerInstance[Any]] = {}
+
+    async def update(self, modes: Iterable[ProxyMode]) -> None:
+        """Open these listeners and close all others. The exception of one that cannot be opened stays with it."""
+        wanted = list(modes)
+        for mode in set(self._instances).difference(wanted):
+            instance = self._instances.pop(mode)
+            if instance.is_running:
+                await instance.stop()
+        for mode in wanted:
+            if mode not in self._instances:
+                instance = self._instances[mode] = ServerInstance.make(mode, self._manager)
+                with contextlib.suppress(Exception):  # it keeps it
+                    await instance.start()
+
+    def __iter__(self) -> Iterator[ServerInstance[Any]]:
+        return iter(self._instances.values())
+
+    def __getitem__(self, mode: ProxyMode) -> ServerInstance[Any]:
+        return self._instances[mode]
+
+
+class Listening:
+    """In the place of mitmproxy's addon `proxyserver`, where a hub has no interface."""
+
+    def __init__(self) -> None:
+        self.connections: dict[tuple[Any, ...] | str, ProxyConnectionHandler] = {}
+        self.servers = OpenServers(self)
+
+    @contextlib.contextmanager
+    def register_connection(self, _id: object, _handler: object) -> Iterator[None]:
+        """Nobody looks for a connection here: see `addons.proxy.http.flow_control.handler_of`."""
+        yield
 
 
 async def open_listeners(specs: Sequence[str]) -> None:
@@ -18,8 +60,8 @@ async def open_listeners(specs: Sequence[str]) -> None:
 
     OSError, whose `filename` is the specification, for the first that cannot be opened.
     """
-    modes = {spec: ProxyMode.parse(spec) for spec in specs}
-    servers = proxyserver().servers
+    modes = {spec: HubMode.parse(spec) for spec in specs}
+    servers = _servers()
     with _silent("mitmproxy.addons.proxyserver"):
         ctx.options.update(mode=list(specs), server=True)
         await servers.update(modes.values())
@@ -33,21 +75,33 @@ async def open_listeners(specs: Sequence[str]) -> None:
 
 def stop_accepting() -> None:
     """Accept no connection any more. Those on sockets that were handed over wait in the kernel for the next hub."""
-    for instance in proxyserver().servers:
+    for instance in _servers():
         for server in getattr(instance, "_servers", ()):
             server.close()
 
 
 def closed(specs: Sequence[str]) -> list[str]:
     """The addresses of those of these mode specifications for which mitmproxy accepts no connection now."""
-    running = {each.mode.full_spec for each in proxyserver().servers if each.is_running}
+    running = {each.mode.full_spec for each in _servers() if each.is_running}
     return [spec.rpartition("@")[2] for spec in specs if spec not in running]
 
 
 def address_of(spec: str) -> tuple[str, int]:
     """Where an open listener listens, which tells the port of one that was opened on any."""
-    host, port, *_ = proxyserver().servers[ProxyMode.parse(spec)].listen_addrs[0]
+    host, port, *_ = _servers()[HubMode.parse(spec)].listen_addrs[0]
     return host, port
+
+
+def mode_of_state(mode: ProxyMode) -> ProxyMode:
+    """The mode of the open listener that a saved flow came to; `mode` itself where none is open there."""
+    is_open = (each.mode for each in _servers() if each.mode.get_state() == mode.full_spec)
+    return next(is_open, mode)
+
+
+def _servers() -> OpenServers:
+    """Those of this process; mitmproxy's own beside an interface."""
+    servers: OpenServers = ctx.master.addons.get("proxyserver").servers
+    return servers
 
 
 @contextlib.contextmanager

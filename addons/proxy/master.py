@@ -1,47 +1,120 @@
-"""mitmproxy's master for a hub without an interface: a reverse proxy, the hub's addons, and nothing else.
+"""A hub without an interface, in the place of mitmproxy's master: its options, one addon, and nothing else.
 
 mitmdump calls some forty addons for each hook of each request, which is half of what a small request costs, and
-reloads `addons/hub.py` when the file changes. This master has two of mitmproxy's addons, and no script.
+reloads `addons/hub.py` when the file changes. To import mitmproxy's own master is to import all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mitmproxy.addons.next_layer import NextLayer
-from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.master import Master
+from mitmproxy import ctx, hooks
+from mitmproxy.addonmanager import Loader
+from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
+from mitmproxy.utils import asyncio_utils, human
+
+from addons.proxy.hub_addon import HubAddon
+from addons.proxy.listeners import Listening
+
+LAYER_OPTIONS: tuple[tuple[str, object, object], ...] = (
+    ("body_size_limit", str | None, None),
+    ("connection_strategy", str, "lazy"),
+    ("keep_host_header", bool, True),
+    ("normalize_outbound_headers", bool, True),
+    ("proxy_debug", bool, False),
+    ("store_streamed_bodies", bool, False),
+    ("stream_large_bodies", str | None, None),
+    ("validate_inbound_headers", bool, True),
+)
+"""What mitmproxy's layers read and its addon `proxyserver` declares: name, type and default."""
+SIZES = ("body_size_limit", "stream_large_bodies")
+"""Those of them that are sizes, such as 3m."""
+
+logger = logging.getLogger(__name__)
 
 
-class HubMaster(Master):
-    """Runs `Proxyserver` and `NextLayer`, then the given addons in their order.
+class OneAddon:
+    """What mitmproxy's layers, and the hub's parts, use of an addon manager."""
 
-    The hub needs no `Core` (the commands of an interface) and no `TlsConfig`: the addons `identity` and `egress` make
-    each TLS connection, and `TlsConfig` would write a CA of its own into the user's home.
-    """
+    def __init__(self, addon: object, listening: Listening) -> None:
+        self._addon = addon
+        self.lookup: dict[str, object] = {"proxyserver": listening}
 
-    def __init__(self, options: Options, addons: Sequence[object]) -> None:
-        super().__init__(options)
-        self.addons.add(Proxyserver(), NextLayer(), *addons)
+    def get(self, name: str) -> Any:
+        """An addon by its name; None where there is none."""
+        return self.lookup.get(name)
+
+    async def trigger_event(self, event: hooks.Hook) -> None:
+        """Call the addon's hook of this name, if it has one."""
+        hook = getattr(self._addon, event.name, None)
+        if hook is None:
+            return
+        try:
+            done = hook(*event.args())
+            if done is not None:
+                await done
+        except Exception:
+            logger.exception("the hook %s failed", event.name)
+
+    handle_lifecycle = trigger_event
 
 
-def run(addons: Sequence[object], given: Mapping[str, Any], specifications: Sequence[str] = ()) -> None:
+class HubMaster:
+    """Runs one addon. To be made in a running loop."""
+
+    def __init__(self, options: Options, addon: HubAddon) -> None:
+        self.options = options
+        self.addons = OneAddon(addon, Listening())
+        self.event_loop = asyncio.get_running_loop()
+        self.should_exit = asyncio.Event()
+        self._addon = addon
+        ctx.master, ctx.options = self, options  # type: ignore[assignment]  # it has what anybody here uses
+        for name, kind, default in LAYER_OPTIONS:
+            options.add_option(name, kind, default, "")
+        addon.load(Loader(self))
+        options.changed.connect(self._configure)
+        options.process_deferred()
+
+    async def run(self) -> None:
+        """Serve until `shutdown`."""
+        with asyncio_utils.set_eager_task_factory():
+            self._addon.running()
+            try:
+                await self.should_exit.wait()
+            finally:
+                self._addon.done()
+
+    def shutdown(self) -> None:
+        """Have `run` end; from any thread."""
+        self.event_loop.call_soon_threadsafe(self.should_exit.set)
+
+    def _configure(self, updated: set[str]) -> None:
+        for name in SIZES:
+            try:
+                human.parse_size(getattr(self.options, name))
+            except ValueError:
+                raise OptionsError(f"{name} is a size, such as 3m") from None
+        self._addon.configure(updated)
+
+
+def run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequence[str] = ()) -> None:
     """Serve in the foreground until SIGTERM or SIGINT.
 
     `given` are options by name; `specifications` are `name=value`, as mitmproxy's `--set` takes them, and win over
-    `given`. OptionsError where mitmproxy or an addon refuses an option, SystemExit where the hub could not start.
+    `given`. OptionsError where mitmproxy or the addon refuses an option, SystemExit where the hub could not start.
     """
-    asyncio.run(_run(addons, given, specifications))
+    asyncio.run(_run(addon, given, specifications))
 
 
-async def _run(addons: Sequence[object], given: Mapping[str, Any], specifications: Sequence[str]) -> None:
+async def _run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequence[str]) -> None:
     options = Options()
-    master = HubMaster(options, addons)
-    options.update(server=False)  # the last addon opens the listeners, when it can answer
+    master = HubMaster(options, addon)
+    options.update(server=False)  # the last part opens the listeners, when it can answer
     specified = {each.partition("=")[0] for each in specifications}
     # A configuration file may be for other programs of mitmproxy as well, with options that this one has not.
     options.update_known(**{name: value for name, value in given.items() if name not in specified})

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mitmproxy import connection
 
-from addons.proxy.connection_handlers import proxyserver
+from addons.proxy.http.flow_control import handler_of
 
 AT_ONCE = 0.001
 """Seconds in which asyncio hands out bytes that it already has; what takes longer came over the link just now."""
@@ -22,7 +22,7 @@ class Pacing(Protocol):
 
 def pace(client: connection.Client, server: connection.Server, pacing: Pacing) -> None:
     """Read from this upstream connection at a pace. To be called before mitmproxy reads from the connection."""
-    handler = proxyserver().connections.get(client.id)
+    handler = handler_of(client.id)
     transport = handler.transports.get(server) if handler is not None else None
     if transport is not None and isinstance(transport.reader, asyncio.StreamReader):
         read_at(transport.reader, pacing)

@@ -100,8 +100,9 @@ def with_credentials(request: http.Request) -> http.Request:
         return request
     sent = copy.copy(request)
     fields = hidden.ticket if hidden.is_bare else (*request.headers.fields, *hidden.sent)
-    headers = http.Headers(fields)
-    sent.data = dataclasses.replace(request.data, headers=headers, path=path_of(request))
+    headers = type(request.headers)(fields)
+    sent.data = copy.copy(request.data)
+    sent.data.headers, sent.data.path = headers, path_of(request)
     return sent
 
 

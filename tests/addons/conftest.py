@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from addons.connections import PATCHES
 from addons.egress import Egress
 from addons.offline.cached_responses import CachedResponses
 from tests.addons.support import lease_parts, replay_parts
@@ -33,18 +32,6 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubParts]:
     async with HubParts(cloud) as made:
         yield made
-
-
-@pytest.fixture
-def restored() -> Iterator[None]:
-    """The hub patches mitmproxy for the whole process; after the test mitmproxy is as it was."""
-    before = [(each.place, each.name, vars(each.place).get(each.name)) for each in PATCHES]
-    yield
-    for place, name, own in before:
-        if own is not None:
-            setattr(place, name, own)
-        elif name in vars(place):
-            delattr(place, name)  # a class has it from another one
 
 
 @pytest.fixture

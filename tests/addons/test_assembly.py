@@ -25,6 +25,7 @@ from addons.egress import Egress
 from addons.identity import Identity
 from addons.offline.offline_mode import Offline
 from addons.options import OPTIONS, Options
+from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
 from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
@@ -46,9 +47,6 @@ from tests.cloud.scriptable.faults import Silence
 LOOPBACK = "127.0.0.1"
 
 
-pytestmark = pytest.mark.usefixtures("restored")
-
-
 def settings(**given: Any) -> Settings:
     defaults = {name: default for name, _, default, _ in OPTIONS}
     return parse_settings({**defaults, "server": "https://a:6443", **given})
@@ -66,7 +64,7 @@ class Running:
         self.session = session
         options = Options()
         self.traffic = Traffic()
-        self.resolve, self.egress = Resolve(), Egress(connections := Connections(options))
+        self.resolve, self.egress = Resolve(), Egress(connections := Connections())
         identity, router = Identity(options), Router(options, connections)
         self.assembly = Assembly(
             options,
@@ -87,7 +85,8 @@ class Running:
             self.traffic,
             self.assembly,
         ]
-        self.master = HubMaster(MitmproxyOptions(), chain)
+        self.addon = HubAddon(chain)
+        self.master = HubMaster(MitmproxyOptions(), self.addon)
         self.master.options.update(
             server=False, **{f"hub_{name}": value for name, value in self.given.items()}
         )
@@ -273,7 +272,7 @@ async def test_a_taken_port_ends_the_start_in_one_line(
         (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
         assert f"hub_{name}: cannot listen on {LOOPBACK}:{port}: Address already in use" in line
         await hub.master.addons.get("proxyserver").servers.update([])
-        await hub.master.done()
+        hub.addon.done()
     await ended(before)
 
 

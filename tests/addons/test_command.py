@@ -41,8 +41,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     def note(interface: str, arguments: list[str]) -> None:
         found.interface, found.arguments = interface, arguments
 
-    def run(addons: Sequence[object], given: Mapping[str, Any], specifications: Sequence[str]) -> None:
-        assert addons is hub.addons
+    def run(addon: object, given: Mapping[str, Any], specifications: Sequence[str]) -> None:
+        assert addon is hub.addon
         found.interface, found.given, found.specifications = "none", dict(given), list(specifications)
 
     monkeypatch.setattr(master, "run", run)

@@ -1,46 +1,24 @@
-"""The addon installs the patches, and a connection is refused where it cannot do its work."""
+"""What passes an upgraded connection is forgotten, and some clients have descriptors left for them."""
 
 from __future__ import annotations
 
-import logging
-
 import pytest
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
-from mitmproxy.test import taddons, tflow
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.test import tflow
 
-from addons import connections
-from addons.connections import PATCHES, Connections
-from addons.options import Options
-from addons.proxy.patches import Patch
-from tests.addons.support.patched import patched
+from addons.connections import Connections, _is_reserved
+from addons.requests.caller import Listener
 
 
-def connections_of_hub() -> Connections:
-    return Connections(Options())
+def test_what_passes_an_upgraded_connection_is_not_kept() -> None:
+    flow = tflow.ttcpflow()
+    assert flow.messages
+    Connections().tcp_message(flow)
+    assert flow.messages == []
 
 
-@pytest.mark.usefixtures("restored")
-def test_all_patches_are_installed() -> None:
-    connections_of_hub().load(None)
-    assert all(patched(each.place, each.name) is each.replacement for each in PATCHES)
-
-
-@pytest.mark.usefixtures("restored")
-def test_an_unknown_mitmproxy_ends_the_start(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    strange = Patch(http_layers, "HttpStream", object(), "(other)", "why", "test")
-    monkeypatch.setattr(connections, "PATCHES", (strange,))
-    with caplog.at_level(logging.CRITICAL), pytest.raises(SystemExit):
-        connections_of_hub().load(None)
-    assert "needs mitmproxy 12.2" in caplog.text
-
-
-def test_without_the_proxyserver_addon_a_connection_is_refused() -> None:
-    client, server = tflow.tclient_conn(), tflow.tserver_conn()
-    with taddons.context():
-        connections_of_hub().client_connected(client)
-        connections_of_hub().server_connect_error(ServerConnectionHookData(server, client))
-    assert client.error
-    assert server.error
+@pytest.mark.parametrize("listener", list(Listener))
+def test_descriptors_are_left_for_the_node_and_the_hub_itself(listener: Listener) -> None:
+    client = tflow.tclient_conn()
+    client.proxy_mode = ProxyMode.parse(f"hub:{listener}@1")
+    assert _is_reserved(client) is (listener in (Listener.PLAIN, Listener.INTERNAL))

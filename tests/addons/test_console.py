@@ -36,7 +36,7 @@ def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
         "from addons import hub\n"
         "from addons.proxy.master import HubMaster\n"
         "import asyncio, sys\n"
-        "async def load(): return HubMaster(Options(), hub.addons)\n"
+        "async def load(): return HubMaster(Options(), hub.addon)\n"
         "master = asyncio.run(load())\n"
         "assert master.addons.get('edgehub-flows') is None\n"
         "print(*(n for n in sys.modules if n.startswith(('addons.ui.flows', 'mitmproxy.tools'))))"

@@ -24,6 +24,7 @@ from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import ORIGIN, RELAY, A, B, counted, flow_of
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import HUB, NOBODY, POD
 from tests.cloud.pki import Authority
 
@@ -134,7 +135,7 @@ def test_a_view_that_nobody_redirected_is_not_sent(egress: Egress) -> None:
 def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
-    egress = Egress(connections)
+    egress = under_guard(Egress(connections))
     egress.start(Cloud([], "priority"), TOKEN, ORIGIN, cast(Client, None))
     egress.cloud.servers.append(ServerHealth(A))
     own = {"Authorization": caller.authorization} if caller.authorization else {}
@@ -172,7 +173,7 @@ def started_with_tls(connections: Cut, monkeypatch: pytest.MonkeyPatch) -> tuple
     credentials = Credentials(
         "", "", False, Piece(authority.certificate), Piece(node.certificate), Piece(node.key), Piece()
     )
-    egress, asked = Egress(connections), list[Any]()
+    egress, asked = under_guard(Egress(connections)), list[Any]()
     egress.start(Cloud([], "priority"), credentials, ORIGIN, cast(Client, None))
 
     def note(name: str, *, lend_certificate: bool, alpn: list[bytes]) -> None:

@@ -23,6 +23,7 @@ from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import ORIGIN, A, B, flow_of
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import beats_of, value_of
 from tests.cloud.pki import Authority
 
@@ -92,7 +93,7 @@ def test_connections_to_the_cloud_are_read_at_a_pace_where_drills_are_allowed(
 
 def test_before_the_start_no_server_is_connected_to(connections: Cut) -> None:
     data = ServerConnectionHookData(connection.Server(address=ORIGIN), tflow.tclient_conn())
-    Egress(connections).server_connect(data)
+    under_guard(Egress(connections)).server_connect(data)
     assert data.server.error
 
 
@@ -211,7 +212,7 @@ def test_a_new_certificate_has_connections_of_its_own(connections: Cut) -> None:
     """kube-apiserver answers 401 on connections that show a certificate that has ended."""
     authority = Authority()
     pieces = Piece(b""), Piece(b"")
-    egress = Egress(connections)
+    egress = under_guard(Egress(connections))
     credentials = Credentials("", "", False, Piece(), *pieces, Piece())
     egress.start(Cloud([], "priority"), credentials, ORIGIN, cast(Client, None))
     egress.cloud.servers.append(ServerHealth(A))

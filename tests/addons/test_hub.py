@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from mitmproxy import hooks, http
+from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow, tutils
@@ -21,12 +22,13 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.filters.inputs import HubAddress
-from addons.hub import addons, places
+from addons.hub import addon, places
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.memory import Memory
 from addons.options import OPTIONS, Options
 from addons.parts import Parts
+from addons.proxy.hub_addon import HubAddon
 from addons.requests.caller import Lending
 from addons.requests.request_context import context_of
 from addons.resolve import Resolve
@@ -41,11 +43,13 @@ from addons.views.origin import Origin
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
 
+PARTS: list[Any] = [part for part, _, _ in places]
+
 WIRING = {
     Options: {"as_typed"},
     Connections: {"cut", "pace"},
     Console: {"show", "start", "web_address"},
-    Resolve: {"listen"},
+    Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
     Egress: {"start", "start_peers", "confirm", "cut"},
@@ -56,7 +60,7 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
-    *{"web_address", "as_typed", "confirm", "cut", "listen", "serve_peers", "serve_with"},
+    *{"web_address", "as_typed", "confirm", "cut", "allow", "serve_peers", "serve_with"},
     *{"pace", "show", "start", "start_peers", "rules_changed", "refuse_while"},
 }
 
@@ -69,10 +73,14 @@ def public_methods(addon: object) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("addon", addons, ids=lambda addon: addon.name)
-def test_every_public_method_is_a_hook_or_wiring(addon: object) -> None:
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_public_method_is_a_hook_or_wiring(part: object) -> None:
     """A misspelt hook is never called, and mitmproxy says nothing."""
-    assert public_methods(addon) - set(hooks.all_hooks) == WIRING[type(addon)]
+    assert public_methods(part) - set(hooks.all_hooks) == WIRING[type(part)]
+
+
+def test_mitmproxy_has_one_addon() -> None:
+    assert hub.addons == [addon]
 
 
 def test_no_wiring_is_named_like_a_hook() -> None:
@@ -86,7 +94,7 @@ def test_nothing_in_the_module_itself_runs_as_a_hook() -> None:
 
 
 def test_every_addon_has_a_name_of_its_own_that_it_says_itself() -> None:
-    names = [vars(type(addon))["name"] for addon in addons]
+    names = [vars(type(part))["name"] for part in PARTS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("edgehub-") for name in names)
 
@@ -98,19 +106,19 @@ def test_the_module_is_the_list_and_its_parts_and_nothing_else() -> None:
 
 
 def test_every_hook_takes_what_mitmproxy_gives() -> None:
-    for addon in addons:
-        for name in public_methods(addon) & set(hooks.all_hooks):
+    for part in PARTS:
+        for name in public_methods(part) & set(hooks.all_hooks):
             given = len(inspect.signature(hooks.all_hooks[name]).parameters)
-            signature = inspect.signature(getattr(addon, name))
+            signature = inspect.signature(getattr(part, name))
             signature.bind(*range(given))
-            assert len(signature.parameters) == given, f"{type(addon).__name__}.{name}"
+            assert len(signature.parameters) == given, f"{type(part).__name__}.{name}"
 
 
 # -- the order -----------------------------------------------------------------------------------------------------
 
-ORDER = [type(addon) for addon in addons]
-DEPENDENT = [(type(before), type(addon)) for addon, needed, _ in places for before in needed]
-SPEC = "reverse:http://127.0.0.1:1@10261"
+ORDER = [type(part) for part in PARTS]
+DEPENDENT = [(type(before), type(part)) for part, needed, _ in places for before in needed]
+SPEC = "hub:plain@10261"
 
 
 class Known:
@@ -130,10 +138,9 @@ class Known:
 def chain() -> Iterator[dict[type, Any]]:
     """A chain of its own, started as Lifecycle would, without probes and files; by type."""
     options, resolve = Options(), Resolve()
-    connections = Connections(options)
+    connections = Connections()
     options.settings = hub_settings()
     identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
-    resolve.listen({SPEC: "plain"})
     known: Any = Known()
     router.start(
         *(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True
@@ -160,11 +167,14 @@ async def send(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     headers = http.Headers([(b"User-Agent", b"kubectl/v1")])
     flow = tflow.tflow(req=tutils.treq(path=b"/api/v1/pods", headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
-    with taddons.context() as context:
-        for kind in order:
-            if kind in chain and hasattr(chain[kind], "requestheaders"):
-                await context.master.addons.invoke_addon(chain[kind], HttpRequestHeadersHook(flow))
+    await run(chain, [kind for kind in order if kind in chain], HttpRequestHeadersHook(flow))
     return flow
+
+
+async def run(chain: dict[type, Any], order: Sequence[type], hook: hooks.Hook) -> None:
+    """Call a hook of these parts of the chain as mitmproxy does."""
+    with taddons.context() as context:
+        await context.master.addons.invoke_addon(HubAddon([chain[kind] for kind in order]), hook)
 
 
 async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[type, Any]) -> None:
@@ -184,7 +194,7 @@ def test_each_place_has_a_reason_of_its_own() -> None:
 
 def test_each_addon_stands_behind_what_it_needs() -> None:
     for at, (_, needed, _) in enumerate(places):
-        assert all(addons.index(each) < at for each in needed)
+        assert all(PARTS.index(each) < at for each in needed)
 
 
 @pytest.mark.parametrize(("one", "other"), DEPENDENT, ids=lambda kind: kind.name)
@@ -212,10 +222,11 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     flow = tflow.tflow(req=tutils.treq(path=target, headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
     chain[Router]._origin.ticket = lambda _: "ticket"
-    with taddons.context() as context:
-        for kind in order:
-            if kind in (Resolve, Identity, Router):
-                await context.master.addons.invoke_addon(chain[kind], HttpRequestHeadersHook(flow))
+    await run(
+        chain,
+        [kind for kind in order if kind in (Resolve, Identity, Router)],
+        HttpRequestHeadersHook(flow),
+    )
     return flow
 
 
@@ -225,10 +236,8 @@ async def counts_nothing_of_a_relay(chain: dict[type, Any], order: list[type]) -
     for path in (ORDER, order):
         flow = await send(chain, ORDER)
         flow.response = tutils.tresp()
-        with taddons.context() as context:
-            for kind in path:
-                if kind in (Router, Egress, Traffic):
-                    await context.master.addons.invoke_addon(chain[kind], HttpResponseHeadersHook(flow))
+        order_of_these = [kind for kind in path if kind in (Router, Egress, Traffic)]
+        await run(chain, order_of_these, HttpResponseHeadersHook(flow))
         before = chain[Traffic].counts.sent()
         assert callable(flow.response.stream)
         flow.response.stream(b"abc")
@@ -256,7 +265,8 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     options, none = Options(), cast(Any, None)
     lifecycle = Assembly(options, none, none, none, none, Traffic(), none)
     made = {Options: options, Assembly: lifecycle}
-    with taddons.context(*(made[kind] for kind in order if kind in made)) as context:
+    chained = HubAddon([made[kind] for kind in order if kind in made])
+    with taddons.context(Proxyserver(), chained) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
         inputs = type("Inputs", (), {"move_hub": staticmethod(moved.append)})
         lifecycle._parts = cast(Parts, type("Stub", (), {"inputs": inputs}))

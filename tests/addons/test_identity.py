@@ -24,6 +24,7 @@ from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
 from addons.requests.request_context import begin, context_of
 from kube.errors import StatusError, parse_status
 from kube.http.kubeconfig import Credentials, Piece
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import request_context
 from tests.addons.support.tls_peers import Shaken, client_context, shake_hands
 from tests.cloud.pki import Authority, Credential
@@ -52,7 +53,7 @@ def authority() -> Authority:
 
 @pytest.fixture
 def identity(authority: Authority, tmp_path: Path) -> Identity:
-    made = Identity(cast(Options, Settings()))
+    made = under_guard(Identity(cast(Options, Settings())))
     credentials = Credentials("", "", False, Piece(authority.certificate), Piece(), Piece(), Piece())
     made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
     return made
@@ -227,7 +228,7 @@ def test_http_versions(connection: Connection, tmp_path: Path, offers: list[str]
 
 def test_before_the_hub_has_started_no_handshake_succeeds(tmp_path: Path) -> None:
     own_certificate(tmp_path, ["127.0.0.1"])
-    connection = Connection(Identity(cast(Options, Settings())), tmp_path)
+    connection = Connection(under_guard(Identity(cast(Options, Settings()))), tmp_path)
     with pytest.raises((ValueError, SSL.Error)):
         connection.shake()
 
@@ -242,7 +243,7 @@ def test_a_certificate_that_cannot_be_read_ends_the_handshake(connection: Connec
 def test_without_a_cluster_ca_nobody_is_this_node(
     authority: Authority, tmp_path: Path, certificate: bytes
 ) -> None:
-    made = Identity(cast(Options, Settings()))
+    made = under_guard(Identity(cast(Options, Settings())))
     credentials = Credentials("", "", False, Piece(certificate), Piece(), Piece(), Piece())
     made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
     connection = Connection(made, tmp_path)

@@ -15,19 +15,13 @@ from addons.requests.request_context import RequestContext, context_of
 from addons.resolve import Resolve
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import value_of
-
-MODES = {
-    f"reverse:http://127.0.0.1:1@{port}": name for port, name in ((1, "plain"), (2, "tls"), (3, "internal"))
-}
-SPECS = {name: spec for spec, name in MODES.items()}
 
 
 @pytest.fixture
 def resolve() -> Resolve:
-    made = Resolve()
-    made.listen(MODES)
-    return made
+    return under_guard(Resolve())
 
 
 def flow_of(
@@ -39,7 +33,7 @@ def flow_of(
 ) -> http.HTTPFlow:
     request = tutils.treq(method=method, path=path, headers=http.Headers(headers or []))
     flow = tflow.tflow(req=request)
-    flow.client_conn.proxy_mode = ProxyMode.parse(SPECS.get(listener, "regular"))
+    flow.client_conn.proxy_mode = ProxyMode.parse(f"hub:{listener}@1" if listener else "regular")
     flow.client_conn.timestamp_tls_setup = 1.0 if tls else None
     flow.client_conn.tls_version = "TLSv1.3" if tls else None
     return flow
@@ -49,7 +43,7 @@ def flow_of(
 def test_the_hubs_own_listener_speaks_http2(resolve: Resolve, listener: str, alpn: bytes | None) -> None:
     client = tflow.tclient_conn()
     client.alpn = None
-    client.proxy_mode = ProxyMode.parse(SPECS[listener])
+    client.proxy_mode = ProxyMode.parse(f"hub:{listener}@1")
     resolve.client_connected(client)
     assert client.alpn == alpn
 
@@ -131,11 +125,7 @@ def test_a_list_is_read_with_get_alone(resolve: Resolve) -> None:
 
 
 def test_an_unknown_listener_is_refused(resolve: Resolve) -> None:
-    assert refused(resolve, flow_of(listener="other")) == 403
-
-
-def test_no_listener_is_known_before_the_hub_has_started() -> None:
-    assert refused(Resolve(), flow_of()) == 503
+    assert refused(resolve, flow_of(listener="")) == 403
 
 
 def test_the_tls_port_speaks_no_plain_http(resolve: Resolve) -> None:
@@ -202,5 +192,5 @@ def test_what_a_web_page_sends_is_refused_where_no_credential_is_needed(
 def test_the_option_names_the_plain_port(resolve: Resolve) -> None:
     headers = [(b"Host", b"hub.example:10261")]
     assert refused(resolve, flow_of(headers=headers)) == 403
-    resolve.listen({SPECS["plain"]: "plain"}, frozenset({"hub.example"}))
+    resolve.allow(frozenset({"hub.example"}))
     assert resolved(resolve, flow_of(headers=headers)).listener is Listener.PLAIN

@@ -19,22 +19,19 @@ from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
 from addons.offline.cached_response import MAX_UNPACKED
-from addons.options import Options
 from addons.proxy.flow_streams import FlowStream
 from addons.requests.caller import Caller, Listener
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.hidden_credentials import with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
-from addons.router import Router
 from addons.rules.table import Rules, parse_rules
 from addons.telemetry import metrics
 from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
-from tests.addons.support.cutting import Cut
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import value_of
-from tests.addons.support.routed import Routed, flow_of
+from tests.addons.support.routed import Routed, flow_of, router_before_the_start
 from tests.addons.support.samples import (
     HUB,
     NOBODY,
@@ -138,8 +135,8 @@ async def test_what_could_be_filtered_waits_for_the_rules(routed: Routed) -> Non
 
 
 async def test_before_the_start_the_answer_is_a_503() -> None:
-    router, flow = Router(cast(Options, None), Cut()), flow_of("/version")
-    await router.requestheaders(flow)
+    flow = flow_of("/version")
+    await router_before_the_start().requestheaders(flow)
     assert code_of(flow) == 503
 
 

@@ -45,6 +45,7 @@ async def test_a_ticket_goes_with_a_flow_that_no_hook_is_called_for(routed: Rout
 async def test_what_the_origins_server_refuses_by_itself_is_a_status(routed: Routed) -> None:
     flow = await routed.request(WATCH)
     flow.response = http.Response.make(400, b"Bad Request", {"Content-Type": "text/plain"})
+    flow.server_conn.timestamp_start = 1.0
     routed.router.responseheaders(flow)
     assert flow.response.headers["Content-Type"] == "application/json"
     assert not routed.door.tickets

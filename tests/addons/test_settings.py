@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.filters.inputs import HubAddress
 from addons.options import OPTIONS
-from addons.settings import DEAD_ADDRESS, listener_modes, parse_settings, peer_spec
+from addons.proxy.listener_mode import HubMode
+from addons.requests.caller import Listener
+from addons.settings import INTERNAL_MODE, listener_modes, parse_settings, peer_spec
 
 
 def values(**given: Any) -> dict[str, Any]:
@@ -56,17 +57,17 @@ def test_pods_are_pointed_at_the_listeners_unless_said_otherwise() -> None:
     assert parse_settings(values(listen="127.0.0.2")).pod_addresses == ("127.0.0.2",)
 
 
-def test_every_listener_leads_nowhere_by_itself() -> None:
-    modes = listener_modes(parse_settings(values(listen="::1")))
-    assert set(modes.values()) == {"internal", "plain", "tls"}
-    assert all(spec.startswith(f"reverse:http://{DEAD_ADDRESS}@") for spec in modes)
-    (plain,) = (ProxyMode.parse(spec) for spec, name in modes.items() if name == "plain")
+def test_the_listeners_are_modes_of_the_hub() -> None:
+    modes = [HubMode.parse(spec) for spec in listener_modes(parse_settings(values(listen="::1")))]
+    assert [each.listener for each in modes] == [Listener.INTERNAL, Listener.PLAIN, Listener.TLS]
+    assert all(each.transport_protocol == "tcp" for each in modes)
+    plain = modes[1]
     assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
 
 
 @pytest.mark.parametrize(("address", "host"), [("", None), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
 def test_the_peer_port_is_at_its_address(address: str, host: str | None) -> None:
-    peers = ProxyMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
+    peers = HubMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
     assert (peers.custom_listen_host, peers.custom_listen_port) == (host, 10269)
 
 
@@ -88,13 +89,14 @@ def test_a_hub_that_makes_the_address_for_pods_listens_there(
 ) -> None:
     settings = parse_settings(values(**given))
     assert settings.pod_addresses == addresses
-    tls = [ProxyMode.parse(spec) for spec, name in listener_modes(settings).items() if name == "tls"]
+    modes = [HubMode.parse(spec) for spec in listener_modes(settings)]
+    tls = [each for each in modes if each.listener is Listener.TLS]
     assert [each.custom_listen_host for each in tls] == hosts
 
 
 def test_port_zero_switches_a_listener_off() -> None:
     modes = listener_modes(parse_settings(values(port=0, tls_port=0)))
-    assert list(modes.values()) == ["internal"]
+    assert modes == [INTERNAL_MODE]
 
 
 def test_the_local_endpoint_has_an_address_per_family_and_the_tls_port_by_default() -> None:

@@ -13,6 +13,7 @@ from addons.telemetry.component_traffic import ComponentCounts
 from addons.traffic import Traffic
 from addons.upstream.servers import ServerHost, parse_server
 from addons.upstream.token_lanes import NO_LANE
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import SERVICES, request_context
 
 WATCH = f"{SERVICES}?watch=true"
@@ -20,7 +21,7 @@ WATCH = f"{SERVICES}?watch=true"
 
 @pytest.fixture
 def traffic() -> Traffic:
-    return Traffic()
+    return under_guard(Traffic())
 
 
 def answered(

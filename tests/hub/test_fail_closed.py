@@ -1,6 +1,6 @@
-"""Whatever fails in an addon, a request gets a 5xx Status or nothing: nothing unfiltered, no other identity.
+"""Whatever fails in a part of the hub, a request gets a 5xx Status or nothing: nothing unfiltered, no other identity.
 
-Each guarded hook is broken in turn, in a hub of its own before a cloud that notes who came.
+Each hook is broken in turn, in a hub of its own before a cloud that notes who came.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from addons import hub as product
+from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -31,10 +32,10 @@ EVERY_REQUEST = {
 """Hooks without which a relayed request cannot be answered well. `response` comes too late for a streamed one."""
 
 HOOKS = [
-    f"{vars(type(each))['name']}.{name}"
-    for each in product.addons
-    for name, body in vars(type(each)).items()
-    if hasattr(body, "guard")
+    f"{part.name}.{name}"
+    for part, _, _ in product.places
+    for name in (*FLOW_HOOKS, *CONNECTION_HOOKS)
+    if hasattr(part, name)
 ]
 
 

@@ -1,15 +1,16 @@
-"""The page on architecture has the rooms that import-linter holds, in their order, and every patch of mitmproxy."""
+"""The page on architecture has the rooms that import-linter holds, in their order, and what derives from mitmproxy."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from addons.connections import PATCHES
-from addons.proxy.patches import KNOWN_MITMPROXY
 from tests.repository.support.pages import DOCS, rows, tables
 from tests.repository.support.tree import ROOT
 
@@ -34,21 +35,64 @@ def test_the_page_has_the_layers_of_a_package(package: str) -> None:
     assert told_layers(package) == [set(re.findall(r"\w+", layer)) for layer in LAYERS[package]]
 
 
-def place_of(place: object) -> str:
-    """A module or class of mitmproxy's as the page names it."""
-    module = f"{place.__module__}." if isinstance(place, type) else ""
-    return f"{module}{place.__name__}"  # type: ignore[attr-defined]  # a module or a class
+def derived_classes() -> dict[str, tuple[str, set[str]]]:
+    """By each class of the hub that derives from one of mitmproxy's or h2's: that class, and what it overrides."""
+    found = {}
+    for path in (ROOT / "addons" / "proxy").rglob("*.py"):
+        module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        for own in vars(module).values():
+            if isinstance(own, type) and own.__module__ == module.__name__ and (base := library_base(own)):
+                methods = {
+                    name
+                    for name, value in vars(own).items()
+                    if name in dir(base) and name != "__init__" and is_written(value)
+                }
+                if methods:
+                    place = f"{base.__module__}.{base.__qualname__}"
+                    found[f"{own.__module__}.{own.__qualname__}"] = place, methods
+    return found
 
 
-def test_the_page_has_each_patch_with_the_test_that_ends_it() -> None:
-    patches = {(f"{place_of(each.place)}.{each.name}", each.shown_by) for each in PATCHES}
-    told = {
-        (name, row[2].strip("`"))
-        for row in rows("patched in mitmproxy")
-        for name in re.findall(r"`([\w.]+)`", row[0])
-    }
-    assert told == patches
+def library_base(own: type) -> type | None:
+    """The nearest class that is a library's, of those that the hub changes."""
+    bases = [each for each in own.__mro__ if each.__module__.partition(".")[0] in ("mitmproxy", "h2")]
+    return bases[0] if bases else None
 
 
-def test_the_page_names_the_version_that_is_patched() -> None:
-    assert f"mitmproxy {KNOWN_MITMPROXY}" in (DOCS / "architecture.md").read_text()
+def is_written(value: object) -> bool:
+    """Whether this is a method that the source has, and none that a dataclass made."""
+    function = value.fget if isinstance(value, property) else value
+    return inspect.isfunction(function) and Path(function.__code__.co_filename).is_relative_to(ROOT)
+
+
+DERIVED = derived_classes()
+
+
+def test_the_page_has_each_class_that_derives_from_mitmproxys() -> None:
+    told = {}
+    for own, base, overridden, _ in rows("class of the hub"):
+        told[f"addons.proxy.{own.strip('`')}"] = (base.strip("`"), set(re.findall(r"`(\w+)`", overridden)))
+    assert told == DERIVED
+
+
+OVERRIDDEN = [(base, method, own) for own, (base, methods) in DERIVED.items() for method in sorted(methods)]
+
+
+@pytest.mark.parametrize(("base", "method", "own"), OVERRIDDEN, ids=lambda part: part.rpartition(".")[2])
+def test_a_method_that_the_hub_overrides_is_what_the_hub_knows(base: str, method: str, own: str) -> None:
+    """When mitmproxy moves, this names what has changed."""
+    found, known = (parameters(getattr(named(place), method)) for place in (base, own))
+    assert found == known, f"{base}.{method} is {found} in this mitmproxy, and {known} in {own}"
+
+
+def named(place: str) -> Any:
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(module), name)
+
+
+def parameters(method: object) -> list[tuple[str, str, object]]:
+    """Name, kind and default of each parameter, with no annotation."""
+    if not callable(method):
+        return []
+    signature = inspect.signature(method)
+    return [(each.name, each.kind.name, each.default) for each in signature.parameters.values()]

@@ -47,7 +47,7 @@ def listed_addons(hub: Path) -> set[str]:
     return {
         node.module.partition(".")[2]
         for node in ast.walk(parse(hub))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("addons.")
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.count(".") == 1
     }
 
 

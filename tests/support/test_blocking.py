@@ -33,7 +33,6 @@ class Addon:
 
     name = "failing"
 
-    @guarded
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         raise RuntimeError("broken")
 
@@ -178,7 +177,7 @@ async def import_a_module(path: Path) -> None:
 async def fail_in_the_product(path: Path) -> None:
     """A traceback reads the sources that it quotes."""
     linecache.clearcache()
-    Addon().requestheaders(tflow.tflow())
+    guarded(Addon(), "requestheaders")(tflow.tflow())
 
 
 @pytest.mark.parametrize(

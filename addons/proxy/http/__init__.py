@@ -1,1 +1,1 @@
-"""mitmproxy's HTTP layers, changed: connections, streams, and what they hold. Each module lists its patches."""
+"""mitmproxy's HTTP layers, derived from: connections, streams, and what they hold."""

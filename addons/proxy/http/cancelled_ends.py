@@ -23,8 +23,9 @@ from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.server import LiveConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData, ServerDisconnectedHook
 
-from addons.proxy.http.http_layer import layer_of, take_apart
+from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.http.upstream_connections import take_apart
 
 type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
 
@@ -56,7 +57,10 @@ class WholeEnds(LiveConnectionHandler):
             await super().open_connection(command)
         finally:
             transport = self.transports.get(command.connection)
-            if transport is not None and transport.writer is not None:
+            if transport is not None and transport.writer is None:
+                # It could not be opened; mitmproxy itself keeps it until the client leaves.
+                del self.transports[command.connection]
+            elif transport is not None and transport.writer is not None:
                 # One more cancellation must not keep the addons from learning of the end, as below.
                 await asyncio.shield(asyncio.ensure_future(self._end_unused(command, transport.writer)))
 

@@ -14,22 +14,26 @@ from h2.events import Event as H2Event
 from h2.events import RequestReceived, TrailersReceived
 from h2.exceptions import ProtocolError
 from h2.utilities import HeaderValidationFlags, validate_headers
+from mitmproxy import http
+from mitmproxy.connection import ConnectionState
+from mitmproxy.net.http import http1
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
+    RequestHeaders,
     RequestProtocolError,
     ResponseData,
     ResponseProtocolError,
     ResponseTrailers,
 )
-from mitmproxy.proxy.layers.http._http1 import Http1Server
-from mitmproxy.proxy.layers.http._http2 import Http2Server, parse_h2_request_headers
+from mitmproxy.proxy.layers.http._http1 import Http1Server, make_body_reader
+from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
 from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, OwnMethod, StreamsTaken, open_windows
+from addons.proxy.http.messages import request_of_fields, request_of_lines
 from addons.proxy.http.request_bodies import (
     CHUNK_LINE_TOO_LONG,
     MAX_BODY,
@@ -40,7 +44,6 @@ from addons.proxy.http.request_bodies import (
 )
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.proxy.http.request_turns import Frames, turns_of
-from addons.proxy.patches import Patch
 from addons.telemetry import metrics
 from kube.errors import StatusError
 
@@ -61,8 +64,7 @@ class BoundedHttp1Server(Http1Server):
     """A client connection of HTTP/1.1 whose heads, trailers and left-over bodies are bounded."""
 
     state: Any = OwnMethod(Http1Server.start)
-    body_reader: Any
-    """One of h11's, and in a StrictReader as soon as a body is read."""
+    body_reader: Any  # a StrictReader
     _has_line = False
     """Whether the request line of the head that is being read is there in whole."""
     _discarded = 0
@@ -112,10 +114,36 @@ class BoundedHttp1Server(Http1Server):
         yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.CLIENT_DISCONNECTED))
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        yield from super().read_headers(event)
-        if self.state != self.read_headers or not self.buf:
-            self._has_line, self._head_since = False, None
+        if not isinstance(event, events.DataReceived):
+            yield from super().read_headers(event)
             return
+        lines = self.buf.maybe_extract_lines()
+        if not lines and self.buf:
+            yield from self._wait_for_head()
+            return
+        self._has_line, self._head_since = False, None
+        if not lines:
+            return
+        try:
+            self.request = request_of_lines([bytes(each) for each in lines])
+            size = http1.expected_http_body_size(self.request)
+        except ValueError as error:
+            yield from self._refuse_head(str(error))
+            return
+        yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, size == 0))
+        self.body_reader = StrictReader(make_body_reader(size))
+        self.state = self.read_body
+        yield from self.read_body(event)
+
+    def _refuse_head(self, why: str) -> layer.CommandGenerator[None]:
+        yield commands.SendData(self.conn, error_response(400, why))
+        yield commands.CloseConnection(self.conn)
+        if self.request is not None:  # people may see it
+            yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, False))
+            yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.GENERIC_CLIENT_ERROR))
+        self.state = self.done
+
+    def _wait_for_head(self) -> layer.CommandGenerator[None]:
         if self._head_since is None:
             self._head_since = time.monotonic()
         fault = self._fault()
@@ -127,8 +155,6 @@ class BoundedHttp1Server(Http1Server):
             self.state = self.done
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if not isinstance(self.body_reader, StrictReader):
-            self.body_reader = StrictReader(self.body_reader)
         try:
             has_more = yield from joined(super().read_body(event))
         except NotImplementedError:  # mitmproxy's word for trailers
@@ -156,8 +182,13 @@ class BoundedHttp1Server(Http1Server):
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         is_head = self.request is not None and self.request.method == "HEAD"
-        if is_head and isinstance(event, ResponseProtocolError):
-            yield from map(_without_body, super().send(event))
+        code = event.code.http_status_code() if isinstance(event, ResponseProtocolError) else None
+        if isinstance(event, ResponseProtocolError) and code is not None and self.response is None:
+            if self.conn.state & ConnectionState.CAN_WRITE:
+                answer = error_response(code, event.message)
+                head, end, body = answer.partition(b"\r\n\r\n")
+                yield commands.SendData(self.conn, head + end + (b"" if is_head else body))
+                yield commands.CloseConnection(self.conn)
         elif not (is_head and isinstance(event, ResponseData)) and not isinstance(event, ResponseTrailers):
             yield from super().send(event)  # HTTP/1.1 lets a proxy drop trailers (RFC 9110, 6.5.1)
         if self.response_done and not self.request_done:
@@ -185,6 +216,7 @@ class BoundedHttp2Server(Http2Server):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.h2_conf.validate_inbound_headers = False  # `handle_h2_event` does
+        self.h2_conn = LastingH2Connection(self.h2_conf)
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
         self._heads: set[int] = set()
         """Open streams whose clients ask for heads alone, and take a body for an error of the connection."""
@@ -236,11 +268,17 @@ class BoundedHttp2Server(Http2Server):
         yield self._turn
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
-        if isinstance(event, RequestReceived) and (b":method", b"HEAD") in event.headers:
-            self._heads = {event.stream_id, *(each for each in self._heads if not self.is_closed(each))}
-        if isinstance(event, RequestReceived) and (fault := _fault_of(event)):
-            metrics.REQUESTS_REFUSED.labels("400").inc()
-            self._answer(event.stream_id, 400, fault)
+        if isinstance(event, RequestReceived):
+            if (b":method", b"HEAD") in event.headers:
+                self._heads = {event.stream_id, *(each for each in self._heads if not self.is_closed(each))}
+            try:
+                request = _request_of(event)
+            except (ProtocolError, ValueError) as error:
+                metrics.REQUESTS_REFUSED.labels("400").inc()
+                self._answer(event.stream_id, 400, f"the head of the request is malformed: {error}")
+                return False
+            self.streams[event.stream_id] = StreamState.HEADERS_RECEIVED
+            yield ReceiveHttp(RequestHeaders(event.stream_id, request, bool(event.stream_ended)))
             return False
         if not isinstance(event, TrailersReceived):
             return (yield from super().handle_h2_event(event))
@@ -263,45 +301,12 @@ class BoundedHttp2Server(Http2Server):
             self.h2_conn.send_data(stream_id, error_body(code, message), end_stream=True)
 
 
-def _without_body(command: commands.Command) -> commands.Command:
-    """The head alone of an answer that is sent whole."""
-    if isinstance(command, commands.SendData):
-        head, end, _ = command.data.partition(b"\r\n\r\n")
-        return commands.SendData(command.connection, head + end)
-    return command
-
-
-def _fault_of(event: RequestReceived) -> str:
-    """Why a request's head is malformed (RFC 9113, 8.1.1), or the empty text."""
-    try:
-        for _ in validate_headers(event.headers, OF_REQUESTS):
-            pass  # each is looked at as it is taken
-        parse_h2_request_headers(event.headers)
-    except (ProtocolError, ValueError) as error:
-        return f"the head of the request is malformed: {error}"
+def _request_of(event: RequestReceived) -> http.Request:
+    """A request's head; ProtocolError or ValueError where it is malformed (RFC 9113, 8.1.1)."""
+    for _ in validate_headers(event.headers, OF_REQUESTS):
+        pass  # each is looked at as it is taken
     # h2 compares the length with a body alone. A server of HTTP/1.1 would take the next request for the body.
     lengths = [value for name, value in event.headers if name == b"content-length"]
     if event.stream_ended is not None and any(each.strip(b"0") for each in lengths):
-        return "the request promises a body, and has none"
-    return ""
-
-
-TESTS = "tests/addons/proxy/http/test_client_connections.py"
-PATCHES = (
-    Patch(
-        http_layers,
-        "Http1Server",
-        BoundedHttp1Server,
-        "(context)",
-        "mitmproxy reads a head of any length, and fails with a stack trace at trailers",
-        f"{TESTS}::test_mitmproxys_own_connection_reads_a_head_of_any_length",
-    ),
-    Patch(
-        http_layers,
-        "Http2Server",
-        BoundedHttp2Server,
-        "(context)",
-        "mitmproxy ends a connection at a malformed head, hands trailers to servers of HTTP/1.1, and says HTML of JSON",
-        f"{TESTS}::test_mitmproxys_own_connection_says_that_an_error_is_html",
-    ),
-)
+        raise ValueError("the request promises a body, and has none")
+    return request_of_fields(event.headers)

@@ -9,9 +9,6 @@ import json
 import re
 from http import HTTPStatus
 
-from mitmproxy.proxy.layers.http import _http1, _http2
-
-from addons.proxy.patches import Patch
 from kube.errors import StatusError, bad_request, entity_too_large, unavailable
 
 LONGEST_REASON = 200
@@ -50,23 +47,3 @@ def _status(code: int, message: str) -> StatusError:
 
 def _brief(message: str) -> str:
     return re.sub(r"\s+", " ", message)[:LONGEST_REASON]
-
-
-PATCHES = (
-    Patch(
-        _http1,
-        "make_error_response",
-        error_response,
-        "(status_code, message='')",
-        "mitmproxy answers with HTML, which no Kubernetes client can read",
-        "tests/addons/proxy/http/test_error_responses.py::test_mitmproxy_itself_answers_with_html",
-    ),
-    Patch(
-        _http2,
-        "format_error",
-        error_body,
-        "(status_code, message)",
-        "as above, over HTTP/2",
-        "tests/addons/proxy/http/test_error_responses.py::test_mitmproxy_itself_answers_with_html",
-    ),
-)

@@ -6,20 +6,20 @@ mitmproxy waits for its sockets' buffers, and no further: what waits for a windo
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from mitmproxy.connection import Connection
-from mitmproxy.proxy import events, mode_servers
+from mitmproxy.connection import Connection, Server
+from mitmproxy.proxy import events
 from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
 from addons.proxy.http.cancelled_ends import WholeEnds
 from addons.proxy.http.gathered_writes import Gathering
-from addons.proxy.http.http_connections import STREAM_UNREAD
+from addons.proxy.http.http_connections import STREAM_UNREAD, STREAMS_PER_CLIENT
 from addons.proxy.http.http_layer import UnreadGrew, layer_of
-from addons.proxy.patches import Patch
 
 LARGEST_READ = 64 * 1024
 """Bytes that are read from a server at once (asyncio's own: 256 KiB)."""
@@ -103,6 +103,8 @@ class Pausing(Gathering):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        # mitmproxy's own limit of 5 for each address would stall the sixth watch of a client of HTTP/2 on HTTP/1.1.
+        self.max_conns = defaultdict(lambda: asyncio.Semaphore(STREAMS_PER_CLIENT))
         self._readers: dict[Connection, PausingReader] = {}
         _handlers[self.client.id] = self
 
@@ -167,13 +169,22 @@ class PausingHandler(Pausing, WholeEnds, ProxyConnectionHandler):
     """mitmproxy's own handler, pausing, with gathered writes and whole ends."""
 
 
-PATCHES = (
-    Patch(
-        mode_servers,
-        "ProxyConnectionHandler",
-        PausingHandler,
-        "(master, r, w, options, mode)",
-        "mitmproxy reads on while a client of HTTP/2 does not",
-        "tests/addons/proxy/http/test_flow_control.py::test_without_a_pause_what_a_client_leaves_unread_grows",
-    ),
-)
+def cut(matches: Callable[[Server], bool]) -> int:
+    """Close all upstream connections that match; their number."""
+    closed = 0
+    for handler in list(_handlers.values()):
+        for conn, transport in list(handler.transports.items()):
+            if isinstance(conn, Server) and transport.handler is not None and matches(conn):
+                transport.handler.cancel("cut by the hub")
+                closed += 1
+    return closed
+
+
+def close_client(client_id: str, why: str) -> bool:
+    """Close a client's connection; whether there was one."""
+    handler = handler_of(client_id)
+    transport = handler.transports.get(handler.client) if handler is not None else None
+    if transport is None or transport.handler is None:
+        return False
+    transport.handler.cancel(why)
+    return True

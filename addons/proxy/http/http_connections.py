@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Any
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event, StreamReset
+from h2.events import ConnectionTerminated, Event, ResponseReceived, StreamReset
 from h2.exceptions import ProtocolError
 from mitmproxy.connection import Connection
+from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.commands import CloseConnection, SendData
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http2
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestData,
     RequestHeaders,
     ResponseEndOfMessage,
+    ResponseHeaders,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._http1 import Http1Client
-from mitmproxy.proxy.layers.http._http2 import Http2Client
+from mitmproxy.proxy.layers.http._http1 import Http1Client, make_body_reader
+from mitmproxy.proxy.layers.http._http2 import Http2Client, StreamState
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
+from addons.proxy.http.messages import downgraded, response_of_fields, response_of_lines
 from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
 from addons.proxy.http.request_head import as_http1
-from addons.proxy.patches import Patch
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
 from kube.http.http2_frames import HeadEncoder, check_incoming
@@ -230,6 +230,9 @@ class LastingHttp2Client(Http2Client):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
+        self.h2_conn = LastingH2Connection(self.h2_conf)
+        self.h2_conn.local_settings.enable_push = 0
+        self.h2_conn.local_settings.acknowledge()
         self.is_leaving = False
 
     @property
@@ -272,6 +275,17 @@ class LastingHttp2Client(Http2Client):
     def handle_h2_event(self, event: Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR:
             yield from self._stop_at(event.last_stream_id or 0)
+            return False
+        if isinstance(event, ResponseReceived) and (
+            self.streams.get(event.stream_id) is StreamState.EXPECTING_HEADERS
+        ):
+            try:
+                response = response_of_fields(event.headers)
+            except ValueError as error:
+                yield from self.protocol_error(f"the head of the answer is malformed: {error}")
+                return True
+            self.streams[event.stream_id] = StreamState.HEADERS_RECEIVED
+            yield ReceiveHttp(ResponseHeaders(event.stream_id, response, bool(event.stream_ended)))
             return False
         if isinstance(event, StreamReset) and event.error_code == ErrorCodes.REFUSED_STREAM:
             if event.stream_id in self.streams:
@@ -332,12 +346,9 @@ class KeptHttp1Client(Http1Client):
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders):
             sent = as_http1(with_credentials(event.request), has_body=not event.end_stream)
-            event = replace(event, request=sent)
+            # mitmproxy would close the connection after the answer to a request of HTTP/2.
+            event = replace(event, request=downgraded(sent) if sent.is_http2 else sent)
         yield from super().send(event)
-        if isinstance(event, RequestHeaders) and self.request is not None and self.request.is_http2:
-            # mitmproxy closes the connection after an answer to a request of HTTP/2.
-            self.request = self.request.copy()
-            self.request.http_version = "HTTP/1.1"
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         try:
@@ -351,9 +362,26 @@ class KeptHttp1Client(Http1Client):
             yield from self._end(CHUNK_LINE_TOO_LONG)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        yield from super().read_headers(event)
-        if self.state == self.read_headers and self.stream_id is not None and len(self.buf) > MAX_HEAD:
-            yield from self._end("the head of the answer is too long")
+        if self.request is None or self.stream_id is None or not isinstance(event, events.DataReceived):
+            yield from super().read_headers(event)
+            return
+        lines = self.buf.maybe_extract_lines()
+        if not lines:
+            if len(self.buf) > MAX_HEAD:
+                yield from self._end("the head of the answer is too long")
+            return
+        try:
+            self.response = response_of_lines([bytes(each) for each in lines])
+            size = expected_http_body_size(self.request, self.response)
+        except ValueError as error:
+            yield CloseConnection(self.conn)
+            message = f"the head of the answer is malformed: {error}"
+            yield ReceiveHttp(ResponseProtocolError(self.stream_id, message, ErrorCode.GENERIC_SERVER_ERROR))
+            return
+        yield ReceiveHttp(ResponseHeaders(self.stream_id, self.response, size == 0))
+        self.body_reader = make_body_reader(size)
+        self.state = self.read_body
+        yield from self.read_body(event)
 
     def _end(self, why: str) -> layer.CommandGenerator[None]:
         """End a connection whose server sends a line without end."""
@@ -363,32 +391,3 @@ class KeptHttp1Client(Http1Client):
         yield CloseConnection(self.conn)
         yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
         self.state = self.done
-
-
-TESTS = "tests/addons/proxy/http/test_http_connections.py"
-PATCHES = (
-    Patch(
-        _http2,
-        "BufferedH2Connection",
-        LastingH2Connection,
-        "(config)",
-        "h2 reads nothing after a GOAWAY, and mitmproxy allows a client 100 streams",
-        f"{TESTS}::test_mitmproxys_own_connection_ends_all_streams_at_a_goaway",
-    ),
-    Patch(
-        http_layers,
-        "Http2Client",
-        LastingHttp2Client,
-        "(context)",
-        "mitmproxy ends all streams of a connection at a GOAWAY, and remembers the numbers of ended streams",
-        f"{TESTS}::test_mitmproxys_own_connection_ends_all_streams_at_a_goaway",
-    ),
-    Patch(
-        http_layers,
-        "Http1Client",
-        KeptHttp1Client,
-        "(context)",
-        "mitmproxy opens a connection for each request that came over HTTP/2",
-        f"{TESTS}::test_mitmproxys_own_connection_of_http1_is_for_one_request",
-    ),
-)

@@ -1,5 +1,7 @@
 """A flow's stream with bounds: it refuses heads and bodies, answers at once, and repeats what no server processed.
 
+It turns a request to the origin when its server fails. mitmproxy has no hook for that.
+
 mitmproxy collects a refused request's body to its end before it sends the answer, whatever the size of that body, and
 collects any body for as long as its client takes.
 """
@@ -7,38 +9,119 @@ collects any body for as long as its client takes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
 from mitmproxy import http
+from mitmproxy.connection import ConnectionState
 from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import HTTPMode, SendHttp
+from mitmproxy.proxy.layers.http import HTTPMode, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
+    ErrorCode,
     HttpEvent,
     RequestData,
     RequestEndOfMessage,
     RequestHeaders,
     RequestProtocolError,
+    ResponseData,
     ResponseHeaders,
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
+from addons.offline.cached_response import MAX_BODY as MAX_ANSWER
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
-from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, BodyTime, held_bodies, holder_of
 from addons.proxy.http.request_head import fault_of
-from addons.proxy.http.upstream_failover import FailoverStream
-from addons.proxy.patches import Patch
+from addons.proxy.peer_connections import PeerConnections
+from addons.requests.request_context import context_of
 from addons.telemetry import metrics
+from kube.bounds import reached
 from kube.errors import StatusError, entity_too_large, request_timeout, too_many_requests
+
+logger = logging.getLogger(__name__)
 
 MAX_RESENDS = 5
 """How often a request goes out again because a server did not process it."""
+
+
+class FailoverStream(HttpStream):
+    """A flow's stream that calls `RequestContext.failover` once before it gives up, where mitmproxy would answer 502.
+
+    This works for a request that mitmproxy holds whole, as long as the client has received nothing of an answer.
+    mitmproxy holds the answer too, for as long as the request could still be turned. An answer of more than MAX_ANSWER
+    bytes is handed on as it comes instead: kube-apiserver announces no length for what is larger than some kilobytes.
+    """
+
+    _was_turned = False
+
+    def handle_protocol_error(
+        self, event: RequestProtocolError | ResponseProtocolError
+    ) -> layer.CommandGenerator[None]:
+        if isinstance(event, ResponseProtocolError) and self._is_late:
+            return
+        if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
+            # mitmproxy goes on as if the client had just ended its request.
+            self.request_body_buf += self.flow.request.raw_content or b""
+            self.response_body_buf.clear()
+            self.client_state = self.state_consume_request_body
+            self.server_state = self.state_wait_for_response_headers
+            yield from self.client_state(RequestEndOfMessage(self.stream_id))
+        else:
+            yield from super().handle_protocol_error(event)
+
+    def state_consume_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super().state_consume_response_body(event)
+        if self.server_state == self.state_consume_response_body and len(self.response_body_buf) > MAX_ANSWER:
+            yield from self._hold_no_longer()
+
+    def _hold_no_longer(self) -> layer.CommandGenerator[None]:
+        """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
+        reached("held answer")
+        context = context_of(self.flow)
+        if context is None or context.stream_too_large is None:
+            message = f"the response has more than {MAX_ANSWER} bytes"
+            code = ErrorCode.GENERIC_SERVER_ERROR
+            yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
+            yield from super().handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
+            return
+        assert self.flow.response is not None
+        context.failover = None
+        self.flow.response.stream = context.stream_too_large
+        held = bytes(self.response_body_buf)
+        self.response_body_buf.clear()
+        yield from self.start_response_stream()
+        yield from self.handle_event(ResponseData(self.stream_id, held))
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the error is of the abandoned connection, while the one in its place works."""
+        return self._was_turned and bool(self.flow.server_conn.state & ConnectionState.CAN_READ)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether mitmproxy holds the whole request, and the client has received nothing of an answer."""
+        waiting = (self.state_wait_for_response_headers, self.state_consume_response_body)
+        return self.client_state == self.state_done and self.server_state in waiting
+
+    def _turn(self) -> bool:
+        context = context_of(self.flow)
+        if context is None or context.failover is None:
+            return False
+        failover, context.failover = context.failover, None
+        try:
+            failover(self.flow)
+        except Exception:
+            logger.exception("a request could not be turned to the origin")
+            metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
+            return False
+        self.flow.response = None
+        self._was_turned = True
+        return True
 
 
 class RequestStream(FailoverStream):
@@ -47,8 +130,9 @@ class RequestStream(FailoverStream):
     client_state: Any = OwnMethod()
     server_state: Any = OwnMethod()
 
-    def __init__(self, context: Context, stream_id: int) -> None:
+    def __init__(self, context: Context, stream_id: int, peer: PeerConnections) -> None:
         super().__init__(context, stream_id)
+        self._peer = peer
         self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
         context.layers.remove(self)
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
@@ -190,8 +274,7 @@ class RequestStream(FailoverStream):
         self._hold(0)
 
     def _too_many(self) -> StatusError | None:
-        layer = layer_of(self.context.client.id)
-        if layer is None or layer.peer.has_room:
+        if self._peer.has_room:
             return None
         return too_many_requests("too many requests from this address are under way", 1)
 
@@ -215,15 +298,3 @@ class RequestStream(FailoverStream):
         yield from super().state_consume_request_body(RequestEndOfMessage(self.stream_id))
         # What came of the request while the addons decided is dropped, too.
         self.client_state = self.state_errored
-
-
-PATCHES = (
-    Patch(
-        http_layers,
-        "HttpStream",
-        RequestStream,
-        "(context, stream_id)",
-        "mitmproxy collects a refused request's body, and answers 502 when a server fails; no hook can change either",
-        "tests/addons/proxy/http/test_request_stream.py::test_mitmproxys_own_stream_collects_a_refused_body",
-    ),
-)

@@ -14,11 +14,9 @@ from mitmproxy.proxy import commands
 from OpenSSL import SSL
 
 from addons.certificates.serving_certificate import ServingCertificate
-from addons.connections import PATCHES
 from addons.proxy.flow_streams import LARGEST_WHOLE, SEALING, FlowStream, WholePieces, seal
 from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import TLS_RECORD, layer_of
-from addons.proxy.patches import install
 from addons.views.responses import AnswerBody
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, before
 from tests.addons.support.lasting_parts import connected
@@ -30,11 +28,6 @@ PIECE = bytes(32 * 1024)
 WHOLE_PIECE = bytes(LARGEST_WHOLE)
 MUCH = 2_000
 """Pieces that no socket's buffers hold."""
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 async def three(body: AnswerBody) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from mitmproxy.addons.next_layer import NextLayer
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy import mode_servers
 from mitmproxy.test import taddons
 
-from addons.proxy import handed_sockets
-from addons.proxy.handed_sockets import PATCHES, HandedSockets, listen
+from addons.proxy import handed_sockets, listener_mode
+from addons.proxy.handed_sockets import HandedSockets
+from addons.proxy.listener_mode import HubInstance
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
 
 
@@ -50,14 +50,13 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
 
 
 def spec_of(made: socket.socket) -> str:
-    return f"reverse:http://127.0.0.1:1@127.0.0.1:{made.getsockname()[1]}"
+    return f"hub:plain@127.0.0.1:{made.getsockname()[1]}"
 
 
 async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
-    monkeypatch.setattr(handed_sockets, "handed", hand(opened))
-    monkeypatch.setattr(mode_servers.AsyncioServerInstance, "listen", listen)
+    monkeypatch.setattr(listener_mode, "handed", hand(opened))
     spec = spec_of(opened)
     with taddons.context(server := Proxyserver(), NextLayer()):
         await open_listeners([spec])
@@ -81,8 +80,8 @@ async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
 async def test_others_go_between_the_connections_of_a_burst(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
-    monkeypatch.setattr(handed_sockets, "handed", hand(opened))
-    monkeypatch.setattr(handed_sockets, "ACCEPTED_AT_ONCE", 5)
+    monkeypatch.setattr(listener_mode, "handed", hand(opened))
+    monkeypatch.setattr(listener_mode, "ACCEPTED_AT_ONCE", 5)
     host, port = opened.getsockname()
     opened.listen(handed_sockets.BACKLOG)
 
@@ -92,13 +91,13 @@ async def test_others_go_between_the_connections_of_a_burst(
     waiting = await asyncio.to_thread(connect)
     turns, came_in = 0, []
 
-    class Instance:
-        async def handle_stream(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            came_in.append(turns)
-            writer.close()
+    async def handle_stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came_in.append(turns)
+        writer.close()
 
-    instance: Any = Instance()
-    (server,) = await listen(instance, host, port)
+    instance: Any = HubInstance.make(spec_of(opened), Proxyserver())
+    instance.handle_stream = handle_stream
+    (server,) = await instance.listen(host, port)
     async with asyncio.timeout(30):
         while len(came_in) < len(waiting):
             turns += 1
@@ -114,9 +113,8 @@ async def test_others_go_between_the_connections_of_a_burst(
 async def test_mitmproxy_itself_opens_each_listener(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
-    monkeypatch.setattr(handed_sockets, "handed", hand(opened))
-    (patch,) = PATCHES
-    monkeypatch.setattr(patch.place, patch.name, handed_sockets._own_listen)
+    monkeypatch.setattr(listener_mode, "handed", hand(opened))
+    monkeypatch.delattr(HubInstance, "listen")
     with taddons.context(server := Proxyserver(), NextLayer()):
         with pytest.raises(OSError, match="Address already in use"):
             await open_listeners([spec_of(opened)])

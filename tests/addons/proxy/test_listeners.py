@@ -14,7 +14,7 @@ from mitmproxy.test import taddons
 
 from addons.proxy.listeners import address_of, closed, open_listeners
 
-ANY = "reverse:http://127.0.0.1:1@127.0.0.1:0"
+ANY = "hub:plain@127.0.0.1:0"
 
 
 async def test_listeners_are_opened_and_stay_open() -> None:
@@ -41,7 +41,7 @@ async def test_a_taken_port_is_an_error_that_names_it_and_mitmproxy_says_nothing
         socket.create_server(("127.0.0.1", 0)) as taken,
     ):
         server.running()  # so that the change of the options starts an update of mitmproxy's own as well
-        spec = f"reverse:http://127.0.0.1:1@127.0.0.1:{taken.getsockname()[1]}"
+        spec = f"hub:plain@127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="Address already in use") as caught:
             await open_listeners([ANY, spec])
         assert (caught.value.errno, caught.value.filename) == (errno.EADDRINUSE, spec)

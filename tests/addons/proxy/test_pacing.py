@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from mitmproxy import connection
-from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.test import taddons, tflow
+from mitmproxy.test import tflow
 
+from addons.proxy.http import flow_control
 from addons.proxy.pacing import pace, read_at
 
 
@@ -47,15 +47,20 @@ async def test_a_pace_may_break_the_connection() -> None:
         await reader.read(1)
 
 
-async def test_an_upstream_connection_is_read_at_a_pace() -> None:
+class Handler:
+    """Stands for the handler of a client's connection."""
+
+    def __init__(self, transports: dict[connection.Server, Any]) -> None:
+        self.transports = transports
+
+
+async def test_an_upstream_connection_is_read_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     client, server, paces = tflow.tclient_conn(), connection.Server(address=("a", 1)), Paces()
     transport = SimpleNamespace(reader=asyncio.StreamReader())
     transport.reader.feed_data(b"x")
-    proxyserver = Proxyserver()
-    with taddons.context(proxyserver):
-        handler: Any = SimpleNamespace(transports={server: transport})
-        proxyserver.connections[client.id] = handler
-        pace(client, server, paces)
-        pace(tflow.tclient_conn(), server, paces)
+    handler: Any = Handler({server: transport})
+    monkeypatch.setitem(flow_control._handlers, client.id, handler)
+    pace(client, server, paces)
+    pace(tflow.tclient_conn(), server, paces)
     assert await transport.reader.read(1) == b"x"
     assert [size for size, _ in paces.seen] == [1]

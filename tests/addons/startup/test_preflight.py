@@ -96,26 +96,26 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
             "hub_admin_port: cannot listen on 127.0.0.1:10267: Address already",
         ),
         (
-            "reverse:http://127.0.0.1:1@127.0.0.1:10261",
+            "hub:plain@127.0.0.1:10261",
             errno.EACCES,
             "hub_port: cannot listen on 127.0.0.1:10261",
         ),
         (
-            "reverse:http://127.0.0.1:1@::1:10268",
+            "hub:tls@::1:10268",
             errno.EADDRNOTAVAIL,
             "hub_listen must be an address of this",
         ),
         (
-            "reverse:http://127.0.0.1:1@10269",
+            "hub:peer@10269",
             errno.EADDRINUSE,
             "hub_peer_port: cannot listen on 10269: Address already",
         ),
         (
-            "reverse:http://127.0.0.1:1@10.0.0.9:10269",
+            "hub:peer@10.0.0.9:10269",
             errno.EADDRNOTAVAIL,
             "hub_peer_address must be an address of this",
         ),
-        ("reverse:http://127.0.0.1:1@127.0.0.1:0", errno.EMFILE, "the hub's own listener: cannot listen on"),
+        ("hub:internal@127.0.0.1:0", errno.EMFILE, "the hub's own listener: cannot listen on"),
     ],
 )
 def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, told: str) -> None:

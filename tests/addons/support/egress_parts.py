@@ -18,6 +18,7 @@ from addons.upstream.servers import parse_server
 from kube.http.client import Client
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.cutting import Cut
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import HUB, request_context
 
@@ -28,7 +29,7 @@ ORIGIN = ("127.0.0.1", 4000)
 
 def egress_on(connections: Cut) -> Egress:
     """Knows two servers; nothing probes them."""
-    made = Egress(connections)
+    made = under_guard(Egress(connections))
     made.start(Cloud([], "priority"), NO_CREDENTIALS, ORIGIN, cast(Client, None))
     made.cloud.servers += [ServerHealth(A), ServerHealth(B)]
     return made

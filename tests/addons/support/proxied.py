@@ -225,7 +225,7 @@ class Proxy[Server: Raw | Http2Server]:
         options: Options,
         server: Server,
         node: Raw,
-        layer_type: type[HttpLayer] = HttpLayer,
+        layer_type: type[HttpLayer] = LastingHttpLayer,
     ) -> None:
         self.server, self.node = server, node
         self.layer_type = layer_type

@@ -25,6 +25,7 @@ from kube.errors import unavailable
 from kube.json_type import Json
 from kube.store.list_watch import ListWatch
 from tests.addons.support.cutting import Cut
+from tests.addons.support.guarding import under_guard
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import HUB, raw, request_context
 
@@ -84,6 +85,11 @@ class HubSettings:
     wait = 0.05
 
 
+def router_before_the_start() -> Router:
+    """One that knows nothing yet."""
+    return under_guard(Router(cast(Options, None), Cut()))
+
+
 class Routed:
     """A router with its parts."""
 
@@ -93,7 +99,7 @@ class Routed:
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
         self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
-        self.router = Router(options, self.connections)
+        self.router = under_guard(Router(options, self.connections))
         self.edited_at = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(

@@ -1,7 +1,4 @@
-"""The hub with one hook of one addon broken: `python -m tests.hub.support.broken ADDON HOOK FLAGS…`.
-
-The classes of the addons are broken here, before mitmproxy loads the script that makes instances of them.
-"""
+"""The hub with one hook of one part broken: `python -m tests.hub.support.broken PART HOOK FLAGS…`."""
 
 from __future__ import annotations
 
@@ -10,24 +7,25 @@ import sys
 from typing import Any
 
 from addons import command, hub
+from addons.proxy.hub_addon import HubAddon
 
 WHY = "broken on purpose"
 
 
-def break_hook(addon: str, hook: str) -> None:
-    """Let the hook's body raise within the guard that it has."""
-    cls = next(type(each) for each in hub.addons if vars(type(each))["name"] == addon)
-    whole = vars(cls)[hook]
+def break_hook(name: str, hook: str) -> None:
+    """Let the hook's body raise."""
+    parts = [part for part, _, _ in hub.places]
+    broken = next(part for part in parts if part.name == name)
 
-    async def fail_later(_self: object, _data: object) -> None:
+    async def fail_later(_data: object) -> None:
         raise RuntimeError(WHY)
 
-    def fail(_self: object, _data: object) -> None:
+    def fail(_data: object) -> None:
         raise RuntimeError(WHY)
 
-    body: Any = fail_later if inspect.iscoroutinefunction(inspect.unwrap(whole)) else fail
-    body.__name__ = hook
-    setattr(cls, hook, whole.guard(body))
+    body: Any = fail_later if inspect.iscoroutinefunction(getattr(broken, hook)) else fail
+    setattr(broken, hook, body)
+    hub.addon = HubAddon(parts)
 
 
 if __name__ == "__main__":

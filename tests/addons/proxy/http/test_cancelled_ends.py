@@ -20,7 +20,6 @@ from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
-from addons.connections import PATCHES
 from addons.proxy.http import cancelled_ends
 from addons.proxy.http.cancelled_ends import WholeEnds, layers_below
 from addons.proxy.http.client_connections import BoundedHttp2Server
@@ -28,14 +27,8 @@ from addons.proxy.http.flow_control import PausingHandler
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.http.request_bodies import held_bodies
-from addons.proxy.patches import install
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Handler, Http2Server, Proxy, Raw, watching_proxy
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 @pytest.fixture

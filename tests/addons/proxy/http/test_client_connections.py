@@ -12,11 +12,9 @@ import pytest
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http1, _http2
+from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
-from addons.connections import PATCHES
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
@@ -24,7 +22,6 @@ from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime, held_bodies
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
-from addons.proxy.patches import install
 from addons.telemetry import metrics
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected
@@ -38,11 +35,6 @@ ENDLESS = {
     "header": (431, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: ", b"x" * 1000),
     "headers": (431, b"GET http://hub/ HTTP/1.1\r\n", b"X: yyyyyyyyyyyyyy\r\n" * 50),
 }
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 @pytest.fixture
@@ -73,10 +65,8 @@ async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin
     assert not proxy.server.got
 
 
-async def test_mitmproxys_own_connection_reads_a_head_of_any_length(
-    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_layers, "Http1Server", _http1.Http1Server)
+async def test_mitmproxys_own_connection_reads_a_head_of_any_length(proxy: Proxy[Raw]) -> None:
+    proxy.layer_type = HttpLayer
     _, begin, more = ENDLESS["header"]
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -242,9 +232,8 @@ async def test_a_body_of_http2_ends_where_it_ends_for_a_server_of_http1(
         assert b"Transfer-Encoding: chunked" in head
 
 
-async def test_mitmproxys_own_connection_ends_at_a_malformed_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "Http2Server", _http2.Http2Server)
-    async with connected(Raw(ANSWER)) as (_, streams):
+async def test_mitmproxys_own_connection_ends_at_a_malformed_head() -> None:
+    async with connected(Raw(ANSWER), HttpLayer) as (_, streams):
         streams.send(MALFORMED["NUL"])
         await streams.gone()
 
@@ -363,9 +352,9 @@ async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> 
     assert answer.endswith(b"\r\n\r\n")
 
 
-async def error_type() -> str:
+async def error_type(layer_type: type[HttpLayer] = LastingHttpLayer) -> str:
     """What the hub calls the body of an answer that mitmproxy writes by itself."""
-    async with connected(Raw(b"")) as (_, streams):
+    async with connected(Raw(b""), layer_type) as (_, streams):
         stream = streams.get("/", {})
         await streams.until(lambda: stream in streams.ended)
         assert streams.status[stream] == 502
@@ -376,6 +365,5 @@ async def test_an_error_over_http2_says_that_it_is_json() -> None:
     assert await error_type() == "application/json"
 
 
-async def test_mitmproxys_own_connection_says_that_an_error_is_html(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "Http2Server", _http2.Http2Server)
-    assert await error_type() == "text/html"
+async def test_mitmproxys_own_connection_says_that_an_error_is_html() -> None:
+    assert await error_type(HttpLayer) == "text/html"

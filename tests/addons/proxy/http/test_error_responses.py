@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from mitmproxy.proxy.layers.http import _base, _http1
+from mitmproxy.proxy.layers.http import _base
 
-from addons.proxy.http.error_responses import PATCHES, error_body, error_response
-from addons.proxy.patches import install
-from tests.addons.support.patched import patched
+from addons.proxy.http.error_responses import error_body, error_response
 
 
 @pytest.mark.parametrize(
@@ -44,9 +42,3 @@ def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
 
 def test_mitmproxy_itself_answers_with_html() -> None:
     assert b"<html>" in _base.format_error(502, "why")
-
-
-@pytest.mark.usefixtures("restored")
-def test_mitmproxy_uses_them() -> None:
-    install(PATCHES)
-    assert patched(_http1, "make_error_response") is error_response

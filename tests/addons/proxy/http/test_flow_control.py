@@ -5,29 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mitmproxy.proxy import mode_servers
+from mitmproxy import connection
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
+from mitmproxy.test import tflow
 
-from addons.connections import PATCHES
-from addons.proxy.http import flow_control, http_layer
+from addons.proxy import peer_connections
+from addons.proxy.http import flow_control
 from addons.proxy.http.flow_control import (
     LARGEST_READ,
     LEAST_READ,
-    PausingHandler,
     PausingReader,
+    close_client,
+    cut,
     read_at_most,
     share_of,
 )
 from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, LastingH2Connection
-from addons.proxy.http.http_layer import MAX_ALL_UNREAD, LastingHttpLayer
-from addons.proxy.patches import install
+from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.peer_connections import MAX_ALL_UNREAD
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
-from tests.addons.support.patched import patched
 from tests.addons.support.proxied import Endless, Http2Server, Proxy, Raw, watching_proxy
 
 SOCKETS = 32 * 2**20
@@ -35,11 +37,6 @@ SOCKETS = 32 * 2**20
 CLIENT_WINDOW = 65_535
 """As HTTP/2 has it unless a client says otherwise."""
 MUCH = 4 * STREAM_WINDOW
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 @pytest.fixture
@@ -114,8 +111,8 @@ async def test_what_all_clients_leave_unread_is_bounded(
     monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
 ) -> None:
     """The stream that holds most is reset. Over mitmproxy's own connection one stream holds what a server sends."""
-    monkeypatch.setattr(http_layer, "MAX_ALL_UNREAD", 2 * STREAM_WINDOW)
-    monkeypatch.setattr(http_layer, "FAIR_UNREAD", STREAM_WINDOW)
+    monkeypatch.setattr(peer_connections, "MAX_ALL_UNREAD", 2 * STREAM_WINDOW)
+    monkeypatch.setattr(peer_connections, "FAIR_UNREAD", STREAM_WINDOW)
     if is_mitmproxys:
         own = BufferedH2Connection.acknowledge_received_data
         monkeypatch.setattr(LastingH2Connection, "acknowledge_received_data", own)
@@ -224,5 +221,61 @@ async def write_on(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-def test_mitmproxy_makes_handlers_of_this_kind() -> None:
-    assert patched(mode_servers, "ProxyConnectionHandler") is PausingHandler
+class Task:
+    """Stands for the task of an open connection."""
+
+    def __init__(self) -> None:
+        self.cancelled = ""
+
+    def cancel(self, why: str) -> None:
+        self.cancelled = why
+
+
+class Handlers:
+    """Those of client connections; the hub keeps no more than a reference to them that does not count."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.made: list[Any] = []
+
+    def add(self, client: connection.Client, *servers: connection.Server) -> list[Task]:
+        """A client connection with its upstream ones, as mitmproxy keeps them."""
+        tasks = [Task() for _ in (client, *servers)]
+        transports = {
+            conn: SimpleNamespace(handler=task) for conn, task in zip((client, *servers), tasks, strict=True)
+        }
+        handler: Any = type("Handler", (), {})()
+        handler.client, handler.transports = client, transports
+        self.made.append(handler)
+        self._monkeypatch.setitem(flow_control._handlers, client.id, handler)
+        return tasks
+
+
+@pytest.fixture
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
+    return Handlers(monkeypatch)
+
+
+def test_only_upstream_connections_that_match_are_cut(handlers: Handlers) -> None:
+    one, other = tflow.tserver_conn(), tflow.tserver_conn()
+    client, ended, kept = handlers.add(tflow.tclient_conn(), one, other)
+    (second_client,) = handlers.add(tflow.tclient_conn())
+    assert cut(lambda conn: conn is one) == 1
+    assert ended.cancelled
+    assert not any(task.cancelled for task in (client, kept, second_client))
+    assert cut(lambda conn: conn in (one, other)) == 2
+
+
+def test_a_connection_without_a_task_is_passed_over(handlers: Handlers) -> None:
+    client, upstream = tflow.tclient_conn(), tflow.tserver_conn()
+    handlers.add(client, upstream)
+    handlers.made[0].transports[upstream].handler = None
+    assert cut(lambda conn: conn is upstream) == 0
+
+
+def test_a_client_is_closed_where_there_is_one(handlers: Handlers) -> None:
+    client = tflow.tclient_conn()
+    (task,) = handlers.add(client)
+    assert close_client(client.id, "late")
+    assert task.cancelled == "late"
+    assert not close_client("nobody", "late")

@@ -9,18 +9,15 @@ import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.connections import PATCHES
 from addons.proxy.http.flow_control import PausingHandler
 from addons.proxy.http.gathered_writes import Gathering, GatheringWriter
-from addons.proxy.patches import install
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 
 REQUEST = b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
 
 
 @pytest.fixture
-def proxy(restored: None) -> Iterator[Proxy[Raw]]:
-    install(PATCHES)
+def proxy() -> Iterator[Proxy[Raw]]:
     with taddons.context(Proxyserver()) as context:
         yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
 

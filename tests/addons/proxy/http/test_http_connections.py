@@ -9,24 +9,20 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import HttpLayer, _http1, _http2, _http_h2
+from mitmproxy.proxy.layers.http import HttpLayer
 
 from addons.proxy.http import http_connections
-from addons.proxy.http.http_connections import STREAMS_PER_CLIENT, LastingHttp2Client, OwnMethod
-from addons.proxy.patches import install
+from addons.proxy.http.http_connections import (
+    STREAMS_PER_CLIENT,
+    LastingH2Connection,
+    LastingHttp2Client,
+    OwnMethod,
+)
 from tests.addons.support.lasting_parts import ask, connected, known, watch
-from tests.addons.support.patched import patched
 from tests.addons.support.proxied import ANSWER, Http2Server, Raw
 
 ALL = 2**31 - 1
 """As the last stream of a farewell: whatever was sent so far is answered."""
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    """For this test alone."""
-    install(http_connections.PATCHES)
 
 
 async def test_a_server_of_http1_keeps_its_connections() -> None:
@@ -98,30 +94,25 @@ async def test_numbers_of_ended_streams_are_forgotten(monkeypatch: pytest.Monkey
 
 
 def test_an_http2_client_is_told_that_it_may_have_as_many_streams() -> None:
-    made = patched(_http2, "BufferedH2Connection")(H2Configuration(client_side=False))
-    made.initiate_connection()
+    made = LastingH2Connection(H2Configuration(client_side=False))
+    made.initiate_connection()  # type: ignore[no-untyped-call]  # as mitmproxy has it
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()
     client.receive_data(made.data_to_send())
     assert client.remote_settings.max_concurrent_streams == STREAMS_PER_CLIENT
 
 
-async def test_mitmproxys_own_connection_ends_all_streams_at_a_goaway(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_layers, "Http2Client", _http2.Http2Client)
-    monkeypatch.setattr(_http2, "BufferedH2Connection", _http_h2.BufferedH2Connection)
+async def test_mitmproxys_own_connection_ends_all_streams_at_a_goaway() -> None:
     server = Http2Server(100)
-    async with server.serve(), connected(server) as (_, streams):
+    async with server.serve(), connected(server, HttpLayer) as (_, streams):
         (watched,) = await watch(streams, 1)
         server.say_farewell(0, ALL)
         await streams.until(lambda: watched in streams.ended)
 
 
-async def test_mitmproxys_own_connection_of_http1_is_for_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "Http1Client", _http1.Http1Client)
+async def test_mitmproxys_own_connection_of_http1_is_for_one_request() -> None:
     server = Raw(ANSWER, kept=True)
-    async with connected(server) as (_, streams):
+    async with connected(server, HttpLayer) as (_, streams):
         assert [await ask(streams) for _ in range(2)] == [200] * 2
         assert server.accepted == 2
 

@@ -10,13 +10,11 @@ import pytest
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.commands import Command, SendData
-from mitmproxy.proxy.layers import http as http_layers
-from mitmproxy.proxy.layers.http import _http1
+from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage
 from mitmproxy.test import taddons, tflow
 
-from addons.connections import PATCHES
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.http.request_bodies import (
     CHUNKS_AT_ONCE,
@@ -29,7 +27,6 @@ from addons.proxy.http.request_bodies import (
     Holder,
     joined,
 )
-from addons.proxy.patches import install
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 
 POD = Holder(10268, "10.0.0.1")
@@ -84,8 +81,7 @@ POST = b"POST http://hub/ HTTP/1.1\r\n" + CHUNKED
 
 
 @pytest.fixture
-def proxy(restored: None) -> Iterator[Proxy[Raw]]:
-    install(PATCHES)
+def proxy() -> Iterator[Proxy[Raw]]:
     with taddons.context(Proxyserver()) as context:
         made = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), LastingHttpLayer)
         made.failover = None
@@ -121,10 +117,8 @@ async def test_a_malformed_chunk_is_refused_with_a_status(
     assert not proxy.server.got or is_streamed
 
 
-async def test_mitmproxys_own_connection_hangs_up_at_a_malformed_chunk(
-    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_layers, "Http1Server", _http1.Http1Server)
+async def test_mitmproxys_own_connection_hangs_up_at_a_malformed_chunk(proxy: Proxy[Raw]) -> None:
+    proxy.layer_type = HttpLayer
     async with proxy.serve(), asyncio.timeout(20):
         assert not await proxy.ask(POST + b"zz\r\n")
 

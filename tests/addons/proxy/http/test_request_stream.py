@@ -9,26 +9,19 @@ import time
 import pytest
 from h2.errors import ErrorCodes
 from mitmproxy import http
-from mitmproxy.proxy.layers import http as http_layers
 from mitmproxy.proxy.layers.http import HttpStream
 
-from addons.connections import PATCHES
+from addons.proxy import peer_connections
 from addons.proxy.connection_limits import ConnectionLimits
 from addons.proxy.fail_closed import refuse
 from addons.proxy.http import http_layer, request_bodies
 from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, held_bodies
 from addons.proxy.http.request_stream import MAX_RESENDS
-from addons.proxy.patches import install
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw
-
-
-@pytest.fixture(autouse=True)
-def installed(restored: None) -> None:
-    install(PATCHES)
 
 
 def refuse_all(proxy: Proxy[Raw]) -> None:
@@ -54,7 +47,7 @@ async def test_a_refused_request_is_answered_before_its_body_comes() -> None:
 
 
 async def test_mitmproxys_own_stream_collects_a_refused_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layers, "HttpStream", HttpStream)
+    monkeypatch.setattr(http_layer, "RequestStream", lambda context, number, _: HttpStream(context, number))
     async with connected(Raw(ANSWER)) as (proxy, streams):
         refuse_all(proxy)
         stream = streams.send(
@@ -149,7 +142,7 @@ async def test_what_came_while_the_addons_decided_is_dropped(caplog: pytest.LogC
 
 
 async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_layer, "MAX_PEER_STREAMS", 3)
+    monkeypatch.setattr(peer_connections, "MAX_PEER_STREAMS", 3)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         watches = await watch(streams, 3)

@@ -9,10 +9,8 @@ from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.connections import PATCHES
 from addons.proxy.http import request_turns
 from addons.proxy.http.request_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames, turns_of
-from addons.proxy.patches import install
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 from tests.hub.support.http2 import Streams
 
@@ -81,15 +79,12 @@ def test_listeners_do_not_wait_for_each_other() -> None:
     assert turns_of("reverse@1") is turns_of("reverse@1") is not turns_of("reverse@2")
 
 
-async def test_a_client_with_many_requests_lets_others_go_between(
-    restored: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_with_many_requests_lets_others_go_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are answered; another client, who comes after them, does not wait for the last."""
-    install(PATCHES)
     monkeypatch.setattr(request_turns, "AT_ONCE", 4)
     many = 400
     with taddons.context(Proxyserver()) as context:
-        proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
+        proxy = Proxy(context.options, Raw(ANSWER, kept=True), Raw(FROM_NODE))
         proxy.failover = None
         proxy.is_streamed = True
         async with proxy.serve(is_h2=True), asyncio.timeout(60):

@@ -11,8 +11,6 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
 from addons.offline.cached_response import MAX_BODY
-from addons.proxy.http.request_stream import PATCHES
-from addons.proxy.patches import install
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw
@@ -30,8 +28,7 @@ FAILED = metrics.HOOK_ERRORS.labels("edgehub-failover", "failover")
 
 
 @pytest.fixture
-def proxy(restored: None) -> Iterator[Proxy[Raw]]:
-    install(PATCHES)
+def proxy() -> Iterator[Proxy[Raw]]:
     with taddons.context(Proxyserver()) as context:
         yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
 

@@ -1,0 +1,107 @@
+"""Requests and responses as mitmproxy has them, made without what mitmproxy does to each of them many times.
+
+A relayed request reads thirty headers, and is two messages of ten fields each. mitmproxy calls a function for each
+field at each read of a header, and compares the fields of each message that it makes with their annotations.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from mitmproxy import http
+from mitmproxy.net.http.http1.read import _read_headers, _read_request_line, _read_response_line
+from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers, parse_h2_response_headers
+
+
+class HeadersReadOnce(http.Headers):
+    """Header fields that are taken apart once, until somebody changes them."""
+
+    _of: tuple[tuple[bytes, bytes], ...] | None = None
+    """The fields that the values are of."""
+    _values: dict[bytes, list[str]]
+
+    def get_all(self, name: str | bytes) -> list[str]:
+        return self._all(name).copy()
+
+    def __getitem__(self, key: str | bytes) -> str:
+        values = self._all(key)
+        if not values:
+            raise KeyError(key)
+        return ", ".join(values)
+
+    def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
+        values = self._all(key)
+        return ", ".join(values) if values else default
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, (str, bytes)) and bool(self._all(key))
+
+    def _all(self, name: str | bytes) -> list[str]:
+        if self._of is not self.fields:
+            self._of, self._values = self.fields, {}
+            for key, value in self.fields:
+                self._values.setdefault(key.lower(), []).append(value.decode("utf-8", "surrogateescape"))
+        wanted = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
+        return self._values.get(wanted.lower(), [])
+
+
+def request_of_lines(lines: Sequence[bytes]) -> http.Request:
+    """A request's head of HTTP/1.1; ValueError where it is malformed."""
+    *head, version = _read_request_line(lines[0])
+    return _request(version, _read_headers(lines[1:]), head)
+
+
+def request_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Request:
+    """A request's head of HTTP/2; ValueError where it is malformed."""
+    *head, headers = parse_h2_request_headers(fields)
+    return _request(b"HTTP/2.0", headers, head)
+
+
+def response_of_lines(lines: Sequence[bytes]) -> http.Response:
+    """A response's head of HTTP/1.1; ValueError where it is malformed."""
+    version, code, reason = _read_response_line(lines[0])
+    return _response(version, _read_headers(lines[1:]), code, reason)
+
+
+def response_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Response:
+    """A response's head of HTTP/2; ValueError where it is malformed."""
+    code, headers = parse_h2_response_headers(fields)
+    return _response(b"HTTP/2.0", headers, code, b"")
+
+
+def downgraded(request: http.Request) -> http.Request:
+    """A request of HTTP/2 as a server of HTTP/1.1 gets it (RFC 9113, 8.2.3 and 8.3.1)."""
+    headers = HeadersReadOnce(request.headers.fields)
+    if request.authority and "host" not in headers:
+        headers.insert(0, "Host", request.authority)
+    cookies = headers.get_all("cookie")
+    if len(cookies) > 1:
+        headers["Cookie"] = "; ".join(cookies)
+    made = copy.copy(request)
+    made.data = copy.copy(request.data)
+    made.data.http_version, made.data.authority, made.data.headers = b"HTTP/1.1", b"", headers
+    return made
+
+
+def _request(version: bytes, headers: http.Headers, head: Iterable[object]) -> http.Request:
+    made = http.Request.__new__(http.Request)
+    names = ("host", "port", "method", "scheme", "authority", "path")
+    made.data = _data(http.RequestData, version, headers, dict(zip(names, head, strict=True)))
+    return made
+
+
+def _response(version: bytes, headers: http.Headers, code: int, reason: bytes) -> http.Response:
+    made = http.Response.__new__(http.Response)
+    made.data = _data(http.ResponseData, version, headers, {"status_code": code, "reason": reason})
+    return made
+
+
+def _data[T](kind: type[T], version: bytes, headers: http.Headers, others: Mapping[str, object]) -> T:
+    """The data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
+    made, read_once = kind.__new__(kind), HeadersReadOnce.__new__(HeadersReadOnce)
+    read_once.fields = headers.fields
+    common = {"content": None, "trailers": None, "timestamp_start": time.time(), "timestamp_end": None}
+    vars(made).update(http_version=version, headers=read_once, **common, **others)
+    return made

@@ -1,0 +1,137 @@
+"""Which connection a request goes out on: one with room for it, or another one.
+
+mitmproxy keeps each upstream connection of a client connection for good: one that failed fails every later request,
+ended ones pile up, and a request beyond a server's limit of streams waits for another one to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MethodType
+
+from mitmproxy import connection
+from mitmproxy.proxy import commands, events, layer, tunnel
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers.http import (
+    GetHttpConnection,
+    GetHttpConnectionCompleted,
+    HttpClient,
+    HttpLayer,
+    HTTPMode,
+    RegisterHttpConnection,
+)
+from mitmproxy.proxy.layers.tls import ServerTLSLayer
+
+from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
+
+MAX_STREAMS = 100
+"""Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
+
+
+class UpstreamConnections(HttpLayer):
+    """Drops upstream connections that ended, and opens another one when all others are full."""
+
+    def __init__(self, context: Context, mode: HTTPMode) -> None:
+        super().__init__(context, mode)
+        self._limit = MAX_STREAMS
+        """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
+
+    def protocol_of(self, conn: connection.Connection) -> layer.Layer | None:
+        """The layer that speaks HTTP on a connection."""
+        found = self.connections.get(conn)
+        return found.context.layers[-1] if found is not None else None
+
+    def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
+        self._forget_ended()
+        suitable = [each for each in self.connections if event.connection_spec_matches(each)] if reuse else []
+        found = next(filter(self._is_idle, suitable), None) or next(filter(self._has_room, suitable), None)
+        if found is None:
+            yield from self._connect(event)
+        elif found in self.waiting_for_establishment:
+            self.waiting_for_establishment[found].append(event)
+        else:
+            stream = self.command_sources.pop(event)
+            yield from self.event_to_child(stream, GetHttpConnectionCompleted(event, (found, None)))
+
+    def _connect(self, event: GetHttpConnection) -> layer.CommandGenerator[None]:
+        context = self.context.fork()
+        context.server = connection.Server(address=event.address, transport_protocol=event.transport_protocol)
+        stack = tunnel.LayerStack()
+        if event.tls:
+            context.server.sni = event.address[0]
+            stack /= ServerTLSLayer(context)
+        stack /= UpstreamStart(context)
+        self.connections[context.server] = stack[0]
+        self.waiting_for_establishment[context.server].append(event)
+        yield from self.event_to_child(stack[0], events.Start())
+
+    def _forget_ended(self) -> None:
+        ended = [each for each in self.connections if _has_ended(each)]
+        if ended:
+            used = {id(stream.context.server) for stream in self.streams.values()}
+            for each in ended:
+                if id(each) not in used and each not in self.waiting_for_establishment:
+                    self._forget(each)
+
+    def _forget(self, ended: connection.Connection) -> None:
+        protocol = self.protocol_of(ended)
+        if isinstance(protocol, LastingHttp2Client):
+            protocol.h2_conn.let_go()
+        top = self.connections.pop(ended)
+        layers = top.context.layers
+        take_apart(layers[layers.index(self) + 1 :])
+        # mitmproxy wakes a connection of HTTP/2 each minute for a ping.
+        for command in [each for each, source in self.command_sources.items() if source is top]:
+            del self.command_sources[command]
+
+    def _is_idle(self, conn: connection.Connection) -> bool:
+        """Whether a connection of HTTP/1.1 waits for its next request."""
+        if not conn.connected or conn in self.waiting_for_establishment:
+            return False
+        client = self.protocol_of(conn)
+        return isinstance(client, KeptHttp1Client) and client.stream_id is None
+
+    def _has_room(self, conn: connection.Connection) -> bool:
+        """Whether a further request may go out on a connection that others use, or wait for."""
+        waiting = self.waiting_for_establishment.get(conn)
+        if waiting is not None:
+            return len(waiting) < self._limit
+        if not conn.connected:
+            return False  # it is half-closed at least
+        client = self.protocol_of(conn)
+        if not isinstance(client, LastingHttp2Client):
+            return self.context.client.alpn != b"h2"  # a client of HTTP/1.1 has one request under way
+        client.forget(self.streams.keys())
+        if client.limit is not None:
+            self._limit = client.limit
+        return not client.is_leaving and client.open_streams < self._limit
+
+
+class UpstreamStart(HttpClient):
+    """Opens a connection, and speaks the protocol that its TLS agreed on."""
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        error = yield commands.OpenConnection(self.context.server)
+        if not error:
+            is_http2 = self.context.server.alpn == b"h2"
+            self.child_layer = LastingHttp2Client(self.context) if is_http2 else KeptHttp1Client(self.context)
+            self._handle_event = self.child_layer.handle_event  # type: ignore[method-assign]  # as mitmproxy's own
+            yield from self.child_layer.handle_event(event)
+        yield RegisterHttpConnection(self.context.server, error)
+
+
+def take_apart(layers: Iterable[layer.Layer]) -> None:
+    """Drop what makes cycles of these layers. No event may reach them from here on."""
+    for each in layers:
+        each._paused = None
+        each._paused_event_queue.clear()
+        each.context.layers.clear()
+        for name in [name for name, value in vars(each).items() if isinstance(value, MethodType)]:
+            delattr(each, name)
+
+
+def _has_ended(conn: connection.Connection) -> bool:
+    """Whether the connection could not be opened, or was closed and mitmproxy has processed its end."""
+    if not isinstance(conn, connection.Server) or conn.connected:
+        return False
+    return conn.timestamp_end is not None or (conn.error is not None and conn.timestamp_tcp_setup is None)

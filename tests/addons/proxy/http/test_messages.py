@@ -1,0 +1,126 @@
+"""Messages are mitmproxy's, made and read in less time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from mitmproxy import http
+from mitmproxy.net.http import http1
+from mitmproxy.proxy.layers.http._http2 import parse_h2_response_headers
+from mitmproxy.utils import typecheck
+
+from addons.proxy.http.messages import (
+    HeadersReadOnce,
+    downgraded,
+    request_of_fields,
+    request_of_lines,
+    response_of_fields,
+    response_of_lines,
+)
+
+FIELDS = ((b"Host", b"hub"), (b"accept", b"a"), (b"Accept", b"\xff"), (b"empty", b""))
+LINES = [b"GET /api?a=b HTTP/1.1", b"Host: hub", b"Accept: a"]
+HEAD = [
+    (b":method", b"GET"),
+    (b":scheme", b"https"),
+    (b":path", b"/api"),
+    (b":authority", b"hub:1"),
+    (b"a", b"b"),
+]
+
+
+@pytest.mark.parametrize("name", ["host", b"HOST", "Accept", "empty", "absent", "\udcff"])
+def test_fields_read_as_mitmproxy_reads_them(name: str | bytes) -> None:
+    own, ours = http.Headers(FIELDS), HeadersReadOnce(FIELDS)
+    assert ours.get_all(name) == own.get_all(name)
+    assert ours.get(name) == own.get(name)
+    assert ours.get(name, "default") == own.get(name, "default")
+    assert (name in ours) is (name in own)
+    assert ours == own
+    if name in own:
+        assert ours[name] == own[name]
+    else:
+        with pytest.raises(KeyError):
+            ours[name]
+
+
+def test_what_is_changed_is_read_anew() -> None:
+    headers = HeadersReadOnce(FIELDS)
+    assert headers["Host"] == "hub"
+    headers["host"] = "other"
+    headers.add("accept", "more")
+    del headers["empty"]
+    assert (headers["Host"], headers["Accept"], "empty" in headers) == ("other", "a, \udcff, more", False)
+    headers.get_all("host").clear()
+    assert headers["Host"] == "other"
+    headers.fields = ()
+    assert "host" not in headers
+
+
+def test_mitmproxy_itself_calls_a_function_for_each_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When this fails, header reads need not be cheaper any longer."""
+    asked: list[bytes] = []
+
+    def lower(key: bytes) -> bytes:
+        asked.append(key)
+        return key.lower()
+
+    monkeypatch.setattr(http.Headers, "_kconv", staticmethod(lower))
+    for _ in range(2):
+        http.Headers(FIELDS).get("host")
+    assert len(asked) == 2 * (1 + len(FIELDS))
+    assert HeadersReadOnce(FIELDS).get("host") == "hub"
+    assert len(asked) == 2 * (1 + len(FIELDS))
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The fields whose types mitmproxy compares."""
+    found: list[str] = []
+    monkeypatch.setattr(typecheck, "check_option_type", lambda name, *_: found.append(name))
+    return found
+
+
+def test_heads_are_read_as_mitmproxy_reads_them(checked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    answer = [b"HTTP/1.1 200 OK", b"Date: now"]
+    pairs = [
+        (request_of_lines(LINES), http1.read_request_head(LINES)),
+        (response_of_lines(answer), http1.read_response_head(answer)),
+    ]
+    assert checked, "when this fails, mitmproxy checks no types any longer"
+    for ours, own in pairs:
+        assert ours.data == own.data
+        assert type(ours) is type(own)
+        assert ours.get_state() == own.get_state()
+        assert isinstance(ours.headers, HeadersReadOnce)
+    request, response = request_of_fields(HEAD), response_of_fields([(b":status", b"404"), (b"a", b"b")])
+    assert (request.host, request.port, request.path, request.http_version) == ("hub", 1, "/api", "HTTP/2.0")
+    assert (response.status_code, response.headers) == parse_h2_response_headers(
+        [(b":status", b"404"), (b"a", b"b")]
+    )
+    assert response.is_http2
+
+
+def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
+    request_of_lines(LINES)
+    downgraded(request_of_fields(HEAD))
+    response_of_fields([(b":status", b"200")])
+    assert not checked
+
+
+@pytest.mark.parametrize("lines", [[b"GET"], [b"GET / HTTP/x"], [b"GET / HTTP/1.1", b"no colon"]])
+def test_a_malformed_head_is_a_value_error(lines: list[bytes]) -> None:
+    with pytest.raises(ValueError, match=r"Bad HTTP request line|Invalid header line"):
+        request_of_lines(lines)
+    with pytest.raises(ValueError, match=r"Bad HTTP response line|Invalid header line"):
+        response_of_lines(lines[:1] if len(lines) == 1 else [b"HTTP/1.1 200", *lines[1:]])
+
+
+def test_a_request_of_http2_for_a_server_of_http1() -> None:
+    before = request_of_fields([*HEAD, (b"cookie", b"a=1"), (b"cookie", b"b=2")])
+    made = downgraded(before)
+    assert made.headers.fields == ((b"Host", b"hub:1"), (b"a", b"b"), (b"cookie", b"a=1; b=2"))
+    assert (made.http_version, made.authority, before.http_version) == ("HTTP/1.1", "", "HTTP/2.0")
+    assert "host" not in before.headers

@@ -1,0 +1,85 @@
+"""A listener of the hub as a mode of mitmproxy's: what it is called, what it saves, and what stands behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.proxy.layers.tls import ClientTLSLayer
+from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
+from mitmproxy.test import taddons, tflow
+
+from addons.proxy.http.flow_control import PausingHandler
+from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.listener_mode import DEAD_ADDRESS, HubMode, listener_of
+from addons.proxy.listeners import address_of, mode_of_state, open_listeners
+from addons.requests.caller import Listener
+
+ANY = "hub:plain@127.0.0.1:0"
+
+
+@pytest.mark.parametrize("listener", list(Listener))
+def test_a_listener_is_a_mode(listener: Listener) -> None:
+    client = tflow.tclient_conn()
+    client.proxy_mode = ProxyMode.parse(f"hub:{listener}@10.0.0.5:10261")
+    assert listener_of(client) is listener
+    assert (client.proxy_mode.custom_listen_host, client.proxy_mode.custom_listen_port) == ("10.0.0.5", 10261)
+
+
+def test_a_listener_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="'other' is not a valid Listener"):
+        HubMode.parse("hub:other@1")
+
+
+def test_a_listener_of_mitmproxys_own_is_none_of_the_hubs() -> None:
+    assert listener_of(tflow.tclient_conn()) is None
+
+
+def test_any_mitmproxy_reads_a_saved_flow() -> None:
+    flow = tflow.tflow()
+    flow.client_conn.proxy_mode = HubMode.parse("hub:tls@fd00::5:10268")
+    saved = type(flow).from_state(flow.get_state()).client_conn.proxy_mode
+    assert isinstance(saved, ReverseMode)
+    assert saved.address == DEAD_ADDRESS
+    assert (saved.custom_listen_host, saved.custom_listen_port) == ("fd00::5", 10268)
+
+
+async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
+    mode, other = HubMode.parse(ANY), ProxyMode.parse("regular")
+    with taddons.context(server := Proxyserver()):
+        await open_listeners([ANY])
+        assert mode_of_state(ProxyMode.parse(mode.get_state())) is mode
+        assert mode_of_state(other) is other
+        await server.servers.update([])
+
+
+@pytest.mark.parametrize(
+    ("first", "layers"),
+    [(b"GET / HTTP/1.1\r\n", [LastingHttpLayer]), (b"\x16\x03\x01\x00", [ClientTLSLayer, LastingHttpLayer])],
+    ids=["HTTP", "TLS"],
+)
+async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) -> None:
+    with taddons.context(server := Proxyserver()):
+        await open_listeners([ANY])
+        _, writer = await asyncio.open_connection(*address_of(ANY))
+        writer.write(first)
+        async with asyncio.timeout(20):
+            while not (found := _of(server, writer)) or len(found.layer.context.layers) < 2:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+        assert isinstance(found, PausingHandler)
+        assert [type(each) for each in found.layer.context.layers[1 : len(layers) + 1]] == layers
+        assert found.layer.context.server.address == DEAD_ADDRESS
+        assert not found.layer.context.server.connected
+        writer.transport.abort()
+        async with asyncio.timeout(20):
+            while server.connections:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+        await server.servers.update([])
+
+
+def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:
+    """The handler of this client."""
+    name = writer.get_extra_info("sockname")
+    return next((each for each in server.connections.values() if each.client.peername == name), None)
