@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")

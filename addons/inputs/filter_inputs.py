@@ -18,7 +18,7 @@ from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, li
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
-from kube.store.list_watch import ListWatch
+from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item, Key
 

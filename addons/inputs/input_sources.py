@@ -11,9 +11,9 @@ from dataclasses import replace
 from enum import StrEnum
 
 from addons.views.source import Source
+from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS, POOL_LABEL
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item
 from kube.wire.encoding import Encoding

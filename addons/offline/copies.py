@@ -27,9 +27,9 @@ from kube.disk.database import Batch, Disk, DiskError, Key, NotKept
 from kube.disk.writer import PATIENCE, DiskWriter
 from kube.errors import StatusError
 from kube.packed_text import Kept
-from kube.store.list_pages import read_items
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector
+from kube.reflector.list_pages import read_items
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

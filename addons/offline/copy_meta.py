@@ -7,8 +7,8 @@ import hashlib
 import orjson
 
 from kube.disk.database import Meta
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Witness
 from kube.wire.encoding import Encoding
 

@@ -18,9 +18,9 @@ from addons.telemetry import metrics
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.disk.database import Meta
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import State
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import State
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import varint
 

@@ -25,9 +25,9 @@ from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import StatusError, expired, not_found, too_large_version
 from kube.http.gzip_bodies import one_at_a_time
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.selectors import FieldSelector, LabelSelector
-from kube.store.list_watch import ListWatch
 from kube.store.listing import Form, Listing
 from kube.store.scope import Scope
 from kube.store.store import Item, Key, Store

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from kube.disk.writer import PATIENCE
 from kube.errors import StatusError
-from kube.store.reflector import Reflector, State
+from kube.reflector.reflector import Reflector, State
 from kube.store.store import Store
 
 CONFIRM = 1.0

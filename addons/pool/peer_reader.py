@@ -16,9 +16,9 @@ from addons.pool.leaders import LeaderState
 from addons.requests.headers import SERVER_HEADER
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.reflector.continuity import OtherHistory
+from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
-from kube.store.continuity import OtherHistory
-from kube.store.list_pages import Malformed
 
 CLOUD_NAME = "cloud"
 """The cloud among the names of servers, which are else nodes."""
@@ -50,7 +50,7 @@ class Chooser(Protocol):
 
 
 class PeerReader:
-    """The `kube.store.upstream.Upstream` of one source."""
+    """The `kube.reflector.upstream.Upstream` of one source."""
 
     def __init__(
         self,

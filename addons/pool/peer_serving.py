@@ -20,8 +20,8 @@ from addons.telemetry.labels import HUB, group_resource_label
 from addons.views.serving import FUTURE_WAIT, Serving
 from addons.views.sources import Sources
 from kube.errors import StatusError, forbidden, too_large_version, too_many_requests, unavailable
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import RequestInfo, ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.watcher import Watcher
 
 MAX_OF_NODE = 256

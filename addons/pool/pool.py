@@ -29,8 +29,8 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.scope import EVERYTHING
 
 PORT_RETRY = 30.0

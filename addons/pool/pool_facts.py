@@ -21,7 +21,7 @@ from addons.pool.pool_config import (
 )
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
-from kube.store.list_watch import ListWatch
+from kube.reflector.list_watch import ListWatch
 from kube.store.store import Change
 
 CLIENT_CA = "extension-apiserver-authentication"

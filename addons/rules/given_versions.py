@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from kube.errors import StatusError
 from kube.http.client import Unreachable
-from kube.store.list_pages import Malformed
+from kube.reflector.list_pages import Malformed
 
 ANY = sys.maxsize
 """Newer than every version: nobody knows yet how new."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kube.errors import StatusError
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.store.store import Store
 
 

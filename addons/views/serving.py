@@ -39,9 +39,9 @@ from kube.errors import (
     unauthorized,
 )
 from kube.http.client import Client, Unreachable
+from kube.reflector.list_pages import Malformed
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_pages import Malformed
-from kube.store.list_watch import ListWatch
 from kube.store.resumption import Resumption
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN

@@ -25,11 +25,11 @@ from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import unavailable
 from kube.http.client import Client
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.listing import Form
 from kube.store.projection import Chain, InputKey, Projection
-from kube.store.reflector import Reflector
 from kube.store.ring import Rings
 from kube.store.scope import Scope
 from kube.store.store import Store

@@ -11,7 +11,7 @@ from addons.telemetry.log import Pace
 from kube.differences.reader import Misfit
 from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
-from kube.store.list_pages import Malformed
+from kube.reflector.list_pages import Malformed
 
 REASONS = {
     Unreachable: "broken off",

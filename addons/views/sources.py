@@ -32,11 +32,11 @@ from addons.views.source import ChainOf, Source, ViewKey
 from kube.bounds import reached
 from kube.errors import forbidden
 from kube.http.client import Client
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.upstream import Upstream
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.ring import Rings
-from kube.store.upstream import Upstream
 
 BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as kube-apiserver's."""

@@ -22,10 +22,10 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
 from kube.requests.resource_versions import parse_version
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector
 from kube.store.store import Change, Item, Key, Store
 from kube.wire.codec import Codec
 from kube.wire.encoding import Encoding

@@ -50,7 +50,7 @@ def unpack_up_to(packed: bytes, limit: int) -> bytes:
         for _ in _pieces(packed, limit):
             pass
     # The buffer grows in place: to join pieces would take as much again. Its end frees it, even where an error that is
-    # kept (`kube.store.reflector.Reflector.error`) holds this frame.
+    # kept (`kube.reflector.reflector.Reflector.error`) holds this frame.
     with io.BytesIO() as unpacked:
         for piece in _pieces(packed, limit):
             unpacked.write(piece)

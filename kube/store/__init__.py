@@ -1,4 +1,4 @@
-"""The path from the cloud to a watch: a reflector fills a store, a projection filters it, a view serves it.
+"""From a store to a watch: a projection filters the store, a view serves it, a judge says what a client gets.
 
 No HTTP server and no disk.
 """

@@ -18,9 +18,9 @@ import aiohttp
 from addons.offline.copies import DiskCopies
 from kube.disk.database import Batch, Disk
 from kube.disk.writer import DiskWriter
+from kube.reflector.list_pages import read_items
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_pages import read_items
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

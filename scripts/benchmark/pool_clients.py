@@ -21,9 +21,9 @@ from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.http.http2 import Http2Session
 from kube.http.http2_connection import Connection
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector, State
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector, State
 from kube.store.store import Change, Store
 
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
@@ -68,7 +68,7 @@ class PeerSession(Http2Session):
 
 
 class Leaders:
-    """A `kube.store.upstream.Upstream`: one leader, and the next one when it fails."""
+    """A `kube.reflector.upstream.Upstream`: one leader, and the next one when it fails."""
 
     is_up = True
 

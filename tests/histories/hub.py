@@ -45,8 +45,8 @@ from kube.disk.database import DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import parse_request
-from kube.store.list_watch import ListWatch
 from tests.histories.exchange import Exchange
 from tests.histories.line import Line, Link
 from tests.histories.session import MemorySession

@@ -11,8 +11,8 @@ import pytest
 
 from addons.offline.copy_meta import source_name
 from kube.disk.database import Disk
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink

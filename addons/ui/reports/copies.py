@@ -9,7 +9,7 @@ from typing import Any
 from addons.pool.peer_reader import PeerReader
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.source import OpenView, Source, ViewKey
-from kube.store.upstream import Upstream
+from kube.reflector.upstream import Upstream
 
 
 def sources(hub: RunningHub) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from addons.settings import version
 from addons.telemetry.component_traffic import link_bytes
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.sources import Sources
+from kube.reflector.reflector import State
 from kube.requests.node_pools import POOL_LABEL
-from kube.store.reflector import State
 
 
 def status(hub: RunningHub) -> dict[str, Any]:

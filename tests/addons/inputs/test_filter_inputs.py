@@ -15,8 +15,8 @@ from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import POOL_LABEL
-from kube.store.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource

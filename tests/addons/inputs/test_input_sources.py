@@ -13,7 +13,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, list_watches_of, unknown
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
-from kube.store.list_watch import ListWatch
+from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource

@@ -44,8 +44,8 @@ from kube.errors import unauthorized
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.session import Session
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
@@ -253,37 +253,6 @@ async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
     node.health.failed("gone")
     assert (await node.get(target))[0] == 503
     assert (await node.get(target.partition("?")[0]))[0] == 503
-
-
-PODS_PATH = "/api/v1/namespaces/a/pods"
-
-
-def page(version: int, *, following: str = "") -> bytes:
-    return raw(
-        {"kind": "PodList", "metadata": {"resourceVersion": str(version), "continue": following}, "items": []}
-    )
-
-
-async def test_a_list_of_several_pages_is_kept_with_its_last(node: Node) -> None:
-    """It was never kept: kubectl lists in pages of 500."""
-    pages = {f"{PODS_PATH}?limit=5": page(7, following="t"), f"{PODS_PATH}?limit=5&continue=t": page(7)}
-    for target, body in pages.items():
-        node.passed("GET", target, 200, body, headers=TYPED)
-    node.health.failed("gone")
-    route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(PODS_PATH))
-    for target, body in pages.items():
-        wanted = ClientRequest(parse_request("GET", target), "kubectl", HUB, route)
-        assert (await node.send_as(wanted, "GET", target))[:2] == (200, body)
-
-
-@pytest.mark.parametrize(
-    "query", ["resourceVersionMatch=Exact&resourceVersion=3", "resourceVersion=3&limit=5"]
-)
-async def test_a_list_of_the_past_is_not_kept_for_the_present(node: Node, query: str) -> None:
-    node.passed("GET", PODS_PATH, 200, page(7), headers=TYPED)
-    node.passed("GET", f"{PODS_PATH}?{query}", 200, page(3), headers=TYPED)
-    node.health.failed("gone")
-    assert (await node.get(PODS_PATH))[:2] == (200, page(7))
 
 
 async def test_a_token_that_passed_is_given_again_for_the_same_request(node: Node) -> None:

@@ -15,8 +15,8 @@ from addons.offline.copy_meta import source_name
 from kube.disk.database import Batch, Disk, DiskError, open_cache
 from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import CODEC, PODS, pod, restored, settled, shown

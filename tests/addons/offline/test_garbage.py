@@ -31,8 +31,8 @@ from addons.views.sources import Sources
 from kube.disk.database import Disk, Meta
 from kube.disk.writer import DiskWriter
 from kube.http.client import Client
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import ended
 from tests.cloud.scriptable import ScriptableCloud

@@ -24,8 +24,8 @@ from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled

@@ -10,9 +10,9 @@ import pytest
 
 from addons.offline.copies import DiskCopies
 from kube.http.client import Client
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import service

@@ -22,8 +22,8 @@ from addons.upstream.servers import Server
 from addons.views.source import Source
 from kube.errors import expired
 from kube.http.client import RawResponse, Unreachable
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 

@@ -14,8 +14,8 @@ from addons.upstream.health import ServerHealth
 from addons.upstream.servers import Server
 from kube.errors import StatusError, expired, forbidden, unavailable
 from kube.http.client import Switched, Unreachable
+from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
-from kube.store.list_pages import Malformed
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
 SERVICES = ResourceType("", "v1", "services")

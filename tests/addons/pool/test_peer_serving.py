@@ -20,8 +20,8 @@ from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind, decide
 from addons.telemetry import metrics
 from addons.views import serving
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts, Watching
 from tests.addons.support.observed import until

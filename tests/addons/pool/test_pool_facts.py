@@ -17,8 +17,8 @@ from addons.upstream.servers import parse_leaders
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import POOL_LABEL
-from kube.store.list_watch import ListWatch
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node, node_pool
 from tests.cloud.pki import Authority

@@ -11,8 +11,8 @@ import orjson
 from addons.offline.copies import DiskCopies, DiskCopy
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Unreachable
-from kube.store.list_pages import Malformed
+from kube.reflector.list_pages import Malformed
 from kube.store.store import Store
 
 

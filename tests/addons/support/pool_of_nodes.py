@@ -24,9 +24,9 @@ from addons.views.source import Source
 from kube.errors import expired, too_large_version
 from kube.http.client import ApiResponse, Client, RawResponse, Unreachable, WatchStream
 from kube.http.session import Session
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 

@@ -14,8 +14,8 @@ from addons.settings import Settings, parse_settings
 from addons.ui.reports.running_hub import RunningHub
 from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import parse_server
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import NODE, RULES, HubParts
 from tests.cloud.ports import free_port

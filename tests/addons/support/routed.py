@@ -23,7 +23,7 @@ from addons.views.origin import Answer, Origin
 from addons.views.source import Source
 from kube.errors import unavailable
 from kube.json_type import Json
-from kube.store.list_watch import ListWatch
+from kube.reflector.list_watch import ListWatch
 from tests.addons.support.cutting import Cut
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.hand_source import HandSource

@@ -5,9 +5,9 @@ from __future__ import annotations
 from addons.filters.chain import FILTERS
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.source import Source, ViewKey
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.requests.selectors import parse_field_selector, parse_label_selector
-from kube.store.list_watch import ListWatch
 from kube.store.scope import Scope
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts

@@ -19,9 +19,9 @@ from addons.inputs.filter_chain import FilterChain
 from addons.inputs.filter_inputs import FilterInputs
 from addons.views.source import Source
 from kube.errors import not_found
+from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.selectors import parse_field_selector, parse_label_selector
-from kube.store.list_watch import ListWatch
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.scope import Scope

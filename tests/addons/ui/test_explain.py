@@ -14,9 +14,9 @@ from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.ui.explain import Explanation, explain, judge
 from addons.upstream.health import ServerHealth
 from addons.upstream.servers import Server
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import State
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import State
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service

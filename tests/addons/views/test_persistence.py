@@ -6,7 +6,7 @@ from pathlib import Path
 
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.http.client import Client
-from kube.store.reflector import Reflector
+from kube.reflector.reflector import Reflector
 from kube.store.store import Store
 from tests.addons.support.copying import PODS, copies_in
 from tests.addons.support.offline_parts import Told

@@ -15,9 +15,9 @@ from addons.telemetry import metrics
 from addons.views import quotas
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.reflector import list_pages
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store import list_pages
-from kube.store.list_watch import ListWatch
 from kube.store.ring import Rings
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts

@@ -14,8 +14,8 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.views.source import ViewKey
 from kube.errors import StatusError
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.hub_parts import HubParts

@@ -9,9 +9,9 @@ from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views import source as source_module
 from addons.views.source import Source, ViewKey
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import State
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import State
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of

@@ -12,8 +12,8 @@ from addons.offline import copies as product
 from addons.offline.copies import DiskCopies
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -21,8 +21,8 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import parse_request
-from kube.store.list_watch import ListWatch
 from tests.addons.support import replay_parts
 from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, read

@@ -15,17 +15,16 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal
-from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.status_writes import StatusWrites, _key
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.views.sources import Sources
-from kube.errors import StatusError, not_found
+from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.codec import codec_for
@@ -42,7 +41,7 @@ from tests.addons.support.offline_parts import (
     in_protobuf,
     read,
 )
-from tests.addons.support.samples import fill, node, raw
+from tests.addons.support.samples import node, raw
 
 NODES = ResourceType("", "v1", "nodes")
 NODE = "/api/v1/nodes/n1"
@@ -376,44 +375,3 @@ async def test_what_is_refused_changes_nothing(
     assert refused.value.code == code
     assert shown(store).encode() == before
     assert not world.journal.statuses
-
-
-# -- what the cloud does not take ----------------------------------------------------------------------------------
-
-
-async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, list[Store]]:
-    stores = world.hold(*encodings)
-    await world.patch(reports(Ready="False"), accept=f"{JSON},{PROTOBUF}")
-    return world.journal.statuses[NODE], stores
-
-
-async def test_what_the_cloud_refused_is_shown_no_longer(world: World) -> None:
-    entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
-    world.cloud.says = [
-        ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
-    ]
-    await world.writes.refused(entry)
-    assert [conditions(shown(store)) for store in stores] == [{"Ready": "True"}] * 2
-    assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
-        ("GET", NODE, JSON),
-        ("GET", NODE, PROTOBUF),
-    ]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        Unreachable("no route"),
-        not_found("nodes", "n1"),
-        ApiResponse(JSON, b"{"),
-        ApiResponse("text/html", b"<html>"),
-        ApiResponse(JSON, body_of(node_in(Encoding.JSON, version=9))),
-    ],
-)
-async def test_where_the_cloud_cannot_say_the_watch_will(world: World, said: ApiResponse | Exception) -> None:
-    entry, (store,) = await reported(world, Encoding.JSON)
-    world.cloud.says = [said]
-    await world.writes.refused(entry)
-    assert conditions(shown(store)) == {"Ready": "False"}
-    fill(store, [{**node("n1", 9), "status": {}}], 9)
-    assert conditions(shown(store)) == {}

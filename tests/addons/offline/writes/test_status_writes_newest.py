@@ -9,7 +9,7 @@ import pytest
 
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.json_type import Json
-from kube.store.list_watch import ListWatch
+from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.offline.writes.test_status_writes import (
     NODE,

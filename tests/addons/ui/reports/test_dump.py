@@ -12,8 +12,8 @@ from addons.ui.reports import dump as module
 from addons.ui.reports.dump import dump
 from addons.ui.reports.running_hub import RunningHub
 from kube.errors import StatusError
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub

@@ -14,7 +14,7 @@ from addons.filters.foreign import foreign
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.ui.reports import evaluation
 from addons.ui.reports.evaluation import Filtered, in_slices, shown, why
-from kube.store.list_watch import ListWatch
+from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.hub_parts import HubParts

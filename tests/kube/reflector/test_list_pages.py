@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kube.store.list_pages import read_items
+from kube.reflector.list_pages import read_items
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
@@ -16,7 +16,7 @@ from kube.wire.encoding import Encoding
 async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kube.store.list_pages.LONG_LIST", 2)
+    monkeypatch.setattr("kube.reflector.list_pages.LONG_LIST", 2)
     codec, threads = codec_for(Encoding.JSON), set()
 
     class Watched(Store):

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
-from kube.store import list_pages
-from kube.store import reflector as reflector_module
-from kube.store.list_pages import Malformed
-from kube.store.reflector import State
+from kube.reflector import list_pages
+from kube.reflector import reflector as reflector_module
+from kube.reflector.list_pages import Malformed
+from kube.reflector.reflector import State
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kube.store.comparison import Comparison, compare
+from kube.reflector.comparison import Comparison, compare
 from kube.store.store import Key, Store, Witness
 
 FEW = 50

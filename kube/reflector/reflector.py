@@ -20,12 +20,12 @@ from kube.differences.reader import DifferenceReader, Misfit
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.reflector.continuity import Continuity, OtherHistory
+from kube.reflector.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.upstream import Upstream
 from kube.requests.resource_versions import parse_version
-from kube.store.continuity import Continuity, OtherHistory
-from kube.store.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
-from kube.store.list_watch import ListWatch
 from kube.store.store import Store
-from kube.store.upstream import Upstream
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame
 from kube.wire.codec_base import HISTORY_GAP

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kube.store import continuity as continuity_module
-from kube.store.continuity import Continuity, OtherHistory
+from kube.reflector import continuity as continuity_module
+from kube.reflector.continuity import Continuity, OtherHistory
 from kube.store.store import Store
 from tests.kube.support.toys import Toy, fill, filled, tell
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from kube.differences.reader import Misfit
 from kube.differences.records import CODING, Former, event_record, plain_record
 from kube.http.zstd_bodies import pack
-from kube.store.list_pages import Malformed
+from kube.reflector.list_pages import Malformed
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

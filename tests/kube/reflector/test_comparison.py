@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.store.comparison import Comparison, compare
+from kube.reflector.comparison import Comparison, compare
 from kube.store.store import Key
 from tests.kube.support.toys import Toy, filled, tell
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.store.reflector import EVENTS_AT_ONCE
+from kube.reflector.reflector import EVENTS_AT_ONCE
+from kube.reflector.upstream import Upstream
 from kube.store.store import Store
-from kube.store.upstream import Upstream
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support.reflecting import LISTS, WATCHES, reflecting, until

@@ -11,10 +11,10 @@ import pytest
 from kube.concurrency.backoff import Backoff
 from kube.errors import REFUSALS
 from kube.http.client import Client
+from kube.reflector import list_pages
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector, State
 from kube.requests.request_info import ResourceType
-from kube.store import list_pages
-from kube.store.list_watch import ListWatch
-from kube.store.reflector import Reflector, State
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -64,30 +64,6 @@ async def test_it_lists_once_then_watches_from_there(
     assert 300 <= int(query.pop("timeoutSeconds")) <= 600
     assert query == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": str(version)}
     assert (reflector.lists, reflector.watches) == (1, 1)
-
-
-def test_a_question_in_json_takes_nothing_else_and_one_in_protobuf_takes_both() -> None:
-    binary = "application/vnd.kubernetes.protobuf"
-    assert ListWatch(SERVICES, encoding=Encoding.JSON).accept == "application/json"
-    assert ListWatch(SERVICES).accept == f"{binary},application/json"
-    partial = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    metadata = ListWatch(SERVICES, metadata_only=True).accept_as("PartialObjectMetadata")
-    assert metadata == f"{binary}{partial},application/json{partial}"
-
-
-@pytest.mark.parametrize(
-    ("list_watch", "is_whole"),
-    [
-        (ListWatch(SERVICES), True),
-        (ListWatch(SERVICES, encoding=Encoding.JSON), True),
-        (ListWatch(SERVICES, "default"), False),
-        (ListWatch(SERVICES, label_selector="app=web"), False),
-        (ListWatch(SERVICES, field_selector="metadata.name=web"), False),
-        (ListWatch(SERVICES, metadata_only=True), False),
-    ],
-)
-def test_a_list_watch_is_whole_without_any_restriction(list_watch: ListWatch, is_whole: bool) -> None:
-    assert list_watch.is_whole is is_whole
 
 
 async def test_selectors_and_the_namespace_are_the_clouds_to_evaluate(
@@ -323,7 +299,7 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     store = Store()
     store.listen(Clumsy(error))
     reflector = start(store)
-    with caplog.at_level(logging.ERROR, "kube.store.reflector"):
+    with caplog.at_level(logging.ERROR, "kube.reflector.reflector"):
         await until(reflector, store, copied(reflector, store, cloud))
         cloud.store.create(service("x"))
         await until(reflector, store, lambda: reflector.error is not None)

@@ -1,0 +1,118 @@
+"""The ring of a view: who falls behind it, and what it forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kube.store import view as view_module
+from kube.store.projection import InputKey
+from tests.kube.support.toys import (
+    Toy,
+    WatchClient,
+    after,
+    fill,
+    filled,
+    refusal,
+    tell,
+    told,
+    view_of,
+    watching,
+)
+
+INPUT = ("p", "i")
+
+
+@pytest.fixture
+async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """History keeps one event from the next turn of the loop on, which this takes."""
+    monkeypatch.setattr(view_module, "RING_MAX_BYTES", 1)
+    monkeypatch.setattr(view_module, "TRIM_DELAY", 0.0)
+
+    async def turn() -> None:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    return turn
+
+
+async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
+    store = filled(10)
+    view = view_of(store)
+    quiet, other = view.watch(10, bookmarks=False), view.watch(10, bookmarks=True)
+    task = asyncio.create_task(quiet.frames())
+    await asyncio.sleep(0)
+    view.send_bookmark()
+    assert len(await other.frames()) == 1
+    await asyncio.sleep(0)
+    assert not task.done()
+    quiet.end()
+    assert await task == []
+    other.end()
+
+
+# -- history -------------------------------------------------------------------------------------------------------
+
+
+async def test_who_falls_behind_the_ring_is_cut_and_goes_on_by_the_store_s_history(
+    impatient: Callable[[], Awaitable[None]],
+) -> None:
+    store = filled(10)
+    view = view_of(store)
+    slow = watching(view)
+    for version in range(11, 15):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+    await impatient()
+    watcher = slow.watcher
+    assert watcher is not None
+    assert told(slow) == []
+    assert watcher.fell_behind
+    assert watcher not in view.watchers
+    assert view.ring.oldest == 13
+    slow.watch()
+    assert {name for _, name in slow.state} == {"at11", "at12", "at13", "at14"}
+    assert after(view, 13) == [("ADDED", "at14", 14)]
+
+
+async def test_who_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]]) -> None:
+    store = filled(10)
+    client = watching(view_of(store))
+    for version in range(11, 15):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+        assert told(client) == [("ADDED", f"at{version}", version)]
+        await impatient()
+
+
+async def test_what_inputs_did_and_the_ring_forgot_is_corrected_at_its_version(
+    impatient: Callable[[], Awaitable[None]],
+) -> None:
+    """Somebody else's list of that version does not help who did not make it."""
+    inputs: dict[InputKey, str] = {INPUT: "keep"}
+    store = filled(10, Toy("x", version=4, reads="i"), Toy("y", version=5, reads="i"))
+    view = view_of(store, inputs)
+    away = watching(view)
+    away.close()
+    inputs[INPUT] = "drop"
+    view.projection.inputs_changed([INPUT])
+    await impatient()
+    WatchClient(view).take_list()
+    away.watch()
+    assert away.state == {}
+
+
+def test_history_is_kept_for_the_size_of_the_store() -> None:
+    """A relist may change every object: who is back soon after must not have to list."""
+    assert view_module.RING_MIN_EVENTS >= 1000
+    assert view_module.RING_MAX_BYTES >= 16 * 1024 * 1024
+
+
+async def test_what_the_cloud_confirmed_lately_is_remembered_past_a_gap() -> None:
+    store = filled(10)
+    view = view_of(store)
+    for version in range(11, 12 + view_module.MAX_CONFIRMED):
+        view.listing(version)
+    fill(store, 500)
+    assert refusal(lambda: view.watch(11, bookmarks=True)) == 410, "it is the oldest of too many"
+    assert after(view, 12) == []
