@@ -19,7 +19,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from addons.offline.copy_meta import described, list_watch_of, source_name, witness_of
+from addons.offline.copy_meta import FORMER, described, list_watch_of, source_name, witness_of
 from addons.offline.start_from_disk import StartFromDisk
 from addons.telemetry import metrics
 from kube.bounds import reached
@@ -63,7 +63,7 @@ class DiskCopies:
         """Called when the cloud was restored from a backup: versions from before mean nothing any more."""
         self._lost = 0
         self._failing = False
-        self._dropping: asyncio.Task[None] | None = None
+        self._disproving: asyncio.Task[bool] | None = None
 
     async def open(self) -> None:
         """Read what is kept. The hub goes on where there is no disk, or where it takes longer than PATIENCE."""
@@ -81,7 +81,9 @@ class DiskCopies:
         return {
             list_watch_of(meta): meta.get("version", 0)
             for meta in metas
-            if meta.get("identity") == identity and "question" in meta and "refused" not in meta
+            if meta.get("identity") == identity
+            and "question" in meta
+            and not {"refused", FORMER} & meta.keys()
         }
 
     def forget(self, copy: DiskCopy) -> None:
@@ -161,12 +163,25 @@ class DiskCopies:
             for tell in (*(copy.lost for copy in self._copies), *self.on_loss):
                 tell()
 
-    def drop_unused(self) -> None:
-        """Delete the copies whose sources do not run: the cloud was restored from a backup."""
+    def disprove_unused(self) -> None:
+        """Show the copies whose sources do not run to nobody: the cloud was restored, and has another history.
+
+        They stay until their sources list, because clients that come back may hold their objects.
+        """
         for tell in self.on_restore:
             tell()
-        names = {str(name) for name in self.disk.metas} - self.running()
-        self._dropping = asyncio.create_task(self.drop(names), name="copies from before a restore")
+        running = self.running()
+        former = [
+            Batch(name, {**meta, FORMER: True}, {})
+            for name, meta in self.disk.metas.items()
+            if name not in running and "question" in meta and "refused" not in meta
+        ]
+
+        def work() -> None:
+            for batch in former:
+                self.disk.write(batch)
+
+        self._disproving = asyncio.create_task(self.write(work), name="copies from before a restore")
 
     async def drop(self, names: Collection[str]) -> None:
         """Delete these copies, whose sources do not run."""
@@ -235,6 +250,9 @@ class DiskCopy:
             return None
         if self._store.complete:
             return None  # the cloud was faster
+        if FORMER in meta:
+            self._store.take_former(meta["version"], items)
+            return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         self._store.witness = witness_of(meta)
         # The store may have been set aside since.

@@ -12,6 +12,9 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Witness
 from kube.wire.encoding import Encoding
 
+FORMER = "former"
+"""In a meta: the copy is of another history than the cloud's."""
+
 
 def witness_of(meta: Meta) -> Witness | None:
     """The last event that a copy has; None where it ends with a list."""

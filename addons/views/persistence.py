@@ -44,8 +44,8 @@ class SourceCopies(Protocol):
     def copy(self, identity: str, list_watch: ListWatch, store: Store) -> SourceCopy:
         """The copy of a source's store, which follows the store from now on."""
 
-    def drop_unused(self) -> None:
-        """Delete the copies whose sources do not run: the cloud was restored from a backup."""
+    def disprove_unused(self) -> None:
+        """Show the copies whose sources do not run to nobody: the cloud was restored from a backup."""
 
     def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
         """What the disk holds of an identity's sources, and at which version."""

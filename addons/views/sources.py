@@ -235,14 +235,14 @@ class Sources:
             do()
 
     def _found_restored(self) -> None:
-        """The cloud was restored from a backup. All others verify themselves; copies that nobody reads go."""
+        """The cloud was restored from a backup. All others verify themselves; unread copies count no more."""
         if time.monotonic() - self._restored < RESTORE_TIME:
             return
         self._restored = time.monotonic()
         for source in self:
             source.reflector.verify()
         if self._copies is not None:
-            self._copies.drop_unused()
+            self._copies.disprove_unused()
 
     def _sweep(self) -> None:
         for source in self:

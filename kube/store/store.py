@@ -144,6 +144,7 @@ class Store:
         self.witness: Witness | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
         self.is_disproved = False
+        self._former: dict[Key, Item] = {}
         self.former_version = 0
         """The newest version that clients were given of another history: the cloud was restored since."""
         self.complete = False
@@ -220,8 +221,8 @@ class Store:
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
-            former = self._items if known and is_other else {}
-            self._items = items
+            former = self._items if known and is_other else {} if known else self._former
+            self._items, self._former = items, {}
             self._is_in_order = False
             self._begin_history(version, former)
             self._bytes = sum(len(item.kept) for item in items.values())
@@ -237,6 +238,14 @@ class Store:
         if follows:
             self.jump(before, version)
         self.advance(version)
+
+    def take_former(self, version: int, items: dict[Key, Item]) -> None:
+        """Remember the objects of another history, of which clients were given this version. The store stays empty.
+
+        They are in the encoding in which the first list comes.
+        """
+        if not self.complete:
+            self._former, self.former_version = items, version
 
     def _begin_history(self, version: int, former: Mapping[Key, Item]) -> None:
         """Begin with a list. Of the `former` objects, who comes with a version of before must not keep the others."""

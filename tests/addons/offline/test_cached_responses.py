@@ -45,7 +45,7 @@ async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> 
     """An answer of a later version than the restored cloud's would be taken for the newest, for good."""
     answers = CachedResponses(copies)
     answers.keep(ResponseKey("name"), {}, b"from before")
-    copies.drop_unused()
+    copies.disprove_unused()
     assert await answers.get(ResponseKey("name")) is None
     await answers.written()
     again = CachedResponses(copies)
