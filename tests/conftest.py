@@ -1,4 +1,4 @@
-"""Rules of every test: `--quick`, no task is left behind, and nothing blocks an event loop."""
+"""Rules of every test: only `--real` runs what needs Go, no task is left behind, and nothing blocks an event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HUBS = Path(__file__).parent / "hub"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="leave out what needs the real control plane")
+    parser.addoption("--real", action="store_true", help="run also what needs the real control plane")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -39,7 +39,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--quick"):
+    if not config.getoption("--real"):
         left_out = [item for item in items if item.get_closest_marker("real")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("real")]

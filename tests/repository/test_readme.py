@@ -95,7 +95,7 @@ def flags() -> dict[str, set[str]]:
         "render": help_of(render.main),
     }
     asked.undo()
-    return {name: set(FLAG.findall(text)) for name, text in helps.items()} | {"test": {"--quick"}}
+    return {name: set(FLAG.findall(text)) for name, text in helps.items()} | {"test": {"--real"}}
 
 
 def commands(text: str) -> Iterator[tuple[str, set[str]]]:

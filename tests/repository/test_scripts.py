@@ -39,6 +39,7 @@ def checkout(tmp_path: Path) -> Path:
     python.chmod(0o755)
     (copy / "scripts" / "environment").write_text(
         f"root='{copy}'\nenvironment() {{ python='{python}'; echo \"sets $*\"; }}\n"
+        'environment_say() { echo "says $*"; }\n'
     )
     return copy
 
@@ -96,8 +97,8 @@ def test_a_launcher_becomes_its_program(name: str, checkout: Path, tmp_path: Pat
         ("demo", [], "hub test"),
         ("demo", ["--real"], "hub test go"),
         ("bench", [], "hub test go"),
-        ("test", [], "manager, hub test go"),
-        ("test", ["-k", "x", "--quick"], "manager, hub test"),
+        ("test", [], "manager, hub test"),
+        ("test", ["-k", "x", "--real"], "manager, hub test go"),
     ],
 )
 def test_a_launcher_installs_no_more_than_it_needs(
@@ -107,3 +108,23 @@ def test_a_launcher_installs_no_more_than_it_needs(
     output = subprocess.run(["bash", script, *arguments], check=True, capture_output=True, text=True).stdout
     asked = [line.removeprefix("sets ") for line in output.splitlines() if line.startswith("sets ")]
     assert ", ".join(asked) == sets
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shared", "said"),
+    [
+        ([], True, True),
+        (["--ignore=tests/repository"], True, True),
+        (["--real"], True, False),
+        (["--real", "-mreal"], True, False),
+        (["--real", "tests/hub"], False, False),
+        (["-k", "x"], False, False),
+    ],
+)
+def test_whole_runs_of_the_tests_are_shared_and_the_default_one_says_what_it_leaves_out(
+    arguments: list[str], shared: bool, said: bool, checkout: Path
+) -> None:
+    script = str(checkout / "scripts" / "test")
+    output = subprocess.run(["bash", script, *arguments], check=True, capture_output=True, text=True).stdout
+    assert ("--numprocesses=3" in output) is shared
+    assert (output.startswith("says ") and "scripts/test --real" in output) is said
