@@ -162,6 +162,8 @@ class PeerReader:
                 try:
                     async with asyncio.timeout(OPEN_TIMEOUT):
                         stream = await stack.enter_async_context(opening)
+                        if not stream.coding:
+                            await self._check_reached(leader, path, query, accept)
                 except (StatusError, Unreachable, TimeoutError) as error:
                     self._left(leader, error)
                     continue
@@ -175,6 +177,20 @@ class PeerReader:
         opening = self._cloud.watch(path, query=query, accept=accept, timeout=timeout, codings=codings)
         async with opening as stream:
             yield stream
+
+    async def _check_reached(
+        self, leader: LeaderState, path: str, query: Mapping[str, str], accept: str
+    ) -> None:
+        """StatusError or Unreachable where a leader that is no hub of ours has not reached the store's version.
+
+        As a kube-apiserver, it takes a watch from there and is silent. A list says so (504).
+        """
+        asked = {
+            "limit": "1",
+            "resourceVersion": query["resourceVersion"],
+            "resourceVersionMatch": "NotOlderThan",
+        }
+        await self._client(leader).request("GET", path, query=asked, accept=accept)
 
     async def _verify(self) -> None:
         """410 where the cloud is behind the store: it would take the watch, and be silent for as long."""

@@ -12,7 +12,7 @@ from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
 from addons.upstream.health import ServerHealth
 from addons.upstream.servers import Server
-from kube.errors import StatusError, expired, forbidden, unavailable
+from kube.errors import StatusError, expired, forbidden, too_large_version, unavailable
 from kube.http.client import Switched, Unreachable
 from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
@@ -62,6 +62,8 @@ class Scene:
         self.chooser = Leaders()
         self.errors = errors
         self.version = self.cloud_version = 7
+        self.behind = ""
+        """A leader that takes each watch, and has not reached the version of any."""
         self.questions = 0
         """How often the cloud was asked how far it has come."""
         self.given_meanwhile = 0
@@ -82,6 +84,8 @@ class Scene:
         )
         if name in self.errors:
             raise self.errors[name]
+        if name == self.behind and asked.method == "GET":
+            raise too_large_version(self.version, self.version - 1)
         return _pieces(name) if asked.method == "WATCH" else {"from": name}
 
     async def list(self, **query: str) -> bytes:
@@ -136,6 +140,14 @@ async def test_the_clouds_own_refusal_is_handed_on() -> None:
 async def test_a_watch_opens_at_the_next_server(fault: Exception) -> None:
     assert await Scene(a=fault).watch() == b"b"
     assert await Scene(a=fault, b=fault).watch() == b"cloud"
+
+
+async def test_a_leader_that_is_no_hub_of_ours_and_behind_is_left() -> None:
+    """A YurtHub takes a watch from a version that it has not reached, and is silent."""
+    scene = Scene()
+    scene.behind = "a"
+    assert await scene.watch() == b"b"
+    assert scene.chooser.failures == ["a"]
 
 
 @pytest.mark.parametrize(
