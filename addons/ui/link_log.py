@@ -101,7 +101,9 @@ class LinkLog:
                     await self._changed.wait()
 
     def _reasons(self) -> str:
-        return "; ".join(f"{each.server}: {each.reason}" for each in self._cloud.servers)
+        return "; ".join(
+            f"{each.server}: {self._cloud.refusal or each.reason}" for each in self._cloud.servers
+        )
 
 
 def replayed_writes() -> int:

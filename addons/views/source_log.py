@@ -46,7 +46,5 @@ def log_failure(path: str, user: str, error: Exception) -> None:
         if error.code == 403:
             rbac = RBAC_OF_NODES if path.startswith("/api/v1/nodes") else RBAC
             logger.warning("%s: the hub lacks a right: apply %s (%s)", path, rbac, error)
-        elif error.code == 401:
-            logger.warning("%s: the cloud does not take the credentials of the kubeconfig (%s)", path, error)
         else:
             logger.info("%s: %s", path, error)

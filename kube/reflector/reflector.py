@@ -214,7 +214,9 @@ class Reflector:
     async def _verify(self) -> None:
         """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
         if self.upstream is not None and await self.upstream.reads_elsewhere():
-            self._must_list = True  # costs no byte of the link to the cloud
+            # A leader proves its own history, and tells of another one. A copy from disk may be older than its word,
+            # and a list of a leader costs no byte of the link to the cloud.
+            self._must_list = not self.watches
         elif not self._continuity.expect_witness():
             given = self._store.newest_given
             version, names = await read_names(self._ask_names, self._list_watch.query)

@@ -117,8 +117,8 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
         for event in real_cloud.audit(mark)
         if event.stage == "RequestReceived" and event.verb == "list" and event.user == f"system:node:{node}"
     )
-    # At the start, after the outage, and maybe after that of the test before.
-    assert not {path: times for path, times in lists.items() if times > 3}, "something lists in a loop"
+    # At the start, after the outage, and maybe after that of the test before; names, too, to know the history again.
+    assert not {path: times for path, times in lists.items() if times > 6}, "something lists in a loop"
 
 
 def is_running(pod: Any) -> bool:
@@ -159,6 +159,6 @@ async def test_kubectl_gets_what_it_got_before(
         assert [(await kubectl(*args)).stdout for args in asked] == before
         refused = await kubectl("get", "pods", check=False)
         assert refused.returncode == 1
-        assert "the hub has no copy" in refused.stderr
+        assert "the cloud cannot be reached" in refused.stderr
         gone = await kubectl("delete", "configmap", "known", "--wait=false", check=False)
         assert "nothing is deleted" in gone.stderr

@@ -150,7 +150,7 @@ def allow_nothing(access: Access) -> None:
 @pytest.mark.parametrize(
     ("refuse", "line"),
     [
-        (know_nobody, "the cloud does not take the credentials"),
+        (know_nobody, "does not accept the node's identity"),
         (allow_nothing, f"the hub lacks a right: apply {RBAC}"),
     ],
 )

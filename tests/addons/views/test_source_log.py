@@ -10,7 +10,7 @@ import pytest
 from addons.telemetry.log import Pace
 from addons.views import source_log
 from addons.views.source_log import RBAC, RBAC_OF_NODES, log_failure
-from kube.errors import forbidden, unauthorized, unavailable
+from kube.errors import forbidden, unavailable
 from kube.http.client import Unreachable
 
 ROOT = Path(__file__).parents[3]
@@ -30,11 +30,6 @@ def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
             forbidden('nodes is forbidden: User "system:node:a"'),
             "WARNING",
             f'{NODES}: the hub lacks a right: apply {RBAC_OF_NODES} (nodes is forbidden: User "system:node:a")',
-        ),
-        (
-            unauthorized("Unauthorized"),
-            "WARNING",
-            f"{NODES}: the cloud does not take the credentials of the kubeconfig (Unauthorized)",
         ),
         (unavailable("etcd is slow"), "INFO", f"{NODES}: etcd is slow"),
     ],
