@@ -19,7 +19,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from addons.offline.copy_meta import FORMER, described, list_watch_of, source_name, witness_of
+from addons.offline.copy_meta import FORMER, described, is_shown, list_watch_of, source_name, witness_of
 from addons.offline.start_from_disk import StartFromDisk
 from addons.telemetry import metrics
 from kube.bounds import reached
@@ -77,14 +77,10 @@ class DiskCopies:
 
     def list_watches(self, identity: str) -> dict[ListWatch, int]:
         """The list-watches of which an identity has copies on disk, with the versions of the copies."""
-        metas = list(self.disk.metas.values())
-        return {
-            list_watch_of(meta): meta.get("version", 0)
-            for meta in metas
-            if meta.get("identity") == identity
-            and "question" in meta
-            and not {"refused", FORMER} & meta.keys()
-        }
+        own = [
+            meta for meta in self.disk.metas.values() if meta.get("identity") == identity and is_shown(meta)
+        ]
+        return {list_watch_of(meta): meta.get("version", 0) for meta in own}
 
     def forget(self, copy: DiskCopy) -> None:
         self._copies.discard(copy)
@@ -164,22 +160,17 @@ class DiskCopies:
                 tell()
 
     def disprove_unused(self) -> None:
-        """Show the copies whose sources do not run to nobody: the cloud was restored, and has another history.
-
-        They stay until their sources list, because clients that come back may hold their objects.
-        """
+        """Mark the copies whose sources do not run: the cloud was restored, and has another history."""
         for tell in self.on_restore:
             tell()
-        running = self.running()
-        former = [
-            Batch(name, {**meta, FORMER: True}, {})
-            for name, meta in self.disk.metas.items()
-            if name not in running and "question" in meta and "refused" not in meta
-        ]
+        shown, running = (
+            {name: meta for name, meta in self.disk.metas.items() if is_shown(meta)},
+            self.running(),
+        )
 
         def work() -> None:
-            for batch in former:
-                self.disk.write(batch)
+            for name in shown.keys() - running:
+                self.disk.write(Batch(name, {**shown[name], FORMER: True}, {}))
 
         self._disproving = asyncio.create_task(self.write(work), name="copies from before a restore")
 

@@ -16,6 +16,11 @@ FORMER = "former"
 """In a meta: the copy is of another history than the cloud's."""
 
 
+def is_shown(meta: Meta) -> bool:
+    """Whether a copy's objects may be shown: there are some, of the history that the cloud has."""
+    return "question" in meta and not {"refused", FORMER} & meta.keys()
+
+
 def witness_of(meta: Meta) -> Witness | None:
     """The last event that a copy has; None where it ends with a list."""
     match meta.get("witness"):

@@ -19,7 +19,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
-from tests.addons.support.copying import CODEC, PODS, pod, restored, settled, shown
+from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
 from tests.addons.support.observed import until
 
 
@@ -308,3 +308,22 @@ async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
     assert await copies.guard(lambda: copies.disk.read("another")) is None
     await settled(copy)
     assert shown(await restored(copies)) == {"a": 3}
+
+
+async def test_a_copy_of_a_former_history_is_shown_to_nobody_and_known_to_its_source(tmp_path: Path) -> None:
+    """The cloud was restored. Who comes back with the copy's version may hold what the cloud never had."""
+    async with copies_in(tmp_path) as copies:
+        before = Store()
+        copy = copies.copy("", PODS, before)
+        before.replace(CODEC, "v1", "Pod", 10, [pod("a", 3)])
+        await settled(copy)
+        copy.close()
+        copies.disprove_unused()
+        assert copies._disproving is not None
+        await copies._disproving
+        assert not copies.list_watches("")
+        store = Store()
+        assert await copies.copy("", PODS, store).restore() is None
+        assert not store.complete
+        store.replace(CODEC, "v1", "Pod", 10, [pod("b", 10)])
+        assert (store.former_version, [key[1] for key in store.gone_after(10)]) == (10, ["a"])
