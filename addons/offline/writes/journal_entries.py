@@ -13,6 +13,8 @@ from kube.objects.strategic_merge import strategic_merge
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
+UNKNOWN = "\0"
+"""A value that no field has."""
 STATUS, EVENT = "status", "event"
 """The kinds of entries, as metrics name them."""
 
@@ -53,10 +55,29 @@ class StatusEntry:
 
     def _may_have(self, changes: Json) -> StatusEntry:
         known = self.before if self.sent is None else self.sent
-        return replace(self, sent=strategic_merge(known, changes, merge_keys_of(self.kind)))
+        return replace(self, sent=strategic_merge(known, _retained(known, changes), merge_keys_of(self.kind)))
 
     def dump(self) -> bytes:
         return orjson.dumps([self.path, self.kind, self.uid, self.before, self.after, self.sent])
+
+
+def _retained(known: Json, changes: Json) -> Json:
+    """Changes that take away no object: a patch before them, which the cloud took, may have set fields in it."""
+    retained: Json = {}
+    for name, change in changes.items():
+        match known.get(name), change:
+            case dict() as value, None:
+                retained[name] = _unknown(value)
+            case dict() as value, dict():
+                retained[name] = _retained(value, change)
+            case _:
+                retained[name] = change
+    return retained
+
+
+def _unknown(value: Json) -> Json:
+    """The fields of an object, each different from whatever it is to be."""
+    return {name: _unknown(each) if isinstance(each, dict) else UNKNOWN for name, each in value.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,5 +106,5 @@ async def test_above_what_may_be_from_elsewhere_the_history_counts() -> None:
 async def test_a_version_that_the_cloud_confirmed_is_corrected_too() -> None:
     """A relayed list is newer than the view, which no event has brought there."""
     view = view_at(20, HIDDEN, PLAIN)
-    watcher = view.watch(15, 16, bookmarks=True)
+    watcher = view.watch(16, 16, bookmarks=True)
     assert [short(each) for each in events_of(view, watcher.initial_events())][-1] == ("BOOKMARK", "", 16)

@@ -162,7 +162,7 @@ async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> 
     answer = await world.patch({"status": {"images": [{"names": []}] * 10_000}}, MERGE)
     counting.cancel()
     assert answer.status == 200
-    assert turns > 1_000
+    assert turns > 100
 
 
 @pytest.mark.parametrize("encoding", Encoding)
