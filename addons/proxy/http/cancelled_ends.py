@@ -57,23 +57,28 @@ class WholeEnds(LiveConnectionHandler):
             await super().open_connection(command)
         finally:
             transport = self.transports.get(command.connection)
-            if transport is not None and transport.writer is None:
-                # It could not be opened; mitmproxy itself keeps it until the client leaves.
-                del self.transports[command.connection]
-            elif transport is not None and transport.writer is not None:
-                # One more cancellation must not keep the addons from learning of the end, as below.
+            if transport is not None:
+                # One more cancellation must not keep the addons or the layer from learning of the end, as below.
                 await asyncio.shield(asyncio.ensure_future(self._end_unused(command, transport.writer)))
 
-    async def _end_unused(self, command: OpenConnection, writer: Writer) -> None:
-        """End a connection that is open, and whose opening was cancelled before the layer that asked for it has it."""
-        del self.transports[command.connection]
-        command.connection.state = ConnectionState.CLOSED
-        command.connection.timestamp_end = time.time()
-        writer.close()
-        await self.handle_hook(
-            ServerDisconnectedHook(ServerConnectionHookData(server=command.connection, client=self.client))
-        )
-        await self.server_event(events.OpenConnectionCompleted(command, "the connection was cancelled"))
+    async def _end_unused(self, command: OpenConnection, writer: Writer | None) -> None:
+        """End a connection that could not be opened, or whose opening was cancelled, and tell the layer once.
+
+        mitmproxy itself keeps a connection that could not be opened until the client leaves.
+        """
+        ended = command.connection
+        del self.transports[ended]
+        if writer is not None:
+            ended.state = ConnectionState.CLOSED
+            ended.timestamp_end = time.time()
+            writer.close()
+            await self.handle_hook(
+                ServerDisconnectedHook(ServerConnectionHookData(server=ended, client=self.client))
+            )
+        http_layer = layer_of(self.client.id)
+        if http_layer is not None and command in http_layer.command_sources:
+            ended.error = ended.error or "the connection was cancelled"
+            await self.server_event(events.OpenConnectionCompleted(command, ended.error))
 
     async def handle_connection(self, connection: Connection) -> None:
         ended = self.transports[connection]

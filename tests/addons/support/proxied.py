@@ -288,9 +288,11 @@ class Proxy[Server: Raw | Http2Server]:
     async def ask(self, request: bytes) -> bytes:
         """All that comes until the connection is closed."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(request)
-        answer = await reader.read()
-        writer.close()
+        try:
+            writer.write(request)
+            answer = await reader.read()
+        finally:
+            writer.close()  # the proxy waits for it, also after a test that failed
         await writer.wait_closed()
         return answer
 

@@ -92,6 +92,35 @@ async def test_a_connection_that_is_cancelled_before_it_is_used_is_closed_and_co
     assert not [each for each in proxy.handlers[0].transports if isinstance(each, Server)]
 
 
+@pytest.mark.parametrize("last", ["server_connect", "server_connect_error"])
+async def test_a_client_learns_of_a_connection_that_is_cancelled_before_it_is_open(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, last: str
+) -> None:
+    """The first failure of a server has the hub cut all connections to it, the one that fails among them."""
+    servers: list[Server] = []
+
+    async def cancel(handler: Handler, hook: StartHook) -> None:
+        handler._proxy.hook(hook)
+        (found,) = hook.args()
+        if not isinstance(found, ServerConnectionHookData):
+            return
+        servers.append(found.server)
+        if hook.name != last:
+            found.server.error = "refused"
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel("cut by the hub")
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Handler, "handle_hook", cancel)
+    async with proxy.serve(), asyncio.timeout(20):
+        answer = await proxy.ask(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 502")
+    assert all(each.error for each in servers), "the layer forgets a connection that has an error"
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 @pytest.mark.parametrize("is_mitmproxys", [False, True])
 async def test_nothing_that_was_read_ahead_lasts_longer_than_its_connection(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
