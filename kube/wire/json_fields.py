@@ -15,8 +15,9 @@ type JsonObject = dict[str, object]
 MAX_DEEP = 2 * 1024 * 1024
 """Bytes of a text that is nested so deep that Python's own parser reads it, which holds the interpreter for some 30 ms.
 etcd takes objects of 1.5 MiB."""
-_TOO_DEEP, _TOO_DEEP_TO_WRITE = "depth limit exceeded", "Recursion limit reached"
-"""How orjson says that a value is nested too deep."""
+_TOO_DEEP = re.compile("depth (limit )?exceeded")
+_TOO_DEEP_TO_WRITE = "Recursion limit reached"
+"""How the versions of orjson say that a value is nested too deep."""
 _TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
 
 
@@ -38,7 +39,7 @@ def parse_json(text: bytes | memoryview) -> object:
     try:
         return cast(object, orjson.loads(text))
     except ValueError as error:
-        if _TOO_DEEP not in str(error):
+        if not _TOO_DEEP.search(str(error)):
             raise
     if len(text) > MAX_DEEP:
         raise TooDeep(f"over {MAX_DEEP} bytes of JSON are nested over 1,024 levels")
