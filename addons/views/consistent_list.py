@@ -16,6 +16,7 @@ from addons.views.source import Source
 from kube.errors import timeout, unavailable
 from kube.http.client import Client, Unreachable
 from kube.reflector.comparison import Comparison, compare
+from kube.reflector.list_pages import names_of
 from kube.store.scope import Scope
 from kube.store.store import Key
 from kube.wire.codec import Codec, codec_for
@@ -58,5 +59,4 @@ async def wait_until_current(
 def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:
     """The version of a list, and those of its objects."""
     page = codec.decode_list(body)
-    peeks = (codec.peek(raw) for raw in page.items)
-    return page.version, {(peek.namespace, peek.name): peek.version for peek in peeks}
+    return page.version, names_of(codec, page.items)

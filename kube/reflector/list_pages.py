@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, TooLarge
@@ -65,16 +65,19 @@ async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key,
     return await asyncio.to_thread(store.items, codec, raws)
 
 
+def names_of(codec: Codec, raws: Iterable[bytes]) -> dict[Key, int]:
+    """The versions of objects by their names; ValueError when one cannot be read."""
+    return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, raws)}
+
+
 async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key, int]]:
     """The version of a list, and those of its objects. Errors as of `read_pages`; Malformed for an object."""
     codec, pages = await read_pages(ask, query, lambda _size: None)
     raws = [raw for page in pages for raw in page.items]
-
-    def read() -> dict[Key, int]:
-        return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, raws)}
-
     try:
-        return pages[-1].version, read() if len(raws) < LONG_LIST else await asyncio.to_thread(read)
+        is_long = len(raws) >= LONG_LIST
+        names = await asyncio.to_thread(names_of, codec, raws) if is_long else names_of(codec, raws)
+        return pages[-1].version, names
     except ValueError as error:
         raise Malformed(f"list: {error}") from error
 

@@ -18,7 +18,7 @@ from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, Jou
 from addons.offline.writes.own_rights import is_allowed
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 
@@ -92,12 +92,7 @@ class Replay:
         await self._journal.wait_forgotten(path)
 
     async def _wait_for_change(self) -> None:
-        waits = [pulse.wait() for pulse in (self._changed, self._journal.added)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await first_of(self._changed.wait(), self._journal.added.wait())
 
     async def _replay_all(self) -> bool:
         """Try each entry once; False when an entry stays in the journal for later. NotNow at the first such answer."""
