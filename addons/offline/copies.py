@@ -159,20 +159,19 @@ class DiskCopies:
             for tell in (*(copy.lost for copy in self._copies), *self.on_loss):
                 tell()
 
-    def disprove_unused(self) -> None:
-        """Mark the copies whose sources do not run: the cloud was restored, and has another history."""
+    def disprove_unused(self) -> list[tuple[ListWatch, int]]:
+        """Mark the copies whose sources do not run, for the cloud has another history: what of, their versions."""
         for tell in self.on_restore:
             tell()
-        shown, running = (
-            {name: meta for name, meta in self.disk.metas.items() if is_shown(meta)},
-            self.running(),
-        )
+        names = self.disk.metas.keys() - self.running()
+        unused = {name: meta for name in names if is_shown(meta := self.disk.metas[name])}
 
         def work() -> None:
-            for name in shown.keys() - running:
-                self.disk.write(Batch(name, {**shown[name], FORMER: True}, {}))
+            for name, meta in unused.items():
+                self.disk.write(Batch(name, {**meta, FORMER: True}, {}))
 
         self._disproving = asyncio.create_task(self.write(work), name="copies from before a restore")
+        return [(list_watch_of(meta), meta["version"]) for meta in unused.values()]
 
     async def drop(self, names: Collection[str]) -> None:
         """Delete these copies, whose sources do not run."""
@@ -215,6 +214,10 @@ class DiskCopy:
         self._store.forget(self)
         self._changed()
         self._copies.forget(self)
+
+    @property
+    def is_written(self) -> bool:
+        return not self._is_writing and not self._waits
 
     def start(self, reflector: Reflector) -> StartFromDisk:
         """Begin from this copy."""

@@ -11,7 +11,7 @@ from functools import partial
 import orjson
 
 from addons.offline.copies import DiskCopies
-from addons.offline.copy_meta import list_watch_of
+from addons.offline.copy_meta import FORMER, list_watch_of
 from addons.rules.given_versions import GivenVersions, RulesEdit
 
 TABLE = "rules"
@@ -25,6 +25,7 @@ class KeptVersions:
         self.last: RulesEdit | None = None
         """What the disk holds. None where it holds nothing that can be read."""
         self._copied: set[str] = set()
+        self._former: dict[str, int] = {}
         self._is_whole = False
         """The disk has all that an earlier process kept."""
         self._copies = copies
@@ -36,12 +37,16 @@ class KeptVersions:
         self._is_whole = read is not None and not self._copies.disk.lost
         kept = read[0] if read is not None else None
         self.last = _read(kept) if kept is not None else None
-        metas = self._copies.disk.metas.values()
-        self._copied = {list_watch_of(meta).type.group_resource for meta in metas if "question" in meta}
+        for meta in self._copies.disk.metas.values():
+            if "question" in meta:
+                resource = list_watch_of(meta).type.group_resource
+                self._copied.add(resource)
+                if FORMER in meta:
+                    self._former[resource] = max(self._former.get(resource, 0), meta["version"])
 
     def given(self) -> GivenVersions:
         """The versions that clients may hold, beginning with what an earlier process kept."""
-        return GivenVersions(self.last, self.keep, self._copied, is_new=self._is_whole)
+        return GivenVersions(self.last, self.keep, self._copied, self._former, is_new=self._is_whole)
 
     def keep(self, edit: RulesEdit) -> None:
         """Have the disk hold this edit."""

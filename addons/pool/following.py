@@ -104,13 +104,7 @@ class Following:
         wanted = source.list_watch
         if source.user or not wanted.is_whole or (wanted.type.group, wanted.type.resource) not in SHARED:
             return None
-        return PeerReader(
-            wanted.type,
-            source.client,
-            self,
-            lambda: source.store.newest_given,
-            source.reflector.current_version,
-        )
+        return PeerReader(wanted.type, source.client, self, lambda: source.store.newest_given)
 
     def update(
         self,

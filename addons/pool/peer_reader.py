@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from addons.pool.leaders import LeaderState
 from addons.requests.headers import SERVER_HEADER
-from kube.errors import HISTORY_RESTARTED, StatusError, expired
+from kube.errors import HISTORY_RESTARTED, StatusError
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.reflector.continuity import OtherHistory
 from kube.reflector.list_pages import Malformed
@@ -58,12 +58,8 @@ class PeerReader:
         cloud: Client,
         chooser: Chooser,
         version: Callable[[], int],
-        cloud_version: Callable[[], Awaitable[int]],
     ) -> None:
-        """`cloud` sends through the hub's own listener with the hub's identity; `version` is the store's.
-
-        `cloud_version` asks the cloud how far it has come.
-        """
+        """`cloud` sends through the hub's own listener with the hub's identity; `version` is the store's."""
         self.type = type_
         self.leader: LeaderState | None = None
         """Who was last asked; None for the cloud."""
@@ -78,9 +74,8 @@ class PeerReader:
         self._cloud = cloud
         self._chooser = chooser
         self._version = version
-        self._cloud_version = cloud_version
-        self._must_verify = False
-        """Whether the cloud may be behind the store: its versions are a leader's word, or the cloud was restored."""
+        self._is_unproved = False
+        """Whether the store is a leader's word: the cloud has not proved that it has the same history."""
         self._may_be_older = False
         """The next list may be older than the store."""
 
@@ -101,19 +96,19 @@ class PeerReader:
     def is_up(self) -> bool:
         return self._chooser.has_leader
 
-    def verifies(self) -> bool:
-        """Whether the reader is not at the cloud: then it verifies its version before it reads from there.
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the reader is not at the cloud."""
+        return self.leader is not None or self.server != CLOUD_NAME
 
-        A leader whose cloud was restored lists anew, and ends the watches of its followers with 410. So they go to
-        the cloud, or back to the leader, each in its turn.
+    async def goes_elsewhere(self) -> bool:
+        """Whether the next watch goes to a leader, chosen now.
+
+        Where it does not, the caller has the cloud prove its history: a leader whose cloud was restored tells that
+        those alone who ask it.
         """
-        is_elsewhere = self.leader is not None or self.server != CLOUD_NAME
-        self._must_verify |= is_elsewhere
-        return is_elsewhere
-
-    async def reads_elsewhere(self) -> bool:
-        """Whether the next list goes to a leader, chosen now."""
-        return await self._next(resumes=False) is not None
+        self._is_unproved = await self._next(resumes=True) is not None
+        return self._is_unproved
 
     def forget_version(self) -> None:
         self._may_be_older = True
@@ -127,7 +122,7 @@ class PeerReader:
             answer = await self._list_of_leader(method, path, query, accept, codings)
         if answer is None:
             answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
-            self._must_verify = False
+            self._is_unproved = False
         self._may_be_older = False
         return answer
 
@@ -153,7 +148,7 @@ class PeerReader:
     async def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = GZIP
     ) -> AsyncIterator[WatchStream]:
-        """An open watch. Switched when another server can go on after this one."""
+        """An open watch. Switched where another server can go on, or the cloud has to prove its history first."""
         while (leader := await self._next(resumes=True)) is not None:
             async with AsyncExitStack() as stack:
                 opening = self._client(leader).watch(
@@ -173,7 +168,8 @@ class PeerReader:
                     self._left(leader, error)
                     raise Switched(f"{leader.leader.node}: {error}") from error
                 return
-        await self._verify()
+        if self._is_unproved:
+            raise Switched("the cloud goes on after a leader")
         opening = self._cloud.watch(path, query=query, accept=accept, timeout=timeout, codings=codings)
         async with opening as stream:
             yield stream
@@ -192,16 +188,6 @@ class PeerReader:
         }
         await self._client(leader).request("GET", path, query=asked, accept=accept)
 
-    async def _verify(self) -> None:
-        """410 where the cloud is behind the store: it would take the watch, and be silent for as long."""
-        if not self._must_verify:
-            return
-        known = self._version()  # before the question: a client may be given a newer version meanwhile
-        if await self._cloud_version() < known:
-            self._may_be_older = True
-            raise expired("the cloud has not reached the version of this copy")
-        self._must_verify = False
-
     def _left(self, leader: LeaderState, error: Exception) -> None:
         """A watch at the leader failed. 410, a history that is too short, is raised where nobody has a longer one."""
         if not isinstance(error, StatusError) or error.code != 410:
@@ -218,7 +204,7 @@ class PeerReader:
     async def _next(self, *, resumes: bool) -> LeaderState | None:
         leader = await self._chooser.server(self, resumes=resumes)
         self.leader = leader
-        self._must_verify |= leader is not None
+        self._is_unproved |= leader is not None
         self._chooser.reads(self, leader.leader.node if leader is not None else CLOUD_NAME)
         return leader
 

@@ -12,6 +12,7 @@ import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -40,13 +41,15 @@ class GivenVersions:
         kept: RulesEdit | None = None,
         keep: Callable[[RulesEdit], None] | None = None,
         copied: Collection[str] = (),
+        former: Mapping[str, int] = MappingProxyType({}),
         *,
         is_new: bool = True,
     ) -> None:
         """`kept` is what an earlier process noted, None for nothing; `keep` lets the next one know.
 
         `copied` are the resources of the copies on disk: an earlier process gave their clients versions, and nobody
-        knows how new the last of them were. `is_new`: but for these, no process before this one gave any.
+        knows how new the last of them were. `former` has the versions of those that are of another history. `is_new`:
+        but for these, no process before this one gave any.
         """
         self._last = kept
         self._keep = keep
@@ -57,6 +60,7 @@ class GivenVersions:
         self._elsewhere = dict.fromkeys(self._earlier, ANY)
         self._newest_elsewhere = 0 if is_new else ANY
         """That of resources which `_elsewhere` does not name."""
+        self._former = dict(former)
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:
@@ -84,7 +88,15 @@ class GivenVersions:
 
     def of_elsewhere(self, resource: str) -> int:
         """The newest version that a client of a filtered view may hold from elsewhere; 0 for none."""
-        return self._elsewhere.get(resource, self._newest_elsewhere)
+        return max(self._elsewhere.get(resource, self._newest_elsewhere), self.of_former(resource))
+
+    def of_former(self, resource: str) -> int:
+        """The newest version that a client may hold of another history: the cloud was restored since. 0 for none."""
+        return self._former.get(resource, 0)
+
+    def restored(self, resource: str, version: int) -> None:
+        """The cloud was restored from a backup; clients had been given this version of a resource."""
+        self._former[resource] = max(self.of_former(resource), version)
 
     def learn(self, resource: str, ask: Callable[[], Awaitable[None]]) -> None:
         """Have `ask` tell how far the cloud has come (`reached`). Nobody waits for the answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kube.errors import StatusError
@@ -25,6 +25,10 @@ class StartFromCopy(Protocol):
 class SourceCopy(Protocol):
     """One source on disk."""
 
+    @property
+    def is_written(self) -> bool:
+        """Whether the disk has all of the source."""
+
     def start(self, reflector: Reflector) -> StartFromCopy:
         """Begin from the copy."""
 
@@ -44,8 +48,11 @@ class SourceCopies(Protocol):
     def copy(self, identity: str, list_watch: ListWatch, store: Store) -> SourceCopy:
         """The copy of a source's store, which follows the store from now on."""
 
-    def disprove_unused(self) -> None:
-        """Show the copies whose sources do not run to nobody: the cloud was restored from a backup."""
+    def disprove_unused(self) -> Iterable[tuple[ListWatch, int]]:
+        """Show the copies whose sources do not run to nobody: the cloud was restored from a backup.
+
+        What they are of, and their versions.
+        """
 
     def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
         """What the disk holds of an identity's sources, and at which version."""

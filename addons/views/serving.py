@@ -164,6 +164,8 @@ class Serving:
         Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
         """
         is_of_others = is_of_other_rules(wanted.info, self._sources.of_other_rules)
+        # A restored cloud takes a version of before for one of its own.
+        is_of_others |= read.version <= source.former_version
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
             # Such as of a relayed list, which is newer than what events have brought to the view.
             if view.projection.filtered or is_of_others:

@@ -52,10 +52,7 @@ class ViewKey:
 
 @dataclass(slots=True)
 class OpenView:
-    """A view and the filters that the rules bind to it.
-
-    After a rules edit the view shows what the old filters made, until the new ones know all their inputs.
-    """
+    """A view and its filters. After a rules edit it shows what the old ones made, until the new know all inputs."""
 
     view: View
     filters: tuple[Filter, ...]
@@ -85,7 +82,7 @@ class Source:
     ) -> None:
         """`begin_at` is the version that the first client holds, 0 for none.
 
-        `unlike` is the newest version that clients may hold of this resource as other inputs of its filters made it.
+        `unlike` is the newest version that clients may hold of this resource by other inputs of its filters.
         """
         self.is_up = is_up
         self.list_watch = list_watch
@@ -160,7 +157,7 @@ class Source:
 
         StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
         """
-        before = self.reflector.refusal
+        before, upstream = self.reflector.refusal, self.reflector.upstream
         self.reflector.retry_now()
         try:
             async with asyncio.timeout(wait):
@@ -168,9 +165,10 @@ class Source:
                     refusal = self.reflector.refusal
                     if refusal is not None and refusal is not before:
                         raise refusal
-                    if not self._is_restoring and not self.store.complete and not self._has_server:
+                    has_server = self.is_up() or (upstream is not None and upstream.is_up)
+                    if not self._is_restoring and not self.store.complete and not has_server:
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
-                    await self._moved()
+                    await first_of(self.store.next_update(), self.reflector.changed.wait())
         except TimeoutError:
             if self.reflector.refusal is not None:
                 raise self.reflector.refusal from None
@@ -205,6 +203,11 @@ class Source:
         """The newest version that a client may hold from a filtered view of this source; 0 for none."""
         is_open = any(opened.view.projection.filtered for opened in self.views.values())
         return self.store.newest_given if is_open else self._unlike
+
+    @property
+    def former_version(self) -> int:
+        """The newest version that a client may hold of another history, from any source of this resource."""
+        return self._given.of_former(self._what)
 
     @property
     def unlike(self) -> int:
@@ -248,20 +251,16 @@ class Source:
             elif now - opened.used > idle:
                 self._close_view(key)
         self._drop_projections()
+        if self.copy is not None and not self.copy.is_written:
+            return False  # the next source of this question would begin with an older state
         return not self.users and not self.views and now - self.used > idle
 
     def why_empty(self) -> str:
-        """What keeps the source from its first copy, for people."""
         return str(self.reflector.error or "the cloud has not answered yet")
 
     @property
     def _what(self) -> str:
         return self.list_watch.type.group_resource
-
-    @property
-    def _has_server(self) -> bool:
-        upstream = self.reflector.upstream
-        return self.is_up() or (upstream is not None and upstream.is_up)
 
     @property
     def _is_restoring(self) -> bool:
@@ -271,9 +270,6 @@ class Source:
         known = self.store.complete and not self._is_restoring
         known &= not (self.store.is_disproved and self.is_up())
         return known and self.store.version >= version and self.reflector.refusal is None
-
-    async def _moved(self) -> None:
-        await first_of(self.store.next_update(), self.reflector.changed.wait())
 
     async def _follow_errors(self) -> None:
         """Count what interrupts the source, and end all watches with the cloud's words once it refuses this user."""
@@ -333,7 +329,7 @@ class Source:
         """As `_elsewhere`, as far as it is the same for all views; ANY until the cloud has said how far it has come."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
-        return self._of_other_rules(self.list_watch.type)
+        return max(self._of_other_rules(self.list_watch.type), self.former_version)
 
     def _learn(self, key: ViewKey) -> None:
         if self._known_elsewhere(key) == ANY:

@@ -214,7 +214,7 @@ class Sources:
             max((self._unlike.get(list_watch.type, 0), *others)),
             begin_at,
         )
-        made.reflector.restored = self._found_restored
+        made.reflector.restored = partial(self._found_restored, made)
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.upstream = self.upstream_of(made)
@@ -234,15 +234,21 @@ class Sources:
             await asyncio.sleep(seconds)
             do()
 
-    def _found_restored(self) -> None:
+    def _found_restored(self, finder: Source) -> None:
         """The cloud was restored from a backup. All others verify themselves; unread copies count no more."""
+        self._note_former(finder)
         if time.monotonic() - self._restored < RESTORE_TIME:
             return
         self._restored = time.monotonic()
         for source in self:
+            self._note_former(source)
             source.reflector.verify()
         if self._copies is not None:
-            self._copies.disprove_unused()
+            for list_watch, version in self._copies.disprove_unused():
+                self._given.restored(list_watch.type.group_resource, version)
+
+    def _note_former(self, source: Source) -> None:
+        self._given.restored(source.list_watch.type.group_resource, source.store.newest_given)
 
     def _sweep(self) -> None:
         for source in self:

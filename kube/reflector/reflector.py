@@ -140,6 +140,7 @@ class Reflector:
                     await self._run_round()
                 except Switched as error:
                     logger.debug("%s: %s", self._list_watch.path, error)
+                    self._must_verify = True
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except Misfit as error:
@@ -213,10 +214,11 @@ class Reflector:
 
     async def _verify(self) -> None:
         """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
-        if self.upstream is not None and await self.upstream.reads_elsewhere():
-            # A leader proves its own history, and tells of another one. A copy from disk may be older than its word,
-            # and a list of a leader costs no byte of the link to the cloud.
-            self._must_list = not self.watches
+        was_at_cloud = self.upstream is None or not self.upstream.is_elsewhere
+        if self.upstream is not None and await self.upstream.goes_elsewhere():
+            # A leader proves its own history, and tells its followers of another one. What came from disk or from the
+            # cloud may be of another one than its own, and a list of a leader costs no byte of the link to the cloud.
+            self._must_list = was_at_cloud or not self.watches
         elif not self._continuity.expect_witness():
             given = self._store.newest_given
             version, names = await read_names(self._ask_names, self._list_watch.query)
@@ -227,6 +229,8 @@ class Reflector:
         logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
         self._store.disprove()
         self._must_list = True
+        if self.upstream is not None:
+            self.upstream.forget_version()
         self.restored()
 
     async def _back_off(self, error: Failure) -> None:
@@ -266,7 +270,7 @@ class Reflector:
             self.on_its_way = 0
         first = pages[0]
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
-        if is_current and (self.upstream is None or not self.upstream.verifies()):
+        if is_current and (self.upstream is None or not self.upstream.is_elsewhere):
             self.reached(pages[-1].version)
         self.heard = time.monotonic()
 

@@ -19,14 +19,15 @@ class Upstream(Protocol):
     def is_up(self) -> bool:
         """Whether there is a server to ask besides the cloud."""
 
-    def verifies(self) -> bool:
-        """Whether the reflector reads from another server than the cloud.
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the reflector does not read from the cloud now."""
 
-        Then the upstream asks the cloud for its version before the reflector reads from the cloud again.
+    async def goes_elsewhere(self) -> bool:
+        """Whether the next watch goes to another server than the cloud; chosen now.
+
+        A watch at the cloud raises Switched before this was asked: the cloud is to prove its history first.
         """
-
-    async def reads_elsewhere(self) -> bool:
-        """Whether the next list comes from another server than the cloud; chosen now."""
 
     def forget_version(self) -> None:
         """The cloud was restored from a backup. The next list may be older than what the reflector knows."""

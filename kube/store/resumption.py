@@ -34,7 +34,7 @@ def judge(
 ) -> Resumption:
     """What a client gets that has the version `since`.
 
-    `seen` is the version up to which the store has everything; `is_confirmed` says that the cloud had the view's state
+    `seen` is the version up to which the view has everything; `is_confirmed` says that the cloud had the view's state
     at `since`; `oldest` is the version from which the view's own events go on (None: it has none yet). Up to
     `elsewhere` clients may hold another state than the view ever showed, and up to `unlike` one that inputs made which
     the view has not followed.

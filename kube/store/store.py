@@ -221,8 +221,9 @@ class Store:
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
-            former = self._items if known and is_other else {} if known else self._former
-            self._items, self._former = items, {}
+            if known and is_other:
+                self.former_version, self._former = max(self.former_version, self.newest_given), self._items
+            former, self._items, self._former = self._former, items, {}
             self._is_in_order = False
             self._begin_history(version, former)
             self._bytes = sum(len(item.kept) for item in items.values())
@@ -250,11 +251,11 @@ class Store:
     def _begin_history(self, version: int, former: Mapping[Key, Item]) -> None:
         """Begin with a list. Of the `former` objects, who comes with a version of before must not keep the others."""
         self.history.begin(version)
-        if former:
-            self.former_version = max(self.former_version, self.newest_given)
+        # Whoever may come from the other history hears of them, also with a version that this one has not reached.
+        at = max(version, self.former_version)
         for key, item in former.items():
             if key not in self._items:
-                self.history.add(version, Change(version, key, item, None, item, is_local=True))
+                self.history.add(at, Change(version, key, item, None, item, is_local=True))
 
     def apply(self, event_type: str, raw: bytes) -> None:
         """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room."""

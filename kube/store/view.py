@@ -147,7 +147,7 @@ class View:
         return judge(
             since,
             self._projection.store.history,
-            seen=self._projection.store.version,
+            seen=self.version,
             is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
             elsewhere=max(self._elsewhere(), self._projection.store.former_version),

@@ -77,12 +77,10 @@ class Leaders:
         self.at = 0
         """The number of the leader that is read from."""
 
-    def verifies(self) -> bool:
-        """It reads from leaders alone."""
-        return True
+    is_elsewhere = True
 
-    async def reads_elsewhere(self) -> bool:
-        """As `verifies`."""
+    async def goes_elsewhere(self) -> bool:
+        """It reads from leaders alone."""
         return True
 
     def forget_version(self) -> None:

@@ -167,8 +167,12 @@ class Reflector:
         kind = RESOURCES[self.kind.resource]
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         self.state = {key_of(each): typed | each for each in listed["items"]}
-        self.is_lost = False
+        # The cloud's own words of the past may be of a history that no copy of the hub has.
+        self.is_lost &= "Exact" in options
+        given_after = self._given_after
         self._was_given(listed["metadata"]["resourceVersion"])
+        if "Exact" in options:  # a version of the past is as old as it was
+            self._given_after = given_after
         self.log.append(f"listed {options or 'anew'} at {self.version}: {sorted(self.state)}")
         if check is not None:
             check(self.state)

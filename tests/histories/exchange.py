@@ -35,9 +35,9 @@ class Exchange(AbstractStreamWriter):
         if self.task is not None:
             self.task.cancel()
 
-    def end(self, *, is_cut: bool) -> None:
+    def end(self, task: asyncio.Task[None]) -> None:
         """The answer is over, whole or broken off."""
-        self._is_cut = is_cut
+        self._is_cut = task.cancelled() or task.exception() is not None
         if not self.status.done():
             self.status.set_exception(ConnectionResetError("the connection was closed"))
             self.status.exception()

@@ -46,6 +46,7 @@ from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import State
 from kube.requests.request_info import parse_request
 from tests.histories.exchange import Exchange
 from tests.histories.line import Line, Link
@@ -84,6 +85,9 @@ class InlineWriter(DiskWriter):
             last()
 
 
+SETTLED = frozenset({State.WATCHING, State.REFUSED})
+
+
 class Hub:
     """One process of the hub, from its start to its end or a kill."""
 
@@ -92,6 +96,8 @@ class Hub:
         self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
         self.is_dead = False
         self.disk_is_full = False
+        self.edits = 0
+        """How often the rules in force have changed."""
         self.failures: list[str] = []
         """Errors that nobody should ever see."""
         self._line = line
@@ -115,6 +121,11 @@ class Hub:
         self.parts: Parts
         self.following: Following
         self._relayed: dict[Exchange, ClientRequest] = {}
+
+    @property
+    def follows(self) -> bool:
+        """Whether every source follows the cloud, or knows that it may not."""
+        return all(each.reflector.state in SETTLED for each in self.parts.sources)
 
     async def start(self, *, is_in_pool: bool) -> None:
         await self._own(self._start(is_in_pool))
@@ -239,12 +250,10 @@ class Hub:
             except Exception as error:
                 self.failures.append(f"failed: {method} {target}: {error!r}")
                 raise
-            except asyncio.CancelledError:
-                exchange.end(is_cut=True)
-                raise
-            exchange.end(is_cut=False)
 
         exchange.task = self._own(handle())
+        # A task that is cancelled before its first step runs no handler of its own.
+        exchange.task.add_done_callback(exchange.end)
         return exchange
 
     async def _route(self, exchange: Exchange, component: str, peer: str) -> None:
@@ -316,6 +325,7 @@ class Hub:
         return answer
 
     def _rules_changed(self) -> None:
+        self.edits += 1
         for exchange, wanted in list(self._relayed.items()):
             if self._is_filtered(wanted):
                 exchange.close()

@@ -78,4 +78,24 @@ PINNED = {
     "a list in protobuf and a watch in JSON": "flood services; come mixed; wait 5",
     "a list of an exact version and a watch, after a kill": """
         come exact; wait 1; kill; go exact; put services b 1; start""",
+    # A restored cloud takes a version of before for one of its own, at whichever source a client comes with it.
+    "a watch from before a restore is not relayed": """
+        come other; put services b 1; stop; restore 0; annotate 1; put services a 2""",
+    "a restored cloud is at the version of an empty copy": """
+        status 2; put endpointslices c 1; come other; stop; restore 0; elsewhere; put services b 2""",
+    "a client of a former history comes to the source of another encoding": """
+        rules topology; pool 1; come mixed; leader:link DOWN; wait 3; put services b 1; wait 1; restore 0; stop;
+        label b""",
+    "a follower comes from the cloud to a leader that knows of a restore": """
+        rules topology; come protobuf; label; put services b 0; restore 0; label; label b; go protobuf; elsewhere;
+        pool 1""",
+    "the cloud goes on after a leader that knows of a restore": """
+        rules topology; pool 1; come exact; come selected; come node; wait 1; wait 3; leader:link DOWN; wait 3;
+        leader:cut; event e2 5; leader:link HALF; delete widgets a; stall events; wait 3; delete services b; wait 0.1;
+        put services b 1; restore 0; leader:start; put services b 0; put endpointslices c 1; put services c 2""",
+    "a quiet resource of a restored cloud that others have written past it": """
+        rules discard-plain; pool 1; come slices; restore 0; go slices; wait 3; put nodes b 0; come slices; wait 12""",
+    "a source let go of while the disk had an older state": """
+        rules discard-watches; come fresh; come exact; go exact; restore 0; annotate 0; disk 1; wait 3; link DOWN;
+        restore 0; put services a 0; sweep; wait 3; put services a 2; wait 1""",
 }

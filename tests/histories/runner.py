@@ -43,13 +43,23 @@ def play(history: History, seed: int = 0) -> str:
     where = SHARED_MEMORY if SHARED_MEMORY.exists() else None
     with (
         tempfile.TemporaryDirectory(dir=where) as folder,
-        asyncio.Runner(loop_factory=looptime.new_event_loop) as runner,
+        asyncio.Runner(loop_factory=_new_loop) as runner,
     ):
         return runner.run(_play(history, Path(folder)))
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """A loop with a virtual clock, on which its own wait for its threads could be over before they end."""
+    loop = looptime.new_event_loop()
+    loop.shutdown_default_executor = _shut_down_already  # type: ignore[method-assign]  # of this loop alone
+    return loop
+
+
+async def _shut_down_already(timeout: float | None = None) -> None:
+    """`_play` has waited for the threads, in real time."""
+
+
 async def _play(history: History, folder: Path) -> str:
-    # Its threads are waited for in real time: on the virtual clock any wait is over before they end.
     with ThreadPoolExecutor() as threads:
         asyncio.get_running_loop().set_default_executor(threads)
         return await _played(history, folder)

@@ -11,7 +11,8 @@ from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from kube.requests.node_pools import POOL_LABEL
 from tests.histories.clients import KINDS
 from tests.histories.line import Link
-from tests.histories.world import NODE, Node, World
+from tests.histories.node import Node
+from tests.histories.world import NODE, World
 
 type Step = tuple[str, ...]
 """A word and its arguments. What a node does may have `leader:` before the word: then the pool's leader does it."""
@@ -127,7 +128,7 @@ CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "lin
 async def take(world: World, step: Step) -> None:
     """Take one step, and let what it causes begin. Finding where something is wrong at once."""
     word = step[0].removeprefix(LEADERS)
-    world.causes += word in CAUSES
+    world.steps += word in CAUSES
     if step[0] == "kill":
         done: Awaitable[None] | None = world.kill()
     elif word in OF_NODE:

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
-from addons.offline.copies import RETRY
 from addons.rules.table import parse_rules
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
 from kube.store.store import Key
-from tests.histories.clients import JSON, KINDS, Kind, Reflector, State
+from tests.histories.clients import JSON, KINDS, Kind, Reflector, State, Style
 from tests.histories.cloud import RESOURCES, Cloud, key_of, version_of
 from tests.histories.hub import LEADER, Hub
-from tests.histories.line import Line, Link
+from tests.histories.line import Link
+from tests.histories.node import Node
 
 MAX_REFUSALS = 4
 """Times that a client may get 410 in a row: more is for ever."""
@@ -34,69 +34,6 @@ class Finding(AssertionError):
     """A client holds what it must not, or was refused what it must get."""
 
 
-class Node:
-    """A node: its line to the cloud, its disk, and the hub that runs there, if any."""
-
-    def __init__(self, name: str, folder: Path, cloud: Cloud, leader: Callable[[], Hub | None]) -> None:
-        self.name = name
-        self.line = Line(cloud)
-        self.hub: Hub | None = None
-        self.is_in_pool = False
-        self.doubted_until = 0.0
-        self._folder, self._leader = folder / name, leader
-
-    async def start(self) -> None:
-        if self.hub is None:
-            self._folder.mkdir(exist_ok=True)
-            self.line.forget()
-            hub = Hub(self.name, self._folder, self.line, self._leader)
-            await hub.start(is_in_pool=self.is_in_pool)
-            self.hub = hub
-
-    async def stop(self) -> None:
-        if self.hub is not None:
-            hub, self.hub = self.hub, None
-            await hub.stop()
-
-    async def kill(self) -> None:
-        if self.hub is not None:
-            hub, self.hub = self.hub, None
-            await hub.kill()
-
-    def set_disk(self, full: int) -> None:
-        if self.hub is not None:
-            self.doubted_until = asyncio.get_running_loop().time() + RETRY if self.hub.disk_is_full else 0.0
-            self.hub.disk_is_full = bool(full)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether what the hub accepts reaches the disk before the answer: a disk that was full is tried again late."""
-        hub, now = self.hub, asyncio.get_running_loop().time()
-        return hub is not None and not hub.disk_is_full and now > self.doubted_until
-
-    def sweep(self) -> None:
-        """Let go of the views and sources that nobody uses, as after some minutes."""
-        if self.hub is not None:
-            sources = self.hub.parts.sources
-            sources._idle, idle = -1.0, sources._idle
-            sources._sweep()
-            sources._idle = idle
-
-    async def recover(self) -> None:
-        """Nothing is wrong here any more."""
-        self.line.floods = ""
-        self.line.stall()
-        self.line.set(Link.UP)
-        await self.start()
-        self.set_disk(0)
-
-    def remind(self) -> None:
-        """Send bookmarks, as each minute."""
-        self.line.mark()
-        if self.hub is not None:
-            self.hub.parts.sources._remind()
-
-
 class World:
     """One history under way."""
 
@@ -109,22 +46,31 @@ class World:
         """What was wrong at once, and need not wait for a quiet moment."""
         self.accepted: dict[str, set[str]] = {}
         """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
+        self._posted: set[str] = set()
+        """The events that kubelet has made, as far as it knows."""
         self.is_doubtful = False
         """Clients may have been shown a status that a kill makes the hub forget."""
         self.is_forgetful = False
         """A kill may have taken what the cloud had of kubelet's last report from the node's copies."""
         self.is_killed = False
         """The hub was killed since the last quiet moment: it may know nothing of what clients were given last."""
+        self.was_troubled = False
+        """A line to the cloud was not well since the last quiet moment: a hub may have had to list anew."""
         self.was_restored = False
         self.is_restored = False
         """The cloud was restored since the last quiet moment: hubs notice that in their time."""
         self.sent = 0
-        self.causes = 0
-        """How much has happened for which a version may be refused that was given before."""
+        self.steps = 0
+        """How many steps there were for which a version may be refused that was given before."""
 
     @property
     def hub(self) -> Hub | None:
         return self.node.hub
+
+    @property
+    def causes(self) -> int:
+        """As `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
+        return self.steps + (self.hub.edits if self.hub is not None else 0)
 
     async def pool(self, is_in_pool: int) -> None:
         """Have the node follow the leader of a pool, or nobody."""
@@ -175,7 +121,7 @@ class World:
 
     def refused(self, client: Reflector) -> None:
         """As `tests.histories.clients.Judge`."""
-        if not self.is_restored:
+        if not self.is_restored and not self.was_troubled and not client.is_lost:
             self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
 
     def restore(self, *, bumped: bool) -> None:
@@ -189,7 +135,8 @@ class World:
         self.was_restored = True
         for client in self.clients.values():
             # A hub that was killed before it wrote remembers the former history as little as a kube-apiserver does.
-            client.is_lost |= client.kind.component == "plain" or self.is_killed
+            is_relayed = client.kind.component == "plain" or client.kind.style is Style.EXACT
+            client.is_lost |= is_relayed or self.is_killed
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
         """As `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
@@ -263,7 +210,7 @@ class World:
                 self._remind()
             await asyncio.sleep(1)
             self.check_refusals()
-            if second >= 2 and not self.differences():
+            if second >= 2 and self._follows() and not self.differences():
                 break
         assert self.hub is not None
         wrong = self.differences() + self.found + self.hub.failures
@@ -272,14 +219,19 @@ class World:
                 wrong.append(f"impatient: {node.name} asked {node.line.impatient} times before it should")
         if wrong:
             raise Finding("; ".join(wrong))
-        self.is_restored = self.is_killed = False
+        self.is_restored = self.is_killed = self.was_troubled = False
         await self._resume()
+
+    def _follows(self) -> bool:
+        """Whether both hubs have heard of whatever happened to the cloud."""
+        return all(node.hub is None or node.hub.follows for node in (self.leader, self.node))
 
     async def _resume(self) -> None:
         """Nobody is refused a version that was given, when nothing has happened since."""
         self._remind()
         await asyncio.sleep(1)
-        given = {name: client.version for name, client in self.clients.items()}
+        # A kube-apiserver may have let a client of a former history wait until now.
+        given = {name: client.version for name, client in self.clients.items() if not client.is_lost}
         for client in self.clients.values():
             client.refusals = 0
             client.go()
@@ -287,7 +239,7 @@ class World:
         for client in self.clients.values():
             client.come()
         await asyncio.sleep(2)
-        refused = [f"{name} at {given[name]}" for name, client in self.clients.items() if client.refusals]
+        refused = [f"{name} at {version}" for name, version in given.items() if self.clients[name].refusals]
         if refused or self.differences():
             raise Finding(
                 "; ".join([*(f"refused without cause: {each}" for each in refused), *self.differences()])
@@ -299,6 +251,7 @@ class World:
 
     def check_refusals(self) -> None:
         """Finding where a client gets 410 again and again."""
+        self.was_troubled |= any(node.line.link is not Link.UP for node in (self.leader, self.node))
         for name, client in self.clients.items():
             if client.refusals > MAX_REFUSALS:
                 raise Finding(f"{name}: 410 for ever")
@@ -313,18 +266,23 @@ class World:
     async def write_event(self, name: str, count: int) -> None:
         """Report that something happened, or that it happened again."""
         path = "/api/v1/namespaces/default/events"
-        if "nothing" in self.accepted.get(name, {"nothing"}):
+        status = 404
+        if name in self._posted:
+            status = await self._write("PATCH", f"{path}/{name}", {"count": count}, STRATEGIC)
+        if status == 404:
             metadata = {"name": name, "namespace": "default"}
             event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "count": count}
             status = await self._write("POST", path, event, JSON)
-        else:
-            status = await self._write("PATCH", f"{path}/{name}", {"count": count}, STRATEGIC)
+            if status in (201, 409):
+                self._posted.add(name)
         self._report(name, str(count), status)
 
     def _report(self, what: str, value: str, status: int) -> None:
         """Note what became of a report: without a yes, or a disk that keeps the hub's word, it may or may not last."""
         if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
-            self.accepted[what] = set()
+            # A restored cloud may have forgotten the event that the hub was given a later count of.
+            forgot = self.was_restored and self._in_cloud(what) == "nothing"
+            self.accepted[what] = {"nothing"} if forgot else set()
             self.is_forgetful &= what != "status"
         elif status == 200 and what == "status":
             self.is_doubtful = True
@@ -349,7 +307,7 @@ class World:
 
     async def read_node(self) -> None:
         """Read the node as kubelet does. What the hub says in the cloud's place is the last that it was told."""
-        if self.hub is None or self.hub.upstream.is_up or self.is_forgetful:
+        if self.hub is None or self.hub.upstream.is_up or self.is_forgetful or self.is_restored:
             return
         exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")
         try:
@@ -358,10 +316,17 @@ class World:
         except (TimeoutError, ConnectionError):
             return
         reported = self.accepted.get("status")
-        if status == 200 and reported:
+        if status == 200 and reported and self._has_heard_of_node():
             got = json.loads(body)["status"]["conditions"][0]["message"]
             if got not in reported:
                 self.found.append(f"kubelet reads its status {got}, its last was {' or '.join(reported)}")
+
+    def _has_heard_of_node(self) -> bool:
+        """Whether the hub has what the cloud last wrote of the node: the watch may have ended before that."""
+        assert self.hub is not None
+        stores = [each.store for each in self.hub.parts.sources if each.list_watch.type.resource == "nodes"]
+        written = version_of(self.cloud.objects("nodes")["", NODE])
+        return not stores or any(each.version >= written for each in stores)
 
     async def kill(self) -> None:
         """Kill the node's hub. The last moment of its copies is lost."""

@@ -61,22 +61,11 @@ class Scene:
     def __init__(self, **errors: Exception) -> None:
         self.chooser = Leaders()
         self.errors = errors
-        self.version = self.cloud_version = 7
+        self.version = 7
         self.behind = ""
         """A leader that takes each watch, and has not reached the version of any."""
-        self.questions = 0
-        """How often the cloud was asked how far it has come."""
-        self.given_meanwhile = 0
-        """How much newer the version is that a client is given while the question is on its way."""
         self.client = ScriptedClient(self._answer)
-        self.reader = PeerReader(
-            SERVICES, self.client, self.chooser, lambda: self.version, self._cloud_version
-        )
-
-    async def _cloud_version(self) -> int:
-        self.questions += 1
-        self.version += self.given_meanwhile
-        return self.cloud_version
+        self.reader = PeerReader(SERVICES, self.client, self.chooser, lambda: self.version)
 
     def _answer(self, asked: Asked) -> Any:
         name = next(
@@ -139,7 +128,8 @@ async def test_the_clouds_own_refusal_is_handed_on() -> None:
 @pytest.mark.parametrize("fault", FAULTS[:3])
 async def test_a_watch_opens_at_the_next_server(fault: Exception) -> None:
     assert await Scene(a=fault).watch() == b"b"
-    assert await Scene(a=fault, b=fault).watch() == b"cloud"
+    with pytest.raises(Switched):
+        await Scene(a=fault, b=fault).watch()
 
 
 async def test_a_leader_that_is_no_hub_of_ours_and_behind_is_left() -> None:
@@ -188,45 +178,37 @@ async def test_where_nobody_has_a_longer_history_the_source_lists_anew() -> None
     assert await scene.list() == b'{"from":"a"}'
 
 
-@pytest.mark.parametrize(("reached", "is_taken"), [(6, False), (7, True), (8, True)])
-async def test_a_watch_goes_on_at_the_cloud_where_the_cloud_has_reached_its_version(
-    reached: int, is_taken: bool
-) -> None:
+async def test_the_cloud_proves_its_history_before_it_goes_on_after_a_leader() -> None:
     """Versions may be from a cloud before its restore, or a leader has made them up."""
     scene = Scene()
     assert await scene.watch() == b"a"
     scene.chooser.order.clear()
-    scene.cloud_version = reached
     for _ in range(2):
-        if is_taken:
-            assert await scene.watch() == b"cloud"
-        else:
-            with pytest.raises(StatusError) as caught:
-                await scene.watch()
-            assert caught.value.code == 410
-    assert scene.questions == (1 if is_taken else 2)
+        with pytest.raises(Switched):
+            await scene.watch()
+    assert not await scene.reader.goes_elsewhere(), "the caller has the proof made"
+    assert await scene.watch() == b"cloud"
+
+
+async def test_after_a_list_of_the_cloud_there_is_nothing_to_prove() -> None:
+    scene = Scene()
+    assert await scene.watch() == b"a"
+    scene.chooser.order.clear()
     assert await scene.list() == b'{"from":"cloud"}'
     assert await scene.watch() == b"cloud"
-    assert scene.questions == (1 if is_taken else 2), "the list is the cloud's"
 
 
-async def test_a_reader_that_was_never_elsewhere_asks_the_cloud_nothing_more() -> None:
+async def test_a_reader_that_was_never_elsewhere_goes_to_the_cloud() -> None:
     scene = Scene()
     scene.chooser.order.clear()
     assert await scene.watch() == b"cloud"
-    assert not scene.questions
 
 
-@pytest.mark.parametrize(("server", "verifies"), [("", True), ("a", True), ("cloud", False)])
-async def test_a_reader_that_is_not_at_the_cloud_verifies_its_version_there_first(
-    server: str, verifies: bool
-) -> None:
-    scene = Scene()
-    scene.reader.server = server
-    assert scene.reader.verifies() is verifies
-    scene.chooser.order.clear()
-    assert await scene.watch() == b"cloud"
-    assert scene.questions == verifies
+@pytest.mark.parametrize(("server", "is_elsewhere"), [("", True), ("a", True), ("cloud", False)])
+def test_whether_a_reader_is_at_the_cloud(server: str, is_elsewhere: bool) -> None:
+    reader = Scene().reader
+    reader.server = server
+    assert reader.is_elsewhere is is_elsewhere
 
 
 async def test_one_list_after_a_restore_may_be_older_than_the_store() -> None:
@@ -235,11 +217,3 @@ async def test_one_list_after_a_restore_may_be_older_than_the_store() -> None:
     assert await scene.list() == b'{"from":"a"}'
     assert await scene.list() == b'{"from":"a"}'
     assert [each.query["resourceVersion"] for each in scene.client.asked] == ["0", "7"]
-
-
-async def test_what_a_client_is_given_meanwhile_makes_no_cloud_a_restored_one() -> None:
-    scene = Scene()
-    assert await scene.watch() == b"a"
-    scene.chooser.order.clear()
-    scene.given_meanwhile = 1
-    assert await scene.watch() == b"cloud"

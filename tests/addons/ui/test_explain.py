@@ -96,7 +96,6 @@ async def test_from_where_an_object_came(
         source.client,
         Following("n1", 1, source.client, (), lambda: True, lambda _: 0),
         lambda: 0,
-        source.reflector.current_version,
     )
     reader.leader = server
     source.reflector.upstream, source.reflector.state = reader, state

@@ -28,11 +28,10 @@ class Failing:
         self.switches = 0
         self.may_be_older = False
 
-    def verifies(self) -> bool:
-        return True
+    is_elsewhere = True
 
-    async def reads_elsewhere(self) -> bool:
-        return True
+    async def goes_elsewhere(self) -> bool:
+        return self.is_elsewhere
 
     def forget_version(self) -> None:
         self.may_be_older = True
@@ -56,6 +55,27 @@ class Failing:
         async for chunk in chunks:
             yield chunk
             raise Unreachable("broke off")
+
+
+class NextLeader(Failing):
+    """The cloud at first, and another server from the next question on."""
+
+    is_elsewhere = False
+
+    async def goes_elsewhere(self) -> bool:
+        return True
+
+
+class GoneLeader(Failing):
+    """Another server than the cloud at first, which is gone when the watch is to begin."""
+
+    @asynccontextmanager
+    async def watch(self, path: str, **how: Any) -> AsyncIterator[WatchStream]:
+        if self.is_elsewhere:
+            self.is_elsewhere = False
+            raise Switched("the cloud goes on after a leader")
+        async with self.client.watch(path, **how) as stream:
+            yield stream
 
 
 def service(name: str) -> dict[str, Any]:
@@ -105,6 +125,28 @@ async def test_a_copy_from_disk_is_listed_anew_at_a_leader() -> None:
         assert reflector.lists == 1
 
 
+async def test_a_copy_of_the_cloud_is_listed_anew_at_a_leader_after_a_break() -> None:
+    """The leader may know of a restore that the cloud went through meanwhile, or may not yet."""
+    store = Store()
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        reflector = start(store)
+        reflector.upstream = leader = NextLeader(reflector.client)
+        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+        assert not leader.is_elsewhere
+        reflector.verify()
+        await until(reflector, store, lambda: reflector.lists == 2)
+
+
+async def test_a_cloud_that_goes_on_after_a_leader_proves_its_history_first() -> None:
+    store = Store()
+    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
+        reflector = start(store)
+        reflector.upstream = GoneLeader(reflector.client)
+        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+        names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
+        assert (reflector.lists, len(names)) == (1, 1)
+
+
 async def test_a_reflector_asks_again_when_another_server_is_better() -> None:
     store = Store()
     async with ScriptableCloud() as cloud, reflecting(cloud) as start:
@@ -124,11 +166,9 @@ class Bursting:
     """A cloud whose watch sends very many events in one packet, as a packed one may."""
 
     is_up = True
+    is_elsewhere = False
 
-    def verifies(self) -> bool:
-        return False
-
-    async def reads_elsewhere(self) -> bool:
+    async def goes_elsewhere(self) -> bool:
         return False
 
     def forget_version(self) -> None:

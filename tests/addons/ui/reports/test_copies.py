@@ -66,7 +66,7 @@ async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: b
     await read(parts, SERVICES_TYPE)
     (source,) = parts.sources
     following = Following("n1", 1, source.client, (), lambda: True, lambda _: 0)
-    reader = PeerReader(SERVICES_TYPE, source.client, following, lambda: 0, source.reflector.current_version)
+    reader = PeerReader(SERVICES_TYPE, source.client, following, lambda: 0)
     reader.server = name
     if name not in ("", "cloud"):
         health = ServerHealth(Server("https", "10.0.0.2", 10269, name))

@@ -1,0 +1,75 @@
+"""A node of a history: its line to the cloud, its disk, and the hub that runs there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from addons.offline.copies import RETRY
+from tests.histories.cloud import Cloud
+from tests.histories.hub import Hub
+from tests.histories.line import Line, Link
+
+
+class Node:
+    """A node: its line to the cloud, its disk, and the hub that runs there, if any."""
+
+    def __init__(self, name: str, folder: Path, cloud: Cloud, leader: Callable[[], Hub | None]) -> None:
+        self.name = name
+        self.line = Line(cloud)
+        self.hub: Hub | None = None
+        self.is_in_pool = False
+        self.doubted_until = 0.0
+        self._folder, self._leader = folder / name, leader
+
+    async def start(self) -> None:
+        if self.hub is None:
+            self._folder.mkdir(exist_ok=True)
+            self.line.forget()
+            hub = Hub(self.name, self._folder, self.line, self._leader)
+            await hub.start(is_in_pool=self.is_in_pool)
+            self.hub = hub
+
+    async def stop(self) -> None:
+        if self.hub is not None:
+            hub, self.hub = self.hub, None
+            await hub.stop()
+
+    async def kill(self) -> None:
+        if self.hub is not None:
+            hub, self.hub = self.hub, None
+            await hub.kill()
+
+    def set_disk(self, full: int) -> None:
+        if self.hub is not None:
+            self.doubted_until = asyncio.get_running_loop().time() + RETRY if self.hub.disk_is_full else 0.0
+            self.hub.disk_is_full = bool(full)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what the hub accepts reaches the disk before the answer: a disk that was full is tried again late."""
+        hub, now = self.hub, asyncio.get_running_loop().time()
+        return hub is not None and not hub.disk_is_full and now > self.doubted_until
+
+    def sweep(self) -> None:
+        """Let go of the views and sources that nobody uses, as after some minutes."""
+        if self.hub is not None:
+            sources = self.hub.parts.sources
+            sources._idle, idle = -1.0, sources._idle
+            sources._sweep()
+            sources._idle = idle
+
+    async def recover(self) -> None:
+        """Nothing is wrong here any more."""
+        self.line.floods = ""
+        self.line.stall()
+        self.line.set(Link.UP)
+        await self.start()
+        self.set_disk(0)
+
+    def remind(self) -> None:
+        """Send bookmarks, as each minute."""
+        self.line.mark()
+        if self.hub is not None:
+            self.hub.parts.sources._remind()
