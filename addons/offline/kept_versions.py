@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 
 import orjson
 
 from addons.offline.copies import DiskCopies
-from addons.offline.copy_meta import FORMER, list_watch_of
+from addons.offline.copy_meta import list_watch_of
 from addons.rules.given_versions import GivenVersions, RulesEdit
 
 TABLE = "rules"
@@ -25,7 +26,6 @@ class KeptVersions:
         self.last: RulesEdit | None = None
         """What the disk holds. None where it holds nothing that can be read."""
         self._copied: set[str] = set()
-        self._former: dict[str, int] = {}
         self._is_whole = False
         """The disk has all that an earlier process kept."""
         self._copies = copies
@@ -37,21 +37,17 @@ class KeptVersions:
         self._is_whole = read is not None and not self._copies.disk.lost
         kept = read[0] if read is not None else None
         self.last = _read(kept) if kept is not None else None
-        for meta in self._copies.disk.metas.values():
-            if "question" in meta:
-                resource = list_watch_of(meta).type.group_resource
-                self._copied.add(resource)
-                if FORMER in meta:
-                    self._former[resource] = max(self._former.get(resource, 0), meta["version"])
+        metas = self._copies.disk.metas.values()
+        self._copied = {list_watch_of(meta).type.group_resource for meta in metas if "question" in meta}
 
     def given(self) -> GivenVersions:
         """The versions that clients may hold, beginning with what an earlier process kept."""
-        return GivenVersions(self.last, self.keep, self._copied, self._former, is_new=self._is_whole)
+        return GivenVersions(self.last, self.keep, self._copied, is_new=self._is_whole)
 
     def keep(self, edit: RulesEdit) -> None:
         """Have the disk hold this edit."""
         self.last = edit
-        value = orjson.dumps({"digest": edit.digest, "versions": edit.versions})
+        value = orjson.dumps({"digest": edit.digest, "versions": edit.versions, "former": edit.former})
         write = partial(self._copies.disk.put, TABLE, {NAME: value})
         self._writing = asyncio.create_task(self._copies.write(write), name="write of the rules' last edit")
 
@@ -59,7 +55,12 @@ class KeptVersions:
 def _read(kept: bytes) -> RulesEdit | None:
     try:
         found = orjson.loads(kept)
-        versions = {str(resource): int(version) for resource, version in found["versions"].items()}
-        return RulesEdit(str(found["digest"]), versions)
+        return RulesEdit(
+            str(found["digest"]), _versions(found["versions"]), _versions(found.get("former", {}))
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def _versions(kept: Mapping[str, int]) -> dict[str, int]:
+    return {str(resource): int(version) for resource, version in kept.items()}

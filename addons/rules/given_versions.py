@@ -12,7 +12,6 @@ import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -24,10 +23,14 @@ ANY = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class RulesEdit:
-    """The digest of the rules, and for each resource the newest version that a client may hold from other filters."""
+    """The digest of the rules, and for each resource the newest version that a client may hold from other filters.
+
+    `former` has for each resource the newest version that a client may hold of another history.
+    """
 
     digest: str
     versions: Mapping[str, int] = field(default_factory=dict)
+    former: Mapping[str, int] = field(default_factory=dict)
 
 
 class GivenVersions:
@@ -41,15 +44,13 @@ class GivenVersions:
         kept: RulesEdit | None = None,
         keep: Callable[[RulesEdit], None] | None = None,
         copied: Collection[str] = (),
-        former: Mapping[str, int] = MappingProxyType({}),
         *,
         is_new: bool = True,
     ) -> None:
         """`kept` is what an earlier process noted, None for nothing; `keep` lets the next one know.
 
         `copied` are the resources of the copies on disk: an earlier process gave their clients versions, and nobody
-        knows how new the last of them were. `former` has the versions of those that are of another history. `is_new`:
-        but for these, no process before this one gave any.
+        knows how new the last of them were. `is_new`: but for these, no process before this one gave any.
         """
         self._last = kept
         self._keep = keep
@@ -60,7 +61,7 @@ class GivenVersions:
         self._elsewhere = dict.fromkeys(self._earlier, ANY)
         self._newest_elsewhere = 0 if is_new else ANY
         """That of resources which `_elsewhere` does not name."""
-        self._former = dict(former)
+        self._former = dict(kept.former) if kept is not None else {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:
@@ -72,6 +73,8 @@ class GivenVersions:
             return
         is_first, self._digest = self._digest is None, digest
         if is_first and self._last is not None and self._last.digest == digest:
+            if self._former != self._last.former:
+                self._save()
             return
         for resource in self._earlier:
             self._other_rules[resource] = ANY
@@ -96,7 +99,9 @@ class GivenVersions:
 
     def restored(self, resource: str, version: int) -> None:
         """The cloud was restored from a backup; clients had been given this version of a resource."""
-        self._former[resource] = max(self.of_former(resource), version)
+        if version > self.of_former(resource):
+            self._former[resource] = version
+            self._save()
 
     def learn(self, resource: str, ask: Callable[[], Awaitable[None]]) -> None:
         """Have `ask` tell how far the cloud has come (`reached`). Nobody waits for the answer."""
@@ -123,7 +128,7 @@ class GivenVersions:
 
     def _save(self) -> None:
         if self._digest is not None:
-            self._last = RulesEdit(self._digest, dict(self._other_rules))
+            self._last = RulesEdit(self._digest, dict(self._other_rules), dict(self._former))
             if self._keep is not None:
                 self._keep(self._last)
 

@@ -20,8 +20,14 @@ class Node:
         self.line = Line(cloud)
         self.hub: Hub | None = None
         self.is_in_pool = False
+        self._past_edits = 0
         self.doubted_until = 0.0
         self._folder, self._leader = folder / name, leader
+
+    @property
+    def edits(self) -> int:
+        """How often the rules in force have changed here."""
+        return self._past_edits + (self.hub.edits if self.hub is not None else 0)
 
     async def start(self) -> None:
         if self.hub is None:
@@ -34,11 +40,13 @@ class Node:
     async def stop(self) -> None:
         if self.hub is not None:
             hub, self.hub = self.hub, None
+            self._past_edits += hub.edits
             await hub.stop()
 
     async def kill(self) -> None:
         if self.hub is not None:
             hub, self.hub = self.hub, None
+            self._past_edits += hub.edits
             await hub.kill()
 
     def set_disk(self, full: int) -> None:

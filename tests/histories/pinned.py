@@ -98,4 +98,7 @@ PINNED = {
     "a source let go of while the disk had an older state": """
         rules discard-watches; come fresh; come exact; go exact; restore 0; annotate 0; disk 1; wait 3; link DOWN;
         restore 0; put services a 0; sweep; wait 3; put services a 2; wait 1""",
+    "a client of a former history comes to the next process": """
+        rules discard-watches; come watchlist; status 3; put services c 2; restore 0; elsewhere; slow watchlist; wait 1;
+        put services c 2; wait 0.3; stop; elsewhere""",
 }

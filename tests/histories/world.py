@@ -70,7 +70,7 @@ class World:
     @property
     def causes(self) -> int:
         """As `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
-        return self.steps + (self.hub.edits if self.hub is not None else 0)
+        return self.steps + self.node.edits
 
     async def pool(self, is_in_pool: int) -> None:
         """Have the node follow the leader of a pool, or nobody."""

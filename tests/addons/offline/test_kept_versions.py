@@ -20,7 +20,7 @@ async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
         assert kept.last is None
         kept.keep(RulesEdit("a", {"pods": 5}))
         kept.keep(RulesEdit("b", {"pods": 7}))
-        await written(copies, b'{"digest":"b","versions":{"pods":7}}')
+        await written(copies, b'{"digest":"b","versions":{"pods":7},"former":{}}')
     async with copies_in(tmp_path) as copies:
         kept = KeptVersions(copies)
         await kept.open()

@@ -74,9 +74,12 @@ def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> N
 
 
 def test_what_was_given_of_another_history_stays_for_its_resource() -> None:
-    given = GivenVersions(former={"pods": 5})
+    kept: list[RulesEdit] = []
+    given = GivenVersions(RulesEdit("a", former={"pods": 5}), kept.append)
     given.restored("pods", 9)
+    given.rules_edited("a", {})
+    assert [each.former for each in kept] == [{"pods": 9}]
     given.restored("pods", 7)
     given.reached("pods", 2)
     assert (given.of_former("pods"), given.of_elsewhere("pods")) == (9, 9)
-    assert (given.of_former("nodes"), given.of_elsewhere("nodes")) == (0, 0)
+    assert given.of_former("nodes") == 0
