@@ -51,7 +51,7 @@ async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -
         await kept.open()
         assert kept.last is None
         kept.keep(RulesEdit("a", {"pods": 5}))
-        await written(copies, b'{"digest":"a","versions":{"pods":5}}')
+        await written(copies, b'{"digest":"a","versions":{"pods":5},"former":{}}')
 
 
 async def written(copies: DiskCopies, value: bytes) -> None:
