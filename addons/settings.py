@@ -86,7 +86,7 @@ class Settings:
 def version() -> str:
     """Of this program, as it is installed."""
     try:
-        return metadata.version("edgehub")
+        return metadata.version("kube-edgehub")
     except metadata.PackageNotFoundError:
         return "unknown"  # `mitmdump -s` from a checkout that is not installed
 

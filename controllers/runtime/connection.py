@@ -15,7 +15,7 @@ import aiohttp
 from kube.http.client import Client
 from kube.http.http1 import Http1Response, Http1Session
 
-USER_AGENT = "edgehub-manager/0.1.0"
+USER_AGENT = "edgehub-manager/0.2.0"
 REFRESH_INTERVAL = 10.0
 """Seconds between two looks at the account: certificates, tokens and kubeconfigs rotate."""
 REFUSED_INTERVAL = 1.0

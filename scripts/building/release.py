@@ -27,8 +27,10 @@ from scripts.building.command_files import command_files
 from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "addons", "kube", "controllers")
-"""What the wheel is built from."""
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "edgehub")
+"""What the wheel is built from, besides the modules."""
+MODULES = ("addons", "kube", "controllers")
+"""The modules, which lie in `edgehub` in a wheel."""
 MANIFESTS = ("controllers/manifests", "configmaps")
 CHART = ROOT / "deploy" / "chart"
 LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
@@ -42,6 +44,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder of the files. Default: dist/.")
     parser.add_argument("--no-images", action="store_true", help="Leave the images out, which take minutes.")
     asked = parser.parse_args()
+    os.umask(0o022)  # a wheel has the modes of its files
     folder: Path = asked.to.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -89,6 +92,8 @@ def copy_sources(copy: Path) -> None:
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copyfile(ROOT / name, copy / name)
+    for name in MODULES:
+        shutil.copytree(ROOT / name, copy / "edgehub" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in copy.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -148,7 +148,7 @@ def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Pa
     daemons = template(helm, ALL_ON, tmp_path)["DaemonSet", "edgehub"]["spec"]["template"]["spec"]
     kubeconfig = "/etc/kubernetes/kubelet.conf"
     admin = ("127.0.0.1", 10267)
-    static = json.loads(static_pod("edgehub:0.1.0", [], kubeconfig, admin, makes_address=True))["spec"]
+    static = json.loads(static_pod("edgehub:0.2.0", [], kubeconfig, admin, makes_address=True))["spec"]
     of_chart, of_file = daemons["containers"][0], static["containers"][0]
     for field in ("command", "securityContext", "livenessProbe", "resources", "image"):
         assert of_chart[field] == of_file[field], field

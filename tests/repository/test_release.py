@@ -21,17 +21,19 @@ from scripts.building.release import sbom
 from tests.repository.support.tree import ROOMS, ROOT
 
 NAME = f"edgehub-{version()}"
+PACKAGE = f"kube_edgehub-{version()}"
 MANAGER = f"edgehub-manager-{version()}"
-WHEEL = f"{NAME}-py3-none-any.whl"
+WHEEL = f"{PACKAGE}-py3-none-any.whl"
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, umask: int = 0o022) -> Path:
     subprocess.run(
         [sys.executable, "-m", "scripts.building.release", "--no-images", "--to", folder],
         cwd=ROOT,
         env={"PATH": "", "SOURCE_DATE_EPOCH": "1700000000"},
         check=True,
         stdout=subprocess.DEVNULL,
+        umask=umask,
     )
     return folder
 
@@ -64,8 +66,8 @@ def ask(program: Path, *arguments: str, folder: Path) -> subprocess.CompletedPro
     )
 
 
-def test_two_builds_are_equal(release: Path, tmp_path: Path) -> None:
-    again = build(tmp_path / "again")
+def test_two_builds_are_equal_whoever_makes_them(release: Path, tmp_path: Path) -> None:
+    again = build(tmp_path / "again", umask=0o077)
     first, second = (
         {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
         for folder in (release, again)
@@ -73,7 +75,7 @@ def test_two_builds_are_equal(release: Path, tmp_path: Path) -> None:
     assert first == second
     assert set(first) == {
         WHEEL,
-        f"{NAME}.tar.gz",
+        f"{PACKAGE}.tar.gz",
         f"{NAME}.tgz",
         f"{NAME}-manifests.tar.gz",
         f"{NAME}-requirements.txt",
@@ -87,13 +89,13 @@ def test_two_builds_are_equal(release: Path, tmp_path: Path) -> None:
 def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: Path) -> None:
     with zipfile.ZipFile(release / WHEEL) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
-    there = {
-        path.relative_to(ROOT).as_posix()
+    modules = {
+        Path("edgehub", path.relative_to(ROOT)).as_posix()
         for room in ROOMS
         for path in (ROOT / room).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert names == there
+    assert names == {"edgehub/__init__.py", "edgehub/py.typed"} | modules
 
 
 @pytest.mark.parametrize(
@@ -116,10 +118,16 @@ def test_the_wheel_alone_runs_the_programs(
 
 
 def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
-    script = "import addons, controllers, kube; print(addons.__file__, controllers.__file__, kube.__file__)"
+    script = "import edgehub, addons, controllers, kube; print(addons.__file__, controllers.__file__, kube.__file__)"
     done = ask(installed / "python", "-P", "-c", script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [path.startswith(str(installed.parent)) for path in done.stdout.split()] == [True] * 3, done
+
+
+def test_beside_other_packages_the_wheel_has_one_name(installed: Path, tmp_path: Path) -> None:
+    """Another package may be called `kube`, and must not be hidden in a process that is not the hub."""
+    done = ask(installed / "python", "-P", "-c", "import kube", folder=tmp_path)
+    assert "No module named 'kube'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_options_have_the_defaults_that_are_told(heading: str) -> None:
 
 def test_the_lines_of_the_log_are_the_programs() -> None:
     known = strings()
-    told = [line.strip("`").removeprefix("edgehub 0.1.0 ") for line, _ in rows("line begins with")]
+    told = [line.strip("`").removeprefix("edgehub 0.2.0 ") for line, _ in rows("line begins with")]
     assert len(told) > 3
     assert [line for line in told if line not in known] == []
 
