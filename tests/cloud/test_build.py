@@ -18,12 +18,9 @@ from tests.cloud.build import (
     MODULE,
     PROGRAMS,
     BuildError,
-    build_flags,
     cache_folder,
     ensure_binaries,
     find_go,
-    helm_flags,
-    parse_go_version,
     required_version,
 )
 
@@ -84,36 +81,6 @@ def test_the_version_is_that_of_the_module() -> None:
     assert f"k8s.io/api => k8s.io/api {version.replace('v1.', 'v0.', 1)}" in GO_MOD
 
 
-@pytest.mark.parametrize(
-    "text", ["require k8s.io/kubernetes v1.2.3", "require (\n\tk8s.io/kubernetes v1.2.3 // indirect\n)"]
-)
-def test_kubernetes_version(text: str) -> None:
-    assert required_version(text) == "v1.2.3"
-
-
-@pytest.mark.parametrize("text", ["", "\tk8s.io/kubernetes/x v1.2.3", "// k8s.io/kubernetes v1.2.3"])
-def test_no_kubernetes_version(text: str) -> None:
-    with pytest.raises(ValueError, match="does not require"):
-        required_version(text)
-
-
-def test_the_version_is_linked_in_for_servers_and_clients() -> None:
-    assert build_flags("require k8s.io/kubernetes v1.2.3")[-1].split()[2:] == [
-        "-X",
-        "k8s.io/component-base/version.gitVersion=v1.2.3",
-        "-X",
-        "k8s.io/client-go/pkg/version.gitVersion=v1.2.3",
-    ]
-
-
-def test_helm_renders_for_the_cluster_whose_libraries_it_has() -> None:
-    flags = helm_flags(HELM.go_mod)[-1]
-    version = required_version(HELM.go_mod, HELM.versioned)
-    assert f"internal/version.version={version}" in flags
-    minor = required_version(GO_MOD).split(".")[1]
-    assert f"chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={minor} " in flags
-
-
 def test_helm_stands_on_the_modules_of_the_control_plane() -> None:
     """So that Go compiles them once."""
     modules = [re.search(r"^replace .*", text, re.MULTILINE | re.DOTALL) for text in (GO_MOD, HELM.go_mod)]
@@ -135,36 +102,6 @@ def test_the_cache_is_the_users(environ: dict[str, str], root: str) -> None:
     folder = cache_folder(environ, GO_MOD)
     assert folder.parent == Path(root, "edgehub", "testcloud")
     assert folder.name.startswith(f"{required_version(GO_MOD)}-")
-
-
-def test_another_module_has_another_folder() -> None:
-    environ = {"HOME": "/h"}
-    assert cache_folder(environ, GO_MOD) == cache_folder(environ, GO_MOD)
-    assert cache_folder(environ, GO_MOD) != cache_folder(environ, GO_MOD + "\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("go version go1.26.8 linux/amd64", (1, 26)),
-        ("go version go1.27rc1 linux/amd64", (1, 27)),
-        ("go version devel go1.28-a1b2c3 Mon Jan 1 linux/amd64", (1, 28)),
-    ],
-)
-def test_parse_go_version(text: str, version: tuple[int, int]) -> None:
-    assert parse_go_version(text) == version
-
-
-@pytest.mark.parametrize("text", ["", "go version", "gopher 1.26"])
-def test_parse_no_go_version(text: str) -> None:
-    with pytest.raises(ValueError, match="not the answer"):
-        parse_go_version(text)
-
-
-@pytest.mark.usefixtures("nothing_installed")
-def test_go_on_the_path_is_used(toolchain: Toolchain) -> None:
-    program = toolchain()
-    assert find_go() == program
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -203,25 +140,11 @@ def test_only_what_is_missing_is_built(
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_programs_of_one_module_lie_in_one_folder(toolchain: Toolchain, tmp_path: Path) -> None:
-    toolchain()
-    (etcd,) = ensure_binaries(["etcd"]).values()
-    (e2e,) = ensure_binaries(recipe=E2E).values()
-    assert e2e.parent == etcd.parent
-    assert (tmp_path / "builds").read_text().splitlines()[1].startswith("test -c ")
-
-
-@pytest.mark.usefixtures("nothing_installed")
 def test_a_failed_build_leaves_nothing_and_says_why(toolchain: Toolchain, tmp_path: Path) -> None:
     toolchain(action="echo half >$9; echo 'undefined: x' >&2; exit 1")
     with pytest.raises(BuildError, match=r"(?s)go build .*undefined: x"):
         ensure_binaries(["kubectl"])
     assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["lock"]
-
-
-def test_an_unknown_program_is_refused() -> None:
-    with pytest.raises(BuildError, match="unknown program kubelet; there are kube-apiserver, etcd"):
-        ensure_binaries(["kubelet", "etcd"])
 
 
 def test_two_runs_at_once_build_once(toolchain: Toolchain, tmp_path: Path) -> None:
@@ -247,18 +170,6 @@ def test_two_runs_at_once_build_once(toolchain: Toolchain, tmp_path: Path) -> No
     assert answers[0] == answers[1]
     assert Path(answers[0].strip()).read_text() == "built\n"
     assert builds(tmp_path) == [PROGRAMS["kubectl"]]
-
-
-def test_the_command_line_fails_with_the_reason(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.cloud.build", "kubelet"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "unknown program kubelet" in done.stderr
 
 
 def test_the_lowest_go_is_that_of_the_module() -> None:

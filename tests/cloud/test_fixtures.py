@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC, REAL_TIMEOUT, OpenLink
-from tests.cloud.link import Link
-from tests.cloud.ports import LOOPBACK
+from tests.cloud.fixtures import REAL_TIMEOUT
 from tests.cloud.real import RealCloud
 
 ROOT = Path(__file__).parents[2]
@@ -68,23 +66,3 @@ def test_a_test_of_real_processes_has_time(request: pytest.FixtureRequest, real_
     assert request.node.get_closest_marker("real")
     assert request.node.get_closest_marker("timeout").args == (REAL_TIMEOUT,)
     assert real_cloud.admin.request("GET", "/readyz").body == b"ok"
-
-
-def test_each_namespace_is_new(real_cloud: RealCloud, namespace: str) -> None:
-    assert real_cloud.admin.get(f"/api/v1/namespaces/{namespace}/configmaps")["items"] == []
-
-
-def test_each_node_is_new(real_cloud: RealCloud, node: str) -> None:
-    assert real_cloud.admin.request("GET", f"/api/v1/nodes/{node}").status == 404
-
-
-def test_each_link_has_a_port_of_its_own(link: OpenLink) -> None:
-    wire = link(LOOPBACK, 9)
-    assert isinstance(wire, Link)
-    assert wire.port != link(LOOPBACK, 9).port
-
-
-def test_the_manifest_is_the_products() -> None:
-    for manifest in (HUB_RBAC, HUB_NODES):
-        assert manifest.is_relative_to(ROOT / "controllers" / "manifests")
-        assert manifest.exists()

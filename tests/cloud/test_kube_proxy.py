@@ -113,17 +113,3 @@ def test_rules_follow_the_endpoints(
         assert "wanted is ['10.1.0.9:1']" in "".join(caught.value.__notes__)
     agents = {each.user_agent.split("/")[0] for each in real_cloud.audit(mark) if registered in each.user}
     assert agents == {"kube-proxy"}
-
-
-def test_the_script_in_place_of_iptables_is_the_only_one_called(
-    real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, registered: str, hub_rbac: None
-) -> None:
-    with KubeProxy(registered, real_cloud.node_kubeconfig(registered), tmp_path, cloud_programs) as proxy:
-        proxy.wait_synced(TIMEOUT)
-        environment = Path(f"/proc/{proxy.process.pid}/environ").read_bytes().split(b"\0")
-        path = next(each for each in environment if each.startswith(b"PATH=")).decode()
-        assert path.removeprefix("PATH=").split(":")[0] == str(tmp_path / "iptables")
-        status = Path(f"/proc/{proxy.process.pid}/status").read_text()
-        effective = int(status.split("CapEff:")[1].split()[0], 16)
-        net_admin = 12
-        assert not effective >> net_admin & 1

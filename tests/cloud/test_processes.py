@@ -44,14 +44,6 @@ def test_a_line_is_found_before_and_after_it_was_waited_for(run: Run) -> None:
     assert process.running
 
 
-def test_output_and_errors_are_kept_in_order_and_in_a_file(run: Run) -> None:
-    process = run("import sys; print('a'); print('b', file=sys.stderr); sys.stdout.buffer.write(b'\\xff')")
-    with pytest.raises(ProcessFailedError):
-        process.wait_for_line("never", TIMEOUT)
-    assert process.lines == ["a", "b", "\N{REPLACEMENT CHARACTER}"]
-    assert process.log.read_bytes() == b"a\nb\n\xff"
-
-
 def test_a_program_that_ends_too_early_is_told_with_its_last_words(run: Run) -> None:
     process = run("import sys; sys.exit('no such flag')")
     with pytest.raises(ProcessFailedError, match=r"(?s)program ended without .*'ready'.*no such flag"):
@@ -79,14 +71,3 @@ def test_stop_kills_what_does_not_listen(run: Run) -> None:
     )
     process.wait_for_line("up", TIMEOUT)
     assert process.stop(grace=0.05) == -signal.SIGKILL
-
-
-def test_kill(run: Run) -> None:
-    process = run("import signal; signal.pause()")
-    assert process.kill() == -signal.SIGKILL
-
-
-def test_the_environment_is_ours_and_what_is_added(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OURS", "1")
-    process = run("import os; print(os.environ['OURS'] + os.environ['ADDED'])", ADDED="2")
-    assert process.wait_for_line("", TIMEOUT) == "12"

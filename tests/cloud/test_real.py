@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,10 @@ import pytest
 from tests.cloud.audit import requests
 from tests.cloud.build import MODULE, required_version
 from tests.cloud.processes import ProcessFailedError
-from tests.cloud.real import ADVERTISED, RealCloud
+from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient, RestError
 
 SERVICE = "/api/v1/namespaces/default/services/kubernetes"
-TIMEOUT = 20.0
-"""Seconds; for what takes milliseconds, or a second where a controller is involved."""
 
 
 def who_am_i(client: RestClient) -> tuple[str, list[str]]:
@@ -26,24 +23,11 @@ def who_am_i(client: RestClient) -> tuple[str, list[str]]:
     return seen["username"], seen["groups"]
 
 
-def config_map(name: str) -> str:
-    return f'{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}'
-
-
 def test_it_is_of_the_pinned_version(real_cloud: RealCloud) -> None:
     version = required_version((MODULE / "go.mod").read_text())
     assert real_cloud.admin.get("/version")["gitVersion"] == version
     client = real_cloud.kubectl("version", "--client", "-o=yaml").stdout
     assert f"gitVersion: {version}\n" in client
-
-
-def test_it_has_what_every_cluster_has(real_cloud: RealCloud) -> None:
-    names = {item["metadata"]["name"] for item in real_cloud.admin.get("/api/v1/namespaces")["items"]}
-    assert {"default", "kube-system", "kube-node-lease"} <= names
-    assert real_cloud.admin.get(SERVICE)["spec"]["clusterIP"] == "10.96.0.1"
-    # By its name: slices of other tests may lie beside it.
-    own = real_cloud.admin.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")
-    assert [endpoint["addresses"] for endpoint in own["endpoints"]] == [[ADVERTISED]]
 
 
 def test_each_caller_is_known_by_its_certificate_or_token(real_cloud: RealCloud, node: str) -> None:
@@ -57,46 +41,6 @@ def test_each_caller_is_known_by_its_certificate_or_token(real_cloud: RealCloud,
         real_cloud.client().get("/api/v1/namespaces")
     with pytest.raises(RestError, match="401"):
         real_cloud.client(token="made up").get("/api/v1/namespaces")
-
-
-def test_a_token_may_be_asked_for_twice(real_cloud: RealCloud) -> None:
-    assert real_cloud.token("default", "twice") != real_cloud.token("default", "twice", seconds=7200)
-
-
-def test_a_node_may_write_its_own_node_only(real_cloud: RealCloud, node: str) -> None:
-    itself = real_cloud.client(real_cloud.authority.issue_node(node))
-    itself.post("/api/v1/nodes", {"metadata": {"name": node}})
-    with pytest.raises(RestError, match=f'is not allowed to modify node \\\\"other-than-{node}'):
-        itself.post("/api/v1/nodes", {"metadata": {"name": f"other-than-{node}"}})
-
-
-def test_kubectl_is_the_built_one_and_acts_as_its_kubeconfig(real_cloud: RealCloud, node: str) -> None:
-    assert "kubernetes" in real_cloud.kubectl("get", "services", "-o=name").stdout
-    kubeconfig = real_cloud.node_kubeconfig(node)
-    who = real_cloud.kubectl(
-        "auth", "whoami", "-o=jsonpath={.status.userInfo.username}", kubeconfig=kubeconfig
-    )
-    assert who.stdout == f"system:node:{node}"
-    assert Path(real_cloud.kubectl_command("version")[0]).parent.parent.name == "testcloud"
-
-
-def test_kubectl_failures(real_cloud: RealCloud) -> None:
-    assert real_cloud.kubectl("get", "nothing", check=False).returncode == 1
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        real_cloud.kubectl("get", "nothing")
-    assert "doesn't have a resource type" in "".join(caught.value.__notes__)
-
-
-def test_apply_takes_text_files_and_objects(real_cloud: RealCloud, tmp_path: Path) -> None:
-    file = tmp_path / "map.json"
-    file.write_text(config_map("from-file"))
-    assert real_cloud.apply(file) == "configmap/from-file created\n"
-    assert real_cloud.apply(file.read_text()) == "configmap/from-file unchanged\n"
-    objects = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"object-{number}"}}
-        for number in (1, 2)
-    ]
-    assert real_cloud.apply(objects) == "configmap/object-1 created\nconfigmap/object-2 created\n"
 
 
 def test_the_audit_log_tells_every_request_once(real_cloud: RealCloud, node: str) -> None:
@@ -128,10 +72,6 @@ def own_cloud(
         yield cloud
 
 
-def test_controllers_run_where_asked_for(own_cloud: RealCloud) -> None:
-    own_cloud.admin.wait_for("/api/v1/namespaces/default/serviceaccounts", "default", bool, timeout=TIMEOUT)
-
-
 def test_after_a_crash_the_port_refuses_until_the_next_start(own_cloud: RealCloud) -> None:
     before = own_cloud.admin.get(SERVICE)
     own_cloud.stop_apiserver(crash=True)
@@ -139,15 +79,6 @@ def test_after_a_crash_the_port_refuses_until_the_next_start(own_cloud: RealClou
         own_cloud.admin.get(SERVICE)
     own_cloud.start_apiserver()
     assert own_cloud.admin.get(SERVICE) == before
-
-
-def test_a_restart_keeps_the_port_and_the_objects(own_cloud: RealCloud) -> None:
-    before = own_cloud.admin.get(SERVICE)
-    mark = own_cloud.audit_mark()
-    own_cloud.restart_apiserver()
-    assert own_cloud.admin.get(SERVICE) == before
-    # A new server has told of its start in the same log.
-    assert any(each.user == "system:apiserver" for each in own_cloud.audit(mark))
 
 
 def test_a_wrong_flag_is_told_and_nothing_is_left(tmp_path: Path, cloud_programs: dict[str, Path]) -> None:

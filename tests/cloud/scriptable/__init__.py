@@ -1,7 +1,8 @@
 """The scriptable test cloud: a small API server inside the process, for what a real one cannot be made to do.
 
 What lives here stores objects, answers HTTP as a kube-apiserver does and misbehaves on command. It may import `kube`
-(negotiation, selectors, codec), nothing else of the product; the contract tests keep it equal to a real server.
+(negotiation, selectors, codec, patches), nothing else of the product; the contract tests keep it equal to a real
+server.
 """
 
 from tests.cloud.scriptable.cloud import ScriptableCloud

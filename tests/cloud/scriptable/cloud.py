@@ -1,9 +1,8 @@
 """The test cloud as tests and the demo use it: `async with ScriptableCloud() as cloud: cloud.store.create({...})`.
 
 Protobuf is made from JSON through the schema table of `kube`, which knows only the fields that filters and selectors
-read: other fields are missing for protobuf clients, and are lost from writes in protobuf. Where that matters, give
-`cloud.store.put_raw` a recorded object. Unlike a real server it deletes pods and namespaces at once, does not validate
-specs, keeps no managedFields and knows no server-side apply.
+read: other fields are missing for protobuf clients, and are lost from writes in protobuf. Unlike a real server it
+deletes pods and namespaces at once, does not validate specs, keeps no managedFields and knows no server-side apply.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ScriptableCloud:
     """An API server on a loopback port of its own. It may be stopped and started again: port and objects stay.
 
     `store` holds the objects, `resources` what is served, `faults` misbehaves, `access` knows callers, `requests` is
-    the log, `watches` turns bookmark interval, queue limit and timeout. With `tls` it serves HTTPS, and callers are
+    the log, `watches` turns bookmark interval and timeout. With `tls` it serves HTTPS, and callers are
     known by the common name of a certificate that the context verifies.
     """
 

@@ -115,30 +115,12 @@ class ExpiredWatch(WatchFault):
     """One ERROR event, 410 Expired, then the end: with `times=n`, a storm of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoEndBookmark(WatchFault):
-    """Leave out the bookmark that ends the initial events."""
-
-
-REFUSED_INITIAL_EVENTS = Refuse(
-    422,
-    "Invalid",
-    'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch '
-    "unless the WatchList feature gate is enabled",
-)
-"""The answer of a server without WatchList; use it with `when=asks_initial_events`."""
-
-
 def anything(_: LoggedRequest) -> bool:
     return True
 
 
 def watches(request: LoggedRequest) -> bool:
     return request.verb == "watch"
-
-
-def asks_initial_events(request: LoggedRequest) -> bool:
-    return watches(request) and request.info is not None and bool(request.info.options.send_initial_events)
 
 
 @dataclass(eq=False, slots=True)

@@ -6,16 +6,13 @@ HTTP requests and tests use the same methods; a test says `cloud.store.create({.
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import Any
 
 from kube.errors import StatusError, conflict, not_found
 from kube.json_type import Json
-from kube.wire.codec import codec_for
-from kube.wire.encoding import Encoding
 from tests.cloud.scriptable.admission import as_created, as_updated, check_uid, check_version, now
 from tests.cloud.scriptable.conversion import from_storage, to_storage
-from tests.cloud.scriptable.patches import PatchError, PatchType, apply_patch
+from tests.cloud.scriptable.patches import PatchType, apply_patch
 from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 from tests.cloud.scriptable.storage import Collection, Key, Snapshot, Storage, Stored
 
@@ -117,16 +114,6 @@ class ObjectStore:
         old = self.collection(resource).objects.get(_key(value))
         return self.create(value) if old is None else self._replace(resource, old, value, "", dry_run=False)
 
-    def put_raw(self, resource: Resource | str, raw: bytes, value: Json) -> None:
-        """Store a recorded object: `raw` is its bare protobuf message, `value` the same in JSON for everybody else.
-
-        Only resourceVersion is changed, so that a protobuf client gets fields that the schema does not know.
-        """
-        resource = self._resource(resource)
-        recorded = partial(codec_for(Encoding.PROTOBUF).with_version, raw)
-        stored = to_storage(resource, copy.deepcopy(value))
-        self.storage.write(resource.collection, _key(stored), stored, recorded)
-
     def patch(
         self,
         resource: Resource | str,
@@ -141,10 +128,7 @@ class ObjectStore:
         """Change a part of an object. A resourceVersion in the patch must be the present one."""
         resource = self._resource(resource)
         old = self.find(resource, name, namespace)
-        try:
-            patched = apply_patch(patch_type, resource.kind, from_storage(resource, old.value), patch)
-        except PatchError as error:
-            raise _patch_status(error) from error
+        patched = apply_patch(patch_type, resource.kind, from_storage(resource, old.value), patch)
         metadata = patched.get("metadata")
         if not isinstance(metadata, dict) or metadata.get("name") != name:
             asked = metadata.get("name", "") if isinstance(metadata, dict) else ""
@@ -175,9 +159,7 @@ class ObjectStore:
         if metadata.get("finalizers"):
             marked = copy.deepcopy(old.value)
             marked["metadata"] |= {"deletionTimestamp": now(), "deletionGracePeriodSeconds": 0}
-            return self._shown(
-                resource, self.storage.write(resource.collection, _key(marked), marked, old.recorded)
-            )
+            return self._shown(resource, self.storage.write(resource.collection, _key(marked), marked))
         removed = self.storage.remove(resource.collection, _key(old.value))
         if resource.kind == "Namespace":
             self._empty(name)
@@ -247,11 +229,6 @@ def _keep_address(updated: Json, before: Json) -> None:
     for name in ("clusterIP", "clusterIPs"):
         if name in before.get("spec", {}) and updated["spec"]["type"] != "ExternalName":
             updated["spec"].setdefault(name, copy.deepcopy(before["spec"][name]))
-
-
-def _patch_status(error: PatchError) -> StatusError:
-    reasons = {400: "BadRequest", 422: "Invalid"}
-    return StatusError(error.code, reasons.get(error.code, ""), str(error))
 
 
 def _check_preconditions(resource: Resource, value: Json, preconditions: Json) -> None:

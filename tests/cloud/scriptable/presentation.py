@@ -64,7 +64,17 @@ class Presentation:
 
     def single(self, value: Json) -> bytes:
         """One object, given as JSON in the resource's version."""
-        return self._body(value, None)
+        if self._kind == TABLE:
+            metadata = {"resourceVersion": value["metadata"].get("resourceVersion", "")}
+            return self._json(self._table([value], metadata))
+        api_version, kind = (META, PARTIAL) if self._kind == PARTIAL else (value["apiVersion"], value["kind"])
+        if self._protobuf:
+            return wire.envelope(api_version, kind, self._message(value))
+        if self._kind == PARTIAL:
+            value = {"metadata": value["metadata"]}
+        return self._json(
+            {"kind": kind, "apiVersion": api_version} | value | {"apiVersion": api_version, "kind": kind}
+        )
 
     def answer(self, value: Json) -> tuple[bytes, str]:
         """What a write answers, with its media type: the object or a Status as asked for, all else as JSON."""
@@ -75,8 +85,8 @@ class Presentation:
         return self._json(value), str(Encoding.JSON)
 
     def stored(self, stored: Stored) -> bytes:
-        """One object as it is stored: as `single`, but a recorded encoding is kept."""
-        return self._body(from_storage(self._resource, stored.value), stored)
+        """One object as it is stored."""
+        return self.single(from_storage(self._resource, stored.value))
 
     def page(self, page: Page) -> bytes:
         """A list, or a part of one."""
@@ -107,7 +117,7 @@ class Presentation:
         if event.initial_end:
             metadata["annotations"] = END_OF_INITIAL_EVENTS
         value = {"kind": self._resource.kind, "apiVersion": self._resource.api_version, "metadata": metadata}
-        return self._frame(event.type, self._body(value, None))
+        return self._frame(event.type, self.single(value))
 
     def status(self, error: StatusError) -> bytes:
         return encode_status(error, self._encoding, pretty=self._pretty)
@@ -116,25 +126,10 @@ class Presentation:
     def _protobuf(self) -> bool:
         return self._encoding is Encoding.PROTOBUF
 
-    def _body(self, value: Json, stored: Stored | None) -> bytes:
-        if self._kind == TABLE:
-            metadata = {"resourceVersion": value["metadata"].get("resourceVersion", "")}
-            return self._json(self._table([value], metadata))
-        api_version, kind = (META, PARTIAL) if self._kind == PARTIAL else (value["apiVersion"], value["kind"])
-        if self._protobuf:
-            return wire.envelope(api_version, kind, self._message(value, stored))
-        if self._kind == PARTIAL:
-            value = {"metadata": value["metadata"]}
-        return self._json(
-            {"kind": kind, "apiVersion": api_version} | value | {"apiVersion": api_version, "kind": kind}
-        )
-
-    def _message(self, value: Json, stored: Stored | None) -> bytes:
+    def _message(self, value: Json) -> bytes:
         """The bare message of an object."""
         if self._kind == PARTIAL:
             return wire.block(1, encode_metadata(value["metadata"]))
-        if stored is not None and stored.recorded is not None:
-            return stored.recorded(stored.version)
         return encode_message(value)
 
     def _item(self, stored: Stored) -> bytes:
@@ -142,7 +137,7 @@ class Presentation:
         form = f"{self._encoding} {self._resource.api_version} {self._kind}"
         if form not in stored.encoded:
             value = from_storage(self._resource, stored.value)
-            stored.encoded[form] = self._message(value, stored) if self._protobuf else self._json_item(value)
+            stored.encoded[form] = self._message(value) if self._protobuf else self._json_item(value)
         return stored.encoded[form]
 
     def _json_item(self, value: Json) -> bytes:

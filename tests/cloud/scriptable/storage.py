@@ -6,7 +6,7 @@ It knows nothing of Kubernetes but metadata.resourceVersion: what etcd and the w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -20,9 +20,6 @@ FIRST_VERSION = 100
 """Where the counter begins: a fresh real cluster is as far after its bootstrap, and 1 is too old to watch from."""
 HISTORY = 10_000
 """Changes kept for each collection, after which the oldest are forgotten; a real server keeps 75 s worth."""
-
-type Recorded = Callable[[int], bytes]
-"""A recorded protobuf encoding of an object, made to say the version asked for."""
 
 
 class Compacted(LookupError):
@@ -39,8 +36,6 @@ class Stored:
 
     value: Json
     version: int
-    recorded: Recorded | None = None
-    """Protobuf clients get this instead of an encoding made from `value`."""
     encoded: dict[str, bytes] = field(default_factory=dict, compare=False)
     """Encodings made before, by whom it concerns: a list of a thousand objects is encoded once."""
 
@@ -164,11 +159,11 @@ class Storage:
             self._collections[name] = Collection(self._began, self._history)
         return self._collections[name]
 
-    def write(self, name: str, key: Key, value: Json, recorded: Recorded | None = None) -> Stored:
+    def write(self, name: str, key: Key, value: Json) -> Stored:
         """Store `value`, which becomes the storage's own, under the next version."""
         collection = self.collection(name)
         previous = collection.objects.get(key)
-        stored = self._next(value, recorded)
+        stored = self._next(value)
         type_ = ChangeType.ADDED if previous is None else ChangeType.MODIFIED
         collection.record(Change(type_, key, stored, previous))
         return stored
@@ -178,7 +173,7 @@ class Storage:
         collection = self.collection(name)
         previous = collection.objects[key]
         last = {**previous.value, "metadata": dict(previous.value["metadata"])}
-        stored = self._next(last, previous.recorded)
+        stored = self._next(last)
         collection.record(Change(ChangeType.DELETED, key, stored, previous))
         return stored
 
@@ -199,7 +194,7 @@ class Storage:
             collection.reset(snapshot.collections.get(name, {}), snapshot.version)
         return self
 
-    def _next(self, value: Json, recorded: Recorded | None) -> Stored:
+    def _next(self, value: Json) -> Stored:
         self.version += 1
         value["metadata"]["resourceVersion"] = str(self.version)
-        return Stored(value, self.version, recorded)
+        return Stored(value, self.version)

@@ -10,7 +10,6 @@ from tests.cloud.scriptable.faults import (
     ExpiredWatch,
     LostWatch,
     MalformedFrame,
-    NoEndBookmark,
     Rule,
     ShortWatch,
     StalledWatch,
@@ -40,7 +39,6 @@ async def stream_watch(
     if any(isinstance(fault, ExpiredWatch) for fault in faults):
         await send(presentation.event(Event("ERROR", status=expired("too old resource version, on command"))))
         return Ending.CLEAN
-    skips_end = any(isinstance(fault, NoEndBookmark) for fault in faults)
     sent = 0
     events = watcher.events()
     try:
@@ -50,8 +48,6 @@ async def stream_watch(
             event = await anext(events, None)
             if event is None:
                 return Ending.CLEAN
-            if event.initial_end and skips_end:
-                continue
             frame = presentation.event(event)
             if TornFrame(sent) in faults:
                 await send(frame[: len(frame) // 2])

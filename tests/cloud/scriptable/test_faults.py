@@ -8,28 +8,21 @@ import json
 import aiohttp
 import pytest
 
-from kube.wire.codec import codec_for
-from kube.wire.encoding import Encoding
 from tests.cloud.caller import Caller
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import (
-    REFUSED_INITIAL_EVENTS,
     Delay,
     Disconnect,
     ExpiredWatch,
-    Fault,
     LostWatch,
     MalformedBody,
     MalformedFrame,
-    NoEndBookmark,
     Refuse,
     ShortWatch,
     Silence,
     StalledWatch,
     TornFrame,
     TruncatedBody,
-    asks_initial_events,
-    watches,
 )
 from tests.cloud.scriptable.request_log import matching
 
@@ -39,7 +32,6 @@ WATCH_LIST = {
     "resourceVersionMatch": "NotOlderThan",
     "allowWatchBookmarks": "true",
 }
-PROTOBUF = {"Accept": str(Encoding.PROTOBUF)}
 
 
 @pytest.fixture
@@ -80,34 +72,10 @@ async def test_refusal_with_a_time_to_come_back(three: ScriptableCloud, caller: 
     assert (await caller.send("GET", SERVICES)).status == 200
 
 
-async def test_refusal_of_a_watch_is_an_http_error(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(Refuse(410), when=watches)
-    assert (await caller.send("GET", SERVICES)).status == 200
-    reply = await caller.send("GET", SERVICES, query={"watch": "1"})
-    assert (reply.status, reply.json()["reason"]) == (410, "Expired")
-
-
-async def test_refusal_of_initial_events(three: ScriptableCloud, caller: Caller) -> None:
-    rule = three.faults.add(REFUSED_INITIAL_EVENTS, times=None, when=asks_initial_events)
-    reply = await caller.send("GET", SERVICES, query={"watch": "1", **WATCH_LIST})
-    assert (reply.status, reply.json()["reason"]) == (422, "Invalid")
-    async with caller.watch(SERVICES, resourceVersion="0") as stream:
-        assert (await stream.next())["type"] == "ADDED"
-    assert rule.used == 1
-
-
 async def test_delay(three: ScriptableCloud, caller: Caller) -> None:
     three.faults.add(Delay(0.05))
     began = asyncio.get_running_loop().time()
     assert (await caller.send("GET", SERVICES)).status == 200
-    assert asyncio.get_running_loop().time() - began >= 0.05
-
-
-async def test_delay_and_refusal_add_up(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(Delay(0.05))
-    three.faults.add(Refuse(500))
-    began = asyncio.get_running_loop().time()
-    assert (await caller.send("GET", SERVICES)).status == 500
     assert asyncio.get_running_loop().time() - began >= 0.05
 
 
@@ -148,14 +116,6 @@ async def test_malformed_body_in_json(three: ScriptableCloud, caller: Caller) ->
         reply.json()
 
 
-async def test_malformed_body_in_protobuf(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(MalformedBody())
-    reply = await caller.send("GET", SERVICES, headers=PROTOBUF)
-    assert reply.headers["Content-Type"] == str(Encoding.PROTOBUF)
-    with pytest.raises(ValueError, match=r"."):
-        codec_for(Encoding.PROTOBUF).decode_list(reply.body)
-
-
 # -- watches ---------------------------------------------------------------------------------------------------
 
 
@@ -174,16 +134,6 @@ async def test_torn_frame(three: ScriptableCloud, caller: Caller, after: int) ->
             await stream.next()
 
 
-async def test_torn_frame_in_protobuf(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(TornFrame(1))
-    async with caller.watch(SERVICES, PROTOBUF, **WATCH_LIST) as stream:
-        received = await stream.received()
-    reader = codec_for(Encoding.PROTOBUF).frames()
-    assert [frame.type for frame in reader.feed(received)] == ["ADDED"]
-    with pytest.raises(ValueError, match=r"."):
-        reader.close()
-
-
 async def test_lost_watch(three: ScriptableCloud, caller: Caller) -> None:
     three.faults.add(LostWatch(2))
     async with caller.watch(SERVICES, **WATCH_LIST) as stream:
@@ -199,15 +149,6 @@ async def test_malformed_frame(three: ScriptableCloud, caller: Caller) -> None:
         with pytest.raises(json.JSONDecodeError):
             await stream.next()
         assert (await stream.next())["type"] == "ADDED"
-
-
-async def test_malformed_frame_in_protobuf(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(MalformedFrame(0))
-    three.faults.add(ShortWatch(3))
-    async with caller.watch(SERVICES, PROTOBUF, **WATCH_LIST) as stream:
-        reader = codec_for(Encoding.PROTOBUF).frames()
-        with pytest.raises(ValueError, match=r"."):
-            reader.feed(await stream.raw())
 
 
 async def test_stalled_watch_goes_on_when_lifted(three: ScriptableCloud, caller: Caller) -> None:
@@ -238,14 +179,6 @@ async def test_storm_of_expired_watches(three: ScriptableCloud, caller: Caller) 
     assert rule.used == 3
     async with caller.watch(SERVICES, **WATCH_LIST) as stream:
         assert (await stream.next())["type"] == "ADDED"
-
-
-async def test_no_end_bookmark(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(NoEndBookmark())
-    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
-        assert [event["type"] for event in await stream.take(3)] == ["ADDED"] * 3
-        three.store.delete("services", "s0", "default")
-        assert (await stream.next())["type"] == "DELETED"
 
 
 # -- versions --------------------------------------------------------------------------------------------------
@@ -279,22 +212,6 @@ async def test_a_restored_cluster_goes_back_in_versions(three: ScriptableCloud, 
 
 
 # -- which requests --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", [TornFrame(), ShortWatch(), ExpiredWatch(), NoEndBookmark()])
-async def test_faults_of_watches_wait_for_a_watch(
-    three: ScriptableCloud, caller: Caller, fault: Fault
-) -> None:
-    rule = three.faults.add(fault)
-    assert (await caller.send("GET", SERVICES)).status == 200
-    assert rule.used == 0
-
-
-async def test_faults_of_bodies_spare_watches(three: ScriptableCloud, caller: Caller) -> None:
-    rule = three.faults.add(TruncatedBody())
-    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
-        assert (await stream.next())["type"] == "ADDED"
-    assert rule.used == 0
 
 
 async def test_a_rule_befalls_whom_it_is_for(three: ScriptableCloud, caller: Caller) -> None:

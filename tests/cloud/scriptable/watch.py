@@ -23,8 +23,6 @@ class WatchSettings:
 
     bookmark_interval: float = 60.0
     """Seconds between bookmarks."""
-    queue_limit: int = 1000
-    """Events that may wait for a slow client before its watch is ended."""
     timeout: float = 1800.0
     """Seconds that a watch lasts which does not say; a real server takes up to twice as long."""
 
@@ -79,9 +77,6 @@ class Watcher(Follower):
         event = transition(self._selection, change) if change.version > self._from else None
         if event is None or self._ended:
             return
-        if len(self._queue) >= self._settings.queue_limit:
-            self.close()
-            return
         self._queue.append(event)
         self._wake.set()
 
@@ -89,7 +84,7 @@ class Watcher(Follower):
         self.close()
 
     async def events(self) -> AsyncGenerator[Event]:
-        """Every event until the watch ends: at its timeout, when its queue is full or after an error."""
+        """Every event until the watch ends: at its timeout or after an error."""
         now = asyncio.get_running_loop().time
         deadline = now() + (self._options.timeout_seconds or self._settings.timeout)
         bookmark = self._next_bookmark(now(), deadline)
@@ -166,4 +161,4 @@ def transition(selection: Selection, change: Change) -> Event | None:
 
 def _at_version(stored: Stored, version: int) -> Stored:
     metadata = {**stored.value["metadata"], "resourceVersion": str(version)}
-    return Stored({**stored.value, "metadata": metadata}, version, stored.recorded)
+    return Stored({**stored.value, "metadata": metadata}, version)
