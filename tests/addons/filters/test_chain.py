@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from addons.filters.builtin.discardcloudservice import DiscardCloudService
 from addons.filters.builtin.localendpoint import LocalEndpoint
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.builtin.topology import Order
 from addons.filters.chain import FILTERS, ChainVerdict, apply_chain, build_filters, by_name
-from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
-from addons.filters.verdict import Outcome, dropped, kept
+from addons.filters.verdict import Outcome, dropped
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.samples import (
     Notes,
@@ -52,13 +48,6 @@ def test_the_order_is_fixed() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_filter_is_found_by_its_name(name: str) -> None:
-    found = by_name(name)
-    assert found is not None
-    assert found.name == name
-
-
 def test_no_filter_of_an_unknown_name() -> None:
     assert by_name("ingresscontroller") is None
 
@@ -73,23 +62,11 @@ def test_options_reach_the_filters_that_have_them() -> None:
     ]
 
 
-def test_no_filters_keep(encoding: Encoding) -> None:
-    obj = service().build(encoding)
-    assert apply_chain((), obj, World()) == ChainVerdict(Outcome.KEPT, ())
-
-
 def test_the_first_drop_ends_the_chain(encoding: Encoding) -> None:
     obj, notes = service(type="LoadBalancer").build(encoding), Notes()
     verdict = apply_chain(FILTERS, obj, World(), notes)
     assert verdict == ChainVerdict(Outcome.DROPPED, (("discardcloudservice", dropped("load-balancer")),))
     assert len(notes.lines) == 1
-
-
-def test_each_filter_that_was_asked_is_named(encoding: Encoding) -> None:
-    chain: list[Filter] = [DiscardCloudService(), ServiceTopology()]
-    verdict = apply_chain(chain, service(type="ClusterIP").build(encoding), World())
-    steps = (("discardcloudservice", kept("edge-service")), ("servicetopology", kept("other-kind")))
-    assert verdict == ChainVerdict(Outcome.KEPT, steps)
 
 
 def test_one_change_makes_the_object_changed(encoding: Encoding) -> None:

@@ -81,16 +81,6 @@ def hidden() -> float:
     return value_of(metrics.FILTER_ERRORS.labels(RESOURCE))
 
 
-def test_what_is_kept_is_the_very_item(item: Item) -> None:
-    found = chain(Saying(kept("because"))).evaluate(item)
-    assert found.item is item
-    assert (found.reads, found.pending) == (frozenset({("default", "asked")}), False)
-
-
-def test_what_is_dropped_is_not_shown(item: Item) -> None:
-    assert chain(Saying(dropped("because"))).evaluate(item).item is None
-
-
 def test_what_is_changed_keeps_its_place_and_what_selectors_see(item: Item) -> None:
     found = chain(Saying(changed("because"))).evaluate(item).item
     assert found is not None

@@ -11,7 +11,7 @@ import pytest
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, unknown
-from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
+from addons.inputs.recorded_inputs import RecordedInputs
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
@@ -108,23 +108,6 @@ async def test_an_answer_is_pending_until_its_source_is_complete(
     assert not asked.pending, "known to be absent"
 
 
-async def test_who_waits_is_woken_by_the_first_list(cluster: Cluster) -> None:
-    cluster.inputs.ask().service(*WEB)
-    waiting = cluster.inputs.learned.wait()
-    await asyncio.sleep(0)
-    cluster.fill("services", service("web", 1))
-    async with asyncio.timeout(10):
-        await waiting
-    assert service_facts(cluster.inputs.ask()) == {}
-
-
-async def test_a_source_is_opened_once_and_never_idle(cluster: Cluster) -> None:
-    for _ in range(3):
-        cluster.inputs.ask().service(*WEB)
-    assert cluster.source("services").users == 1
-    assert len(cluster.source("services").store._listeners) == 1
-
-
 async def test_sources_ask_for_no_more_than_is_needed(cluster: Cluster) -> None:
     asked = cluster.inputs.ask()
     asked.service(*WEB)
@@ -155,14 +138,6 @@ async def test_a_refused_source_leaves_the_answer_pending(cluster: Cluster) -> N
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_services_annotations(cluster: Cluster) -> None:
-    cluster.fill("services", service("web", 1, {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}))
-    asked = cluster.inputs.ask()
-    assert service_facts(asked) == {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
-    assert asked.reads == {(InputKind.SERVICE, WEB), unknown(InputKind.SERVICE)}
-    assert cluster.inputs.ask().service("other", "web") is None
-
-
 async def test_a_nodes_labels(cluster: Cluster) -> None:
     cluster.fill("own node", node(NODE, 1, zone="a"))
     cluster.fill("nodes", node(NODE, 1, zone="stale"), node("n2", 2, zone="b"))
@@ -176,19 +151,6 @@ async def test_this_nodes_pool_is_the_option_before_the_label() -> None:
     assert made.inputs.ask().own_pool() == "from-option"
     assert not made.list_watches, "nothing was asked of the cloud"
     made.inputs.close()
-
-
-async def test_this_nodes_pool_is_its_label(cluster: Cluster) -> None:
-    cluster.fill("own node", in_pool(NODE, "p1"))
-    assert cluster.inputs.ask().own_pool() == "p1"
-
-
-async def test_a_pools_nodes_are_its_status(cluster: Cluster) -> None:
-    cluster.fill("nodepools", node_pool("p1", ["n1", "n2"], 1), node_pool("empty", [], 2))
-    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n1", "n2"})
-    assert cluster.inputs.ask().pool_nodes("empty") == frozenset()
-    assert cluster.inputs.ask().pool_nodes("p2") is None
-    assert "nodes" not in cluster.list_watches, "node labels do not matter where the kind is installed"
 
 
 @pytest.mark.parametrize("order", ["asked first", "filled first"])
@@ -284,15 +246,6 @@ async def test_only_who_asked_for_a_service_is_told_of_it(cluster: Cluster) -> N
     assert cluster.apply("services", "ADDED", service("web", 13)) == {(InputKind.SERVICE, WEB)}
 
 
-async def test_a_service_whose_annotations_stay_touches_nobody(cluster: Cluster) -> None:
-    cluster.fill("services", service("web", 1, {"a": "b"}))
-    cluster.inputs.ask().service(*WEB)
-    assert (
-        cluster.apply("services", "MODIFIED", service("web", 11, {"a": "b"}, clusterIP="10.0.0.1")) == set()
-    )
-    assert service_facts(cluster.inputs.ask()) == {"a": "b"}
-
-
 async def test_the_heartbeat_of_a_node_touches_nobody(cluster: Cluster) -> None:
     cluster.fill("own node", in_pool(NODE, "p1"))
     cluster.fill("nodes", in_pool("n2", "p1"))
@@ -365,12 +318,6 @@ async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_li
     cluster.fill("endpointslices", endpoint_slice("t", ["n2"], 5), version=6)
     assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n2"})
     assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset({"n2"})
-
-
-async def test_a_recorder_knows_this_node_and_the_hubs_address(cluster: Cluster) -> None:
-    asked = cluster.inputs.ask()
-    assert (asked.node_name, asked.hub) == (NODE, HubAddress(("169.254.2.1",), 10268))
-    assert (asked.reads, asked.pending) == ({HUB_INPUT}, False)
 
 
 # -- what the node itself knows ------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
-from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node_pool
 
@@ -25,15 +24,6 @@ def test_of_nodes_only_labels_cross_the_link(kind: InputKind) -> None:
     [asked] = list_watches_of(kind, "n1")
     assert asked.metadata_only
     assert asked.query == ({"fieldSelector": "metadata.name=n1"} if kind is InputKind.OWN_NODE else {})
-
-
-def test_addresses_are_in_the_whole_node() -> None:
-    [asked] = list_watches_of(InputKind.ADDRESS, "n1")
-    assert not asked.metadata_only
-
-
-def test_a_custom_resource_has_no_protobuf() -> None:
-    assert {each.encoding for each in list_watches_of(InputKind.POOL, "n1")} == {Encoding.JSON}
 
 
 def test_local_health_is_no_question_to_the_cloud() -> None:

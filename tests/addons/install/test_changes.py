@@ -52,14 +52,6 @@ def test_changes_are_made_and_taken_back(root: Path) -> None:
     assert again.is_empty
 
 
-def test_the_original_is_that_before_the_first_change(root: Path) -> None:
-    ledger = Ledger(root, FOLDER)
-    ledger.apply([FileChange(FILE, b"one")])
-    ledger.apply([FileChange(FILE, b"two")])
-    ledger.restore(FILE)
-    assert read(root / "etc/a.conf") == b"original\r\n\xff"
-
-
 def test_files_of_one_name_have_a_backup_each(root: Path) -> None:
     kubelet, proxy = Path("/var/lib/kubelet/kubeconfig"), Path("/var/lib/kube-proxy/kubeconfig")
     for path in (kubelet, proxy):
@@ -136,11 +128,6 @@ def test_a_link_that_leads_out_of_the_root_is_refused(
     with pytest.raises(ValueError, match="leads out of"):
         below(root, Path("/etc/out"))
     assert below(root, Path("/etc/in")) == (root / "etc/a.conf").resolve()
-
-
-def test_a_file_is_written_with_its_mode(tmp_path: Path) -> None:
-    write(tmp_path / "made/here/file", b"x", 0o604, None)
-    assert (tmp_path / "made/here/file").stat().st_mode & 0o777 == 0o604
 
 
 def test_a_diff_shows_what_changes_and_no_secret(root: Path) -> None:

@@ -87,20 +87,6 @@ def test_half_of_a_bootstrap_is_refused(
     assert words in capsys.readouterr().err
 
 
-def test_a_node_that_never_joined_is_shown_what_it_gets(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (root / KUBELET).unlink()
-    token = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
-    given = ["--bootstrap-kubeconfig", str(token), "--node", "n9"]
-    assert run(["install", "--root", str(root), "--dry-run", *given]) == 0
-    said = capsys.readouterr().out
-    assert "edgehub --bootstrap-kubeconfig /etc/kubernetes/edgehub-bootstrap.conf --node n9 " in said
-    assert "0123456789abcdef" not in said
-    assert "+++ /etc/kubernetes/kubelet.conf" in said
-    assert "+    server: http://127.0.0.1:10261\n" in said
-
-
 def test_a_bootstrap_kubeconfig_may_name_files_beside_it(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

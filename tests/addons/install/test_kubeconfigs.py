@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import yaml
 
 from addons.install.kubeconfigs import (
     bootstrap_kubeconfig,
-    moved,
     pointed_at,
     redacted,
     server_of,
@@ -50,19 +48,6 @@ def test_only_the_line_of_the_server_changes() -> None:
     assert server_of(changed) == HUB
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(yaml.safe_load(KUBEADM)),
-        KUBEADM.replace("server: https://10.0.0.1:6443\n", 'server: "https://10.0.0.1:6443"\n'),
-    ],
-)
-def test_other_forms_of_yaml_are_changed_too(text: str) -> None:
-    changed = pointed_at(text, HUB)
-    assert server_of(changed) == HUB
-    assert yaml.safe_load(changed)["users"] == yaml.safe_load(KUBEADM)["users"]
-
-
 def test_no_client_calls_the_hub_through_a_proxy() -> None:
     proxied = KUBEADM.replace("    server:", "    proxy-url: http://proxy.example:3128\n    server:")
     document = yaml.safe_load(pointed_at(proxied, HUB))
@@ -70,15 +55,6 @@ def test_no_client_calls_the_hub_through_a_proxy() -> None:
         {"server": HUB},
         {"certificate-authority": "../pki/ca.crt", "server": HUB},
     ]
-
-
-def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files() -> None:
-    here, there = Path("/etc/kubernetes"), Path("/etc/edgehub")
-    assert moved(KUBEADM, here, here) == KUBEADM
-    cluster = yaml.safe_load(moved(KUBEADM, here, there))["clusters"][1]["cluster"]
-    assert cluster["certificate-authority"] == "/etc/kubernetes/../pki/ca.crt"
-    absolute = KUBEADM.replace("../pki", "/pki")
-    assert moved(absolute, here, there) == absolute
 
 
 @pytest.mark.parametrize(

@@ -41,18 +41,6 @@ def test_each_step_is_a_call(tmp_path: Path) -> None:
     ]
 
 
-def test_a_kube_proxy_that_is_no_service_is_left_alone(tmp_path: Path) -> None:
-    """systemctl of a node of kubeadm, which has no such unit."""
-    program = tmp_path / "systemctl"
-    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\ntest $1 != is-active\n')
-    program.chmod(0o755)
-    Services(str(program)).restart_clients("k3s-agent.service")
-    assert (tmp_path / "calls").read_text().splitlines() == [
-        "restart k3s-agent.service",
-        "is-active --quiet kube-proxy.service",
-    ]
-
-
 def test_its_last_words_are_the_error(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="daemon-reload: no such unit"):
         Services(systemctl(tmp_path, 1)).reload()

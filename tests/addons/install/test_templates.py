@@ -31,12 +31,6 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_systemd_takes_the_unit(systemd_analyze: str, written: Path) -> None:
-    done = subprocess.run([systemd_analyze, "verify", written], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "edgehub.service" not in done.stderr, done.stderr
-
-
 @pytest.mark.parametrize(
     ("makes_address", "given", "added"), [(True, "CAP_NET_ADMIN", ["NET_ADMIN"]), (False, "", None)]
 )

@@ -129,10 +129,6 @@ def test_a_static_pod_that_has_its_token_keeps_its_files(ledger: Ledger, tmp_pat
     assert "/etc/ssl/cloud" in second.data.decode()
 
 
-def test_a_wish_is_read_as_it_was_kept() -> None:
-    assert read_wish(json.loads(json.dumps(WISH.to_json()))) == WISH
-
-
 def test_a_kubeconfig_that_leads_to_the_hub_is_no_identity(tmp_path: Path, ledger: Ledger) -> None:
     write_kubeconfig(tmp_path / KUBELET[1:], "http://127.0.0.1:1")
     with pytest.raises(ValueError, match="leads to a hub already"):
@@ -154,25 +150,6 @@ def test_a_node_without_a_kubelet_is_told(tmp_path: Path, ledger: Ledger) -> Non
 )
 def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], found: HubFlags) -> None:
     assert parse_hub_flags(flags) == found
-
-
-def test_urls_and_ports() -> None:
-    hub = HubFlags(listen="::1", tls_port=0)
-    assert (hub.plain_url, hub.admin_url) == ("http://[::1]:10261", "http://[::1]:10267")
-    assert hub.ports == {"--port": 10261, "--tls-port": 0, "--admin-port": 10267}
-
-
-@pytest.mark.parametrize(
-    ("hub", "found"),
-    [
-        (HubFlags(tls_port=0), [("127.0.0.1", 10261)]),
-        (HubFlags(listen="::", pod_address="auto"), [("::", 10261), ("::", 10268)]),
-        (HubFlags(port=0, pod_address="10.0.0.7"), [("127.0.0.1", 10268)]),
-        (HubFlags(port=0, tls_port=0), []),
-    ],
-)
-def test_systemd_opens_what_clients_connect_to(hub: HubFlags, found: list[tuple[str, int]]) -> None:
-    assert hub.handed_over == found
 
 
 @pytest.mark.parametrize("method", ["systemd", "static-pod"])

@@ -34,10 +34,6 @@ def test_the_filters_of_a_file_stand_among_the_hubs(file: Path) -> None:
     assert load_file(file) == load_file(file), "the same text is the same filter"
 
 
-def test_without_files_there_are_the_hubs_own() -> None:
-    assert FilterModules(FILTERS, []).filters == FILTERS
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

@@ -12,7 +12,6 @@ from addons.rules.in_force import RulesInForce
 from addons.rules.table import Problem, Rules
 from addons.telemetry import metrics
 from kube.errors import StatusError
-from kube.http.client import Unreachable
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import config_map, fill, raw
@@ -68,13 +67,6 @@ async def test_other_filters_are_as_an_edit() -> None:
     assert binds(rules.rules)
 
 
-async def test_why_they_are_unknown_is_said() -> None:
-    source = HandSource()
-    rules, _ = follow(source)
-    source.reflector.error = Unreachable("no route to host")
-    assert rules.why_unknown == "no route to host"
-
-
 async def test_without_a_config_map_the_built_in_bindings_are_known_and_in_force() -> None:
     source = HandSource()
     rules, told = follow(source)
@@ -116,17 +108,6 @@ async def test_each_edit_is_in_force_at_once() -> None:
     source.store.apply("DELETED", raw(config_map(GETTER, 10)))
     assert not binds(rules.rules)
     assert [binds(each) for each in told.seen] == [True, False, True, False]
-
-
-async def test_who_waits_goes_on_with_the_first_answer() -> None:
-    source = HandSource()
-    rules, _ = follow(source)
-    waiting = asyncio.create_task(rules.wait_known(5))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    fill(source.store, [config_map(GETTER, 7)], 7)
-    await waiting
-    assert rules.is_known
 
 
 async def test_an_edit_that_means_the_same_changes_no_view() -> None:

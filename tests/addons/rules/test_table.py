@@ -49,16 +49,6 @@ DEFAULTS = {
 }
 
 
-@pytest.mark.parametrize(("request_", "filters"), DEFAULTS.items())
-@pytest.mark.parametrize(
-    "data", [None, {}, {"servicetopology": "", "cache_agents": ""}], ids=["none", "empty", "keys"]
-)
-def test_the_defaults(data: dict[str, str] | None, request_: str, filters: list[str]) -> None:
-    rules = parse_rules(data)
-    assert rules.problems == ()
-    assert chain(rules, request_) == filters
-
-
 @pytest.mark.parametrize(
     ("data", "request_", "filters"),
     [
@@ -184,13 +174,6 @@ def test_what_cannot_be_read_is_reported_and_the_rest_applies(
     assert chain(rules, "kubelet/services#list") == ["masterservice"]
 
 
-def test_one_bad_entry_leaves_the_others_of_its_key() -> None:
-    rules = parse_rules({"masterservice": "a, b c, d", "cache_agents": "e, f g, h"})
-    assert [problem.text for problem in rules.problems] == ["f g", "b c"]
-    assert chain(rules, "d/services#list") == ["masterservice"]
-    assert rules.is_cached("h")
-
-
 def test_verbs_separated_by_commas_are_not_supported() -> None:
     """Document 002 shows that form in its text; its example has the other one."""
     rules = parse_rules({"filter_endpoints": "coredns/endpoints#list,watch"})
@@ -305,13 +288,6 @@ def test_disabled_filters_are_off_whatever_the_config_map_says() -> None:
     assert chain(rules, "kube-proxy/endpointslices#list") == ["servicetopology"]
     assert not rules.could_filter("", "pods", "list")
     assert rules.could_filter("", "services", "list")
-
-
-def test_all_filters_can_be_disabled() -> None:
-    rules = parse_rules({"masterservice": "*"}, frozenset({"*"}))
-    assert chain(rules, "kubelet/services#list") == []
-    assert not rules.could_filter("", "services", "list")
-    assert rules.is_cached("kubelet")
 
 
 def test_off_in_cloud_mode_are_filters() -> None:

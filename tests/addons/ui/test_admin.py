@@ -87,10 +87,6 @@ async def known(pages: Pages) -> None:
     await pages.rules.wait_known(2)
 
 
-async def test_alive_as_soon_as_it_answers(pages: Pages) -> None:
-    assert (await pages.get("/healthz"))[::2] == (200, "ok\n")
-
-
 async def test_ready_when_the_rules_are_known(pages: Pages, cloud: ScriptableCloud) -> None:
     code, _, text = await pages.get("/readyz")
     assert code == 503
@@ -119,11 +115,6 @@ async def test_the_index_names_every_page_and_each_is_there(pages: Pages) -> Non
     } < set(paths)
     await known(pages)
     assert {(await pages.get(path))[0] for path in paths} == {200}
-
-
-@pytest.mark.parametrize("path", ["/none", "/debug/none", "/healthz/x", "/api/v1/pods"])
-async def test_what_is_not_there(pages: Pages, path: str) -> None:
-    assert (await pages.get(path))[0] == 404
 
 
 async def test_servers(pages: Pages) -> None:

@@ -11,7 +11,6 @@ import yaml
 from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
 from kube.errors import expired
 from kube.wire.codec import codec_for
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
 from tests.kube.support import recorded
@@ -21,24 +20,6 @@ JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
 
 def documents(text: str) -> list[Any]:
     return list(yaml.safe_load_all(text))
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-@pytest.mark.parametrize("name", recorded.SINGLES)
-def test_an_object_is_one_document_that_says_what_it_is(name: str, encoding: Encoding) -> None:
-    api_version, kind, _ = recorded.single(name, encoding)
-    (shown,) = documents(readable_body(encoding, recorded.body(name, encoding)))
-    assert (shown["apiVersion"], shown["kind"]) == (api_version, kind)
-
-
-@pytest.mark.parametrize("name", recorded.OBJECTS)
-def test_both_encodings_show_the_same_metadata(name: str) -> None:
-    json, protobuf = (
-        documents(readable_body(encoding, recorded.body(name, encoding)))[0]["metadata"]
-        for encoding in Encoding
-    )
-    for field in ("name", "namespace", "uid", "resourceVersion", "labels", "annotations"):
-        assert protobuf.get(field) == json.get(field)
 
 
 def test_what_the_schema_does_not_name_is_told_by_number_and_size() -> None:
@@ -63,15 +44,6 @@ def test_a_kind_that_the_schema_does_not_have_shows_its_metadata() -> None:
     assert shown["kind"] == "Odd"
     assert shown["metadata"]["name"] == "rich"
     assert shown["field 2"].endswith("bytes)")
-
-
-@pytest.mark.parametrize("name", recorded.FAILURES)
-@pytest.mark.parametrize("encoding", Encoding)
-def test_a_status_says_its_reason(name: str, encoding: Encoding) -> None:
-    (shown,) = documents(readable_body(encoding, recorded.body(name, encoding)))
-    assert shown["status"] == "Failure"
-    assert shown["message"]
-    assert shown["code"] >= 400
 
 
 @pytest.mark.parametrize("encoding", Encoding)
@@ -125,25 +97,6 @@ def test_a_watch_is_a_document_for_each_event(name: str, encoding: Encoding) -> 
             assert each.get("object", "").rpartition("/")[2] == peek.name
         else:
             assert (each["code"], each["message"]) == (frame.status.code, frame.status.message)
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-def test_the_end_of_the_initial_events_is_told(encoding: Encoding) -> None:
-    codec = codec_for(encoding)
-    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark(
-        "v1", "Service", 6, INITIAL_EVENTS_ENDED
-    )
-    first, last = documents(readable_watch(encoding, body))
-    assert "initialEventsEnd" not in first
-    assert last["initialEventsEnd"] is True
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-def test_a_torn_watch_shows_what_came_before(encoding: Encoding) -> None:
-    event = codec_for(encoding).encode_event("ADDED", *recorded.single("services.single", encoding))
-    text = readable_watch(encoding, event + event[:50])
-    assert [each["type"] for each in documents(text) if each] == ["ADDED"]
-    assert "the watch ended within an event, after 50 bytes of it" in text
 
 
 @pytest.mark.parametrize("encoding", Encoding)

@@ -34,12 +34,6 @@ def test_all_is_well() -> None:
     }
 
 
-def test_it_is_written_once() -> None:
-    status = binding_status(BINDING, True, [outcome()], NOW)
-    written = replace(BINDING, observed=3, workloads=1, injected=1, conditions=tuple(status["conditions"]))
-    assert binding_status(written, True, [outcome()], datetime(2027, 1, 1, tzinfo=UTC)) == {}
-
-
 def test_without_workloads_nothing_is_said_to_be_injected() -> None:
     found = conditions(binding_status(BINDING, False, [], NOW))
     assert found["SubjectFound"] == ("False", "NoWorkload", "no workload belongs to YurtAppSet shop")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,21 +54,3 @@ def apply_merge_patch(obj: object, patch: object) -> object:
 def test_patches_make_the_new_object(old: Json, new: Json) -> None:
     assert apply_json_patch(old, json_diff(old, new)) == new
     assert apply_merge_patch(old, merge_diff(old, new)) == new
-
-
-@given(OBJECTS)
-def test_equal_objects_need_no_patch(obj: Json) -> None:
-    assert json_diff(obj, copy.deepcopy(obj)) == []
-    assert merge_diff(obj, copy.deepcopy(obj)) == {}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "patch"),
-    [
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, {"a": {"c": None}}),
-        ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, {"a": [{"b": 2}]}),
-        ({"a": {}}, {"a": {}, "b": {}}, {"b": {}}),
-    ],
-)
-def test_a_merge_patch_says_the_difference_only(old: Json, new: Json, patch: Json) -> None:
-    assert merge_diff(old, new) == patch

@@ -52,14 +52,6 @@ def test_a_diff_of_what_would_change(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert lines[-1] == "# Deployment default/web: b: env/none/A: ContainerNotFound"
 
 
-@pytest.mark.parametrize("pools", [["beijing"], ["*", "-hangzhou"]])
-def test_a_binding_for_other_pools_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pools: list[str]
-) -> None:
-    assert main(write(tmp_path, binding([image("x")], pools=pools), WORKLOAD)) == 0
-    assert capsys.readouterr().out == "no workload would change\n"
-
-
 def test_patches_and_pools_by_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     selector = {"matchLabels": {"region": "east"}}
     document = binding([image("app:2")], pools=[], nodepoolSelector=selector)
@@ -92,11 +84,6 @@ def test_what_is_no_manifest_is_said(
 ) -> None:
     assert main(write(tmp_path, document)) == 2
     assert "manager render: " in capsys.readouterr().err
-
-
-def test_a_missing_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["-f", str(tmp_path / "none.yaml")]) == 2
-    assert "none.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.real

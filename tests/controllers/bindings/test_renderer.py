@@ -11,7 +11,6 @@ import pytest
 from controllers.bindings.binding import Binding, items_of, subject_index
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.rendering.injection import render
-from controllers.bindings.rendering.record import RECORD
 from controllers.bindings.workloads import Autoscaler, read_workload, subject_key
 from controllers.cluster.node_pools import NodePool
 from controllers.runtime.informer import Informer
@@ -61,15 +60,6 @@ def renderer(*bindings: Binding, autoscalers: list[Autoscaler] | None = None) ->
     )
 
 
-async def test_the_bindings_of_a_workload_in_the_order_of_their_names() -> None:
-    rendering = await renderer(SECOND, FIRST, OTHER, ELSEWHERE).render(
-        read_workload(DEPLOYMENT), DEPLOYMENT, DEPLOYMENT
-    )
-    assert container(rendering.workload)["image"] == "second"
-    assert rendering.workload["spec"]["replicas"] == 9
-    assert [each.binding for each in rendering.overridden] == ["a"]
-
-
 def test_matching_bindings() -> None:
     found = renderer(SECOND, OTHER, ELSEWHERE).matching(read_workload(DEPLOYMENT))
     assert [each.name for each in found] == ["b"]
@@ -87,13 +77,6 @@ async def test_an_autoscaler_is_found_by_its_target() -> None:
     known = renderer(FIRST, autoscalers=[AUTOSCALER])
     rendering = await known.render(read_workload(DEPLOYMENT), DEPLOYMENT, {})
     assert [each.reason for each in rendering.skipped] == ["AutoscalerOwnsReplicas"]
-
-
-@pytest.mark.parametrize("note", [None, '{"image/app":{"was":"base","set":"app:1"}}'])
-async def test_the_record_is_of_the_stored_object(note: str | None) -> None:
-    stored = {"metadata": {"annotations": {RECORD: note}}} if note else {}
-    rendering = await renderer().render(read_workload(DEPLOYMENT), DEPLOYMENT, stored)
-    assert container(rendering.workload)["image"] == ("base" if note else "app:1")
 
 
 def condition(reason: str) -> Json:

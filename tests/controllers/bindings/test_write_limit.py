@@ -15,11 +15,3 @@ async def test_a_burst_takes_a_seconds_writes() -> None:
     assert [round(limit.reserve(), 6) for _ in range(7)] == [0, 0, 0, 1, 1, 1, 2]
     await asyncio.sleep(2.5)
     assert [round(limit.reserve(), 6) for _ in range(3)] == [0, 0, 0.5]
-
-
-@pytest.mark.looptime
-async def test_writes_that_come_one_by_one_never_wait() -> None:
-    limit = WriteLimit(4)
-    for _ in range(20):
-        assert limit.reserve() == 0
-        await asyncio.sleep(0.25)

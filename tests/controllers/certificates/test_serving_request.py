@@ -13,20 +13,6 @@ from controllers.certificates.serving_request import parse_wanted, read_request
 from tests.controllers.support.requests import pem_of, request
 
 
-def test_a_request_of_a_hub() -> None:
-    pem = pem_of("system:node:n1", ["10.0.0.1", "n1"])
-    obj = request("r", pem)
-    obj["spec"] |= {"username": "system:node:n1", "groups": ["system:nodes"]}
-    found = read_request(obj)
-    assert (found.name, found.user, found.groups) == ("r", "system:node:n1", frozenset({"system:nodes"}))
-    assert (found.pem, found.is_of_hub, found.is_open) == (pem, True, True)
-    wanted = parse_wanted(pem)
-    assert (wanted.common_names, wanted.organisations) == (("system:node:n1",), ("system:nodes",))
-    assert (wanted.dns, wanted.addresses) == (("n1",), ("10.0.0.1",))
-    assert not wanted.has_more_subject
-    assert not wanted.has_other_names
-
-
 @pytest.mark.parametrize(
     ("change", "is_of_hub", "is_open"),
     [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.cluster.node_pools import (
-    DEFAULT_POOL_SCOPE,
     Leader,
     PoolScopedResource,
     read_pool,
-    with_condition,
 )
-from controllers.leaders.pool_scope import leader_config
 from kube.json_type import Json
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
@@ -66,17 +60,6 @@ def test_a_pool() -> None:
     assert pool.owner["uid"] == pool.reference.uid == "u"
 
 
-def test_an_empty_pool_has_the_defaults() -> None:
-    pool = read_pool({"metadata": {"name": "p"}})
-    assert (pool.elects, pool.strategy, pool.replicas, pool.pool_scope) == (
-        False,
-        "random",
-        1,
-        DEFAULT_POOL_SCOPE,
-    )
-    assert pool.ready == -1
-
-
 def test_only_the_allow_list_is_shared() -> None:
     entries = [
         {"group": "", "version": "v1", "resource": "pods"},
@@ -97,17 +80,6 @@ def test_only_the_allow_list_is_shared() -> None:
     assert pool.pool_scope == (PoolScopedResource("", "v1", "endpoints"),)
 
 
-def test_what_is_shared_may_be_named_by_kind() -> None:
-    entries = [
-        {"group": "discovery.k8s.io", "version": "v1", "kind": "EndpointSlice"},
-        {"group": "", "version": "v1", "kind": "Service"},
-        {"version": "v1", "resource": "services"},
-        {"group": "", "version": "v1", "kind": "Secret"},
-    ]
-    pool = read_pool({"spec": {"poolScopeMetadata": entries}})
-    assert pool.pool_scope == DEFAULT_POOL_SCOPE
-
-
 def test_a_pool_is_referred_to_in_the_version_in_which_it_was_read() -> None:
     pool = read_pool({"apiVersion": "apps.openyurt.io/v1beta1", "metadata": {"name": "p"}})
     assert pool.reference.api_version == pool.owner["apiVersion"] == "apps.openyurt.io/v1beta1"
@@ -122,31 +94,8 @@ def test_a_leader_without_an_ip_address_is_none() -> None:
     assert [each.address for each in pool.leaders] == ["10.0.0.1", "fd00::1"]
 
 
-def test_a_leader_without_the_name_of_a_node_is_none() -> None:
-    """Whoever may write the status cannot put more leaders into the ConfigMap of hubs than the status has."""
-    names = ["a,b/6.6.6.6", "a/b", "a,", "", "A", "a b", "a\n", "n-1.example", None, 7]
-    status = {"leaderEndpoints": [{"nodeName": each, "address": "10.0.0.1"} for each in names]}
-    pool = read_pool({"metadata": {"name": "p"}, "status": status})
-    assert pool.leaders == (Leader("n-1.example", "10.0.0.1"),)
-    assert leader_config(pool, "kube-system")["data"]["leaders"] == "n-1.example/10.0.0.1"
-
-
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_garbage_is_read_as_absent(spec: Json, status: Json) -> None:
     pool = read_pool({"metadata": {"name": "p"}, "spec": spec, "status": status})
     assert pool.name == "p"
     assert pool.replicas >= 1
-
-
-def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    other = {"type": "Other", "status": "True"}
-    ready = {"status": "True", "reason": "A", "message": ""}
-    first = with_condition((other,), "Ready", ready, NOW)
-    assert first[0] == other
-    assert first[1]["lastTransitionTime"] == "2026-11-21T00:00:00Z"
-    later = datetime(2027, 1, 1, tzinfo=UTC)
-    again = with_condition(tuple(first), "Ready", {**ready, "reason": "B"}, later)
-    assert again[1] == {**first[1], "reason": "B"}
-    changed = with_condition(tuple(again), "Ready", {**ready, "status": "False"}, later)
-    assert changed[1]["lastTransitionTime"] == "2027-01-01T00:00:00Z"
-    assert with_condition(tuple(changed), "Ready", None, later) == [other]

@@ -68,26 +68,3 @@ def test_what_is_kept_reads_the_same() -> None:
     assert read_node(kept) == read_node(NODE)
     assert "images" not in kept["status"]
     assert "managedFields" not in kept["metadata"]
-
-
-def test_a_heartbeat_is_no_difference() -> None:
-    beaten = copy.deepcopy(NODE)
-    beaten["metadata"]["resourceVersion"] = "8"
-    beaten["status"]["conditions"][1]["lastHeartbeatTime"] = "2030-01-01T00:00:00Z"
-    assert read_node(beaten) == read_node(NODE)
-    assert read_node(beaten).version == "8"
-
-
-@pytest.mark.parametrize(
-    "obj",
-    [
-        {},
-        {"metadata": None, "status": []},
-        {"status": {"conditions": [None, {"type": "Ready"}], "addresses": "x"}},
-    ],
-)
-def test_garbage_is_a_node_that_is_not_ready(obj: Json) -> None:
-    node = read_node(obj)
-    assert (node.ready, node.address, node.pool) == (False, "", "")
-    assert list(NODES.indexers["pool"](node)) == []
-    assert read_node(NODES.transform(obj)) == node

@@ -12,7 +12,6 @@ from controllers.cluster.service_grids import Grid
 from controllers.grids.grid_service import (
     APPLIED,
     GRID_KEY,
-    key_label,
     new_service,
     refused_fields,
     service_patch,
@@ -123,25 +122,12 @@ def test_what_an_earlier_manager_passed_on_is_taken_back() -> None:
     assert patch["spec"] == {"externalIPs": None}
 
 
-def test_a_port_has_known_fields_only() -> None:
-    grid = with_template(ports=[{"port": 80, "hostPort": 80}])
-    assert new_service(grid)["spec"]["ports"] == [{"port": 80}]
-
-
 @pytest.mark.parametrize("field", ["type", "clusterIP"])
 def test_headless_services_and_node_ports_pass(field: str) -> None:
     value = {"type": "NodePort", "clusterIP": "None"}[field]
     grid = with_template(**{field: value})
     assert new_service(grid)["spec"][field] == value
     assert refused_fields(grid) == []
-
-
-def test_a_field_that_the_template_drops_goes_back_to_the_default() -> None:
-    before = with_template(sessionAffinity="ClientIP")
-    patch = service_patch(GRID, served(before))
-    assert patch["spec"] == {"sessionAffinity": None}
-    # A field that the cluster set was never the template's.
-    assert "clusterIP" not in patch["spec"]
 
 
 def test_node_ports_stay_with_their_ports() -> None:
@@ -188,16 +174,3 @@ def test_garbage_in_the_note_takes_nothing_away(note: str) -> None:
     patch = service_patch(GRID, live)
     assert set(patch["metadata"]["annotations"]) == {APPLIED}
     assert "spec" not in patch
-
-
-@pytest.mark.parametrize(
-    ("key", "label"),
-    [
-        ("zone1", "zone1"),
-        ("topology.kubernetes.io/zone", "topology.kubernetes.io_zone"),
-        ("-bad", None),
-        ("x" * 64, None),
-    ],
-)
-def test_a_key_as_a_label(key: str, label: str | None) -> None:
-    assert key_label(key) == label

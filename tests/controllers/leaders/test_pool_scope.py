@@ -51,31 +51,6 @@ def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
     assert parse_pool_config(leader_config(NodePool("p", interconnected=True), "ns")["data"]).has_deputies
 
 
-@pytest.mark.parametrize(
-    ("pool", "interconnectivity", "election"),
-    [
-        (NodePool("p"), "false", "false"),
-        (NodePool("p", election=True), "false", "true"),
-        (NodePool("p", interconnected=True), "true", "true"),
-    ],
-)
-def test_what_a_pool_says_of_itself(pool: NodePool, interconnectivity: str, election: str) -> None:
-    data = leader_config(pool, "ns")["data"]
-    assert (data["interconnectivity"], data["enable-leader-election"]) == (interconnectivity, election)
-    assert data["leaders"] == ""
-
-
-def test_a_name_too_long_for_a_label_is_left_out() -> None:
-    label = "openyurt.io/configmap-name"
-    assert label not in leader_config(NodePool("p" * 53), "ns")["metadata"]["labels"]
-    assert label in leader_config(NodePool("p" * 52), "ns")["metadata"]["labels"]
-
-
-def test_without_pools_nothing_is_granted() -> None:
-    # A rule about ConfigMaps without names would be one about all of them.
-    assert leader_hubs_role([], "ns")["rules"] == []
-
-
 def test_the_role_names_each_config_map() -> None:
     [rule] = leader_hubs_role([NodePool("b"), NodePool("a")], "ns")["rules"]
     assert rule["resourceNames"] == ["leader-hub-a", "leader-hub-b"]

@@ -85,14 +85,6 @@ def test_what_pools_never_named_is_left_alone_and_what_they_put_goes(
     assert PREVIOUS not in node.annotations
 
 
-def test_what_a_node_had_before_stays_when_it_leaves() -> None:
-    node = as_node(Attributes(labels={"a": "1"}))
-    wanted = Attributes(labels={"a": "1", "b": "2"})
-    joined = patched(node, node_patch(node, wanted))
-    assert parse_previous(joined.annotations[PREVIOUS]).labels == {"b": "2"}
-    assert patched(joined, node_patch(joined, Attributes())).labels == {"a": "1"}
-
-
 def test_what_somebody_changed_since_is_theirs() -> None:
     node = as_node(Attributes())
     joined = patched(node, node_patch(node, Attributes(labels={"a": "1"})))
@@ -100,23 +92,10 @@ def test_what_somebody_changed_since_is_theirs() -> None:
     assert patched(changed, node_patch(changed, Attributes())).labels == {"a": "2"}
 
 
-def test_the_patch_is_of_one_version() -> None:
-    assert (
-        node_patch(as_node(Attributes()), Attributes(labels={"a": "1"}))["metadata"]["resourceVersion"] == "1"
-    )
-
-
 def test_membership_is_not_a_pool_s_to_set() -> None:
     pool = NodePool("p", labels={POOL_LABEL: "q", "a": "1"}, annotations={PREVIOUS: "x"})
     assert wanted_attributes(pool) == Attributes(labels={"a": "1"})
     assert wanted_attributes(None) == Attributes()
-
-
-@given(ATTRIBUTES)
-def test_the_note_is_read_as_it_was_written(attributes: Attributes) -> None:
-    note = format_previous(attributes)
-    assert (note is None) == (not attributes)
-    assert parse_previous(note or "") == attributes
 
 
 def test_the_note_is_openyurts() -> None:

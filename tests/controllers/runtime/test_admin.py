@@ -50,19 +50,6 @@ async def test_port_0_serves_nothing() -> None:
         await asyncio.open_connection(LOOPBACK, free_port())
 
 
-async def test_the_page_of_metrics_can_have_a_port_of_its_own() -> None:
-    probes, page = Address(LOOPBACK, free_port()), Address(LOOPBACK, free_port())
-    async with admin_server(probes, page, lambda: ""), aiohttp.ClientSession() as session:
-        for address, path, status in (
-            (probes, "/healthz", 200),
-            (probes, "/metrics", 404),
-            (page, "/metrics", 200),
-            (page, "/readyz", 404),
-        ):
-            async with session.get(f"http://{LOOPBACK}:{address.port}{path}") as answer:
-                assert answer.status == status, path
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_without_a_host_it_listens_to_both_families(host: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:

@@ -82,15 +82,6 @@ def test_a_kubeconfig_is_found_as_by_controller_runtime(tmp_path: Path) -> None:
         assert kubeconfig_paths(given, environment) == paths
 
 
-async def test_a_request_says_who_asks(cloud: Cloud) -> None:
-    async with open_session(PlainAccount(cloud.url, "t")) as session:
-        await connect(session, "me").request("GET", "/x")
-    [(authorization, agent, _)] = cloud.asked
-    assert authorization == "Bearer t"
-    assert agent.startswith("edgehub-manager/")
-    assert agent.endswith("(me)")
-
-
 async def test_a_watch_goes_on_over_connections_of_before(cloud: Cloud) -> None:
     account = PlainAccount(cloud.url, "old")
     async with open_session(account) as session:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controllers.runtime.events import LONGEST_MESSAGE, REMEMBERED, EventRecorder, ObjectReference
-from controllers.runtime.write_client import NotLeading, WriteClient
-from kube.errors import forbidden
-from kube.http.client import Unreachable
+from controllers.runtime.write_client import WriteClient
 from kube.requests.request_info import ResourceType
 
 NODE = ObjectReference("v1", "Node", "", "n", "uid")
@@ -45,12 +43,6 @@ async def test_an_event_says_who_and_what() -> None:
     assert event["source"] == {"component": "manager"}
 
 
-async def test_objects_without_namespace_have_theirs_in_default() -> None:
-    api = Written()
-    await EventRecorder(api, "manager").normal(NODE, "A", "b")
-    assert (api.objects[0]["metadata"]["namespace"], api.objects[0]["type"]) == ("default", "Normal")
-
-
 async def test_the_same_is_not_said_twice() -> None:
     api = Written()
     events = EventRecorder(api, "manager")
@@ -75,10 +67,3 @@ async def test_a_long_message_is_cut_and_memory_is_bounded() -> None:
     # The oldest is forgotten by now, and may be said again.
     await events.warning(NODE, "A", "x" * 300_000)
     assert len(api.objects) == REMEMBERED + 2
-
-
-async def test_a_failure_is_only_logged() -> None:
-    for error in (forbidden("no"), Unreachable("away"), NotLeading("standby")):
-        api = Written(error)
-        await EventRecorder(api, "manager").warning(NODE, "A", "b")
-        assert api.objects == []

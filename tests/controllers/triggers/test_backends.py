@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.runtime.informer import WatchedResource
-from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource, triggered_at
+from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource
 from kube.json_type import Json
 
 TRIGGER = "openyurt.io/updateTrigger"
@@ -24,24 +24,6 @@ META: Json = {
 def kept(kind: WatchedResource[Backends], obj: Json) -> tuple[Backends, Json]:
     trimmed = kind.transform(copy.deepcopy(obj))
     return kind.read(trimmed), trimmed
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "nodes"),
-    [
-        ({"nodeName": "a", "addresses": ["10.0.0.1"]}, {"a"}),
-        ({"topology": {"kubernetes.io/hostname": "b"}}, {"b"}),
-        ({"deprecatedTopology": {"kubernetes.io/hostname": "c"}}, {"c"}),
-        ({"addresses": ["10.0.0.1"]}, set()),
-        ({"nodeName": None, "topology": ["garbage"]}, set()),
-    ],
-)
-def test_the_nodes_of_a_slice(endpoint: Any, nodes: set[str]) -> None:
-    backends, trimmed = kept(
-        endpoint_slices_resource(TRIGGER), {"metadata": META, "endpoints": [endpoint, None]}
-    )
-    assert backends == Backends(("ns", "web"), frozenset(nodes), triggered=1_700_000_000)
-    assert len(str(trimmed)) < 300
 
 
 def test_endpoints_count_addresses_that_are_not_ready() -> None:
@@ -61,17 +43,3 @@ def test_garbage_names_no_node(part: Any) -> None:
         (endpoints_resource(TRIGGER), "subsets"),
     ):
         assert kept(kind, {"metadata": META, name: part})[0].nodes == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("value", "time"),
-    [
-        ("1700000000", 1_700_000_000),
-        ("2023-11-14T22:13:20.000001Z", 1_700_000_000.000001),
-        ("", 0),
-        ("soon", 0),
-        ("9" * 400, 0),
-    ],
-)
-def test_the_time_of_a_trigger(value: str, time: float) -> None:
-    assert triggered_at(value) == time

@@ -48,20 +48,6 @@ async def test_a_key_that_is_worked_on_comes_again_after() -> None:
 
 
 @pytest.mark.looptime
-async def test_who_waits_is_woken() -> None:
-    queue: Queue[str] = Queue()
-    waiting = [asyncio.ensure_future(queue.get()) for _ in range(3)]
-    await asyncio.sleep(0)
-    queue.add("a")
-    queue.add("b")
-    done, rest = await asyncio.wait(waiting, timeout=1)
-    assert {each.result() for each in done} == {"a", "b"}
-    for each in rest:
-        each.cancel()
-    await asyncio.wait(rest)
-
-
-@pytest.mark.looptime
 async def test_a_worker_that_is_cancelled_takes_no_key_with_it() -> None:
     queue: Queue[str] = Queue()
     waiting = asyncio.ensure_future(queue.get())
@@ -112,16 +98,6 @@ async def test_retries_wait_longer_each_time_until_forgotten() -> None:
     queue.forget("a")
     assert queue.retry("a") == 1
     queue.close()
-
-
-@pytest.mark.looptime
-async def test_a_thousand_failures_are_no_trouble() -> None:
-    queue: Queue[str] = Queue()
-    for _ in range(2000):
-        queue.retry("a")
-    assert queue.delayed == 1
-    queue.close()
-    assert queue.delayed == 0
 
 
 @pytest.mark.looptime

@@ -27,7 +27,6 @@ CODEC = codec_for(Encoding.JSON)
 BEFORE, AFTER = endpoint_slice("a", 7), endpoint_slice("a", 8, ready=False)
 FRAME = CODEC.encode_event("MODIFIED", "discovery.k8s.io/v1", "EndpointSlice", AFTER)
 DIFFERENCE = event_record(FRAME, Former("default", "a", 7, BEFORE))
-PACKED = event_record(FRAME, None)
 
 
 def record(kind: int, content: bytes) -> bytes:
@@ -90,15 +89,6 @@ def test_events_before_the_error_are_given() -> None:
     assert holder.held == {("default", "a"): (8, AFTER)}
 
 
-def test_the_second_of_two_changes_in_one_chunk_is_to_the_first() -> None:
-    again = CODEC.encode_event(
-        "MODIFIED", "discovery.k8s.io/v1", "EndpointSlice", endpoint_slice("a", 9, ready=True)
-    )
-    holder = Holder(CODEC, {("default", "a"): (7, BEFORE)})
-    read = holder.read(DIFFERENCE + event_record(again, Former("default", "a", 8, AFTER)))
-    assert [CODEC.peek(each.raw).version for each in read] == [8, 9]
-
-
 @pytest.mark.parametrize("end", [1, HEAD.size, len(DIFFERENCE) - 1])
 def test_a_stream_that_ends_within_a_record_is_an_error(end: int) -> None:
     reader = DifferenceReader(CODEC, lambda *_: (7, BEFORE))
@@ -111,8 +101,3 @@ def test_memory_is_bounded_before_it_is_taken() -> None:
     with pytest.raises(Misfit, match="limit"):
         unpack(pack(bytes(100_000)), limit=99_999)
     assert unpack(pack(bytes(100_000)), limit=100_000) == bytes(100_000)
-
-
-def test_packed_records_are_read_as_they_were() -> None:
-    (read,) = DifferenceReader(CODEC, lambda *_: None).feed(PACKED)
-    assert read.raw == AFTER

@@ -10,23 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.differences.reader import DifferenceReader
-from kube.differences.records import Former, event_record, plain_record, state_records
+from kube.differences.records import Former, event_record, state_records
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import PIECE, WatchFrame
 from kube.wire.encoding import Encoding
 from tests.kube.support.differences import Holder, endpoint_slice, written
-from tests.kube.support.recorded import STREAMS, body
 
 JSON = codec_for(Encoding.JSON)
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_recorded_watch_reads_as_it_was(name: str, encoding: Encoding) -> None:
-    codec = codec_for(encoding)
-    frames = codec.frames().feed(body(name, encoding))
-    read = Holder(codec).read(b"".join(written(codec, frames)))
-    assert [each[:4] for each in read] == [each[:4] for each in frames]
 
 
 @given(
@@ -62,10 +52,6 @@ def test_a_state_is_one_stream_of_pieces() -> None:
     assert [each.raw for each in Holder(JSON).read(b"".join(records))] == items
 
 
-def test_an_empty_state_is_nothing() -> None:
-    assert list(state_records([])) == []
-
-
 @pytest.mark.parametrize(
     ("name", "version"),
     [("é" * 128, 7), ("a", -1)],
@@ -77,12 +63,6 @@ def test_what_the_record_cannot_name_goes_without_a_prefix(name: str, version: i
     record = event_record(frame, Former("default", name, version, raw))
     (read,) = DifferenceReader(JSON, lambda *_: None).feed(record)
     assert read.raw == raw
-
-
-def test_a_plain_record_is_its_frames() -> None:
-    bookmark = JSON.encode_bookmark("v1", "Service", 9)
-    (read,) = DifferenceReader(JSON, lambda *_: None).feed(plain_record(bookmark))
-    assert (read.type, JSON.peek(read.raw).version) == ("BOOKMARK", 9)
 
 
 def _watch(changes: list[tuple[int, str, bool]]) -> Iterator[WatchFrame]:

@@ -18,7 +18,6 @@ import diskcache
 import pytest
 
 from kube.disk.database import Batch, Disk, DiskError, Meta, NotKept, SetAside, open_cache
-from kube.packed_text import PackedText
 
 STORM = """
 import sys
@@ -59,17 +58,6 @@ def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
     assert read is not None
     assert read[0] == {"version": 2}
     assert raws(disk) == [b"y", b"z"]
-
-
-def test_an_object_that_is_packed_is_written_as_it_was(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): PackedText(b"x" * 2_000)}, whole=True))
-    assert raws(disk) == [b"x" * 2_000]
-
-
-def test_an_empty_list_is_known_and_another_source_is_not(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {}, whole=True))
-    assert disk.read("s") == ({"version": 1}, [])
-    assert disk.read("other") is None
 
 
 def test_a_change_without_a_base_is_refused(disk: Disk) -> None:
@@ -254,38 +242,6 @@ def test_killed_at_random_moments_of_a_write_storm_every_copy_is_whole(tmp_path:
         disk.close()
     assert last > 50
     assert not (tmp_path / "cache.unreadable").exists()
-
-
-@pytest.mark.timeout(120)
-def test_fifty_thousand_objects(disk: Disk) -> None:
-    puts = {("ns", f"n{each}"): b"x" * 1000 for each in range(50_000)}
-    disk.write(Batch("s", {"version": 1}, puts, whole=True))
-    disk.close()
-    disk.open()
-    assert len(raws(disk)) == 50_000
-
-
-def object_key(source: str, name: str) -> str:
-    """The key of object a/name in diskcache."""
-    return "\x00".join(("o", source, "a", name))
-
-
-def test_what_another_row_shows_is_not_shown(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}, whole=True))
-    disk.write(Batch("t", {"version": 1}, {("a", "1"): b"z"}, whole=True))
-    disk.close()
-    with open_cache(disk.folder) as cache:
-        cache.set(object_key("s", "1"), cache.get(object_key("s", "2")))
-    assert disk.read("s") is None
-    assert raws(disk, "t") == [b"z"]
-
-
-def test_a_row_that_is_gone_makes_no_smaller_copy(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}, whole=True))
-    disk.close()
-    with open_cache(disk.folder) as cache:
-        assert cache.delete(object_key("s", "1"))
-    assert disk.read("s") is None
 
 
 def damage(folder: Path, random: Random) -> None:

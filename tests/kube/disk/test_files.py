@@ -22,18 +22,6 @@ def test_what_others_could_read_is_made_private(tmp_path: Path) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "db")] == [0o700, 0o600]
 
 
-def test_what_is_there_stays(tmp_path: Path) -> None:
-    (tmp_path / "db").write_bytes(b"x")
-    make_private(tmp_path, tmp_path / "db")
-    assert (tmp_path / "db").read_bytes() == b"x"
-
-
-def test_a_database_that_can_be_written_is_fine_and_left_alone(tmp_path: Path) -> None:
-    make_private(tmp_path, tmp_path / "db")
-    check(tmp_path / "db", 0)
-    assert (tmp_path / "db").stat().st_size == 0
-
-
 def test_what_is_no_database_fails(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"no database" * 100)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):

@@ -29,10 +29,6 @@ def names(database: Path) -> set[str]:
     return {key.removeprefix(PREFIX) for key in found}
 
 
-def test_a_whole_store(database: Path) -> None:
-    assert names(database) == VALUES.keys()
-
-
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
 def test_a_damaged_page_costs_what_is_on_it(database: Path, share: float) -> None:
     content = bytearray(database.read_bytes())

@@ -144,13 +144,6 @@ async def test_a_taken_port_is_an_error(port: int) -> None:
         await listen("127.0.0.1", port)
 
 
-async def test_what_is_no_http_is_refused_without_a_word_in_the_log(
-    port: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert (await said(port, b"nonsense\r\n\r\n")).startswith(b"HTTP/1.0 400")
-    assert caplog.text == ""
-
-
 async def test_a_fault_of_the_server_is_logged(port: int, caplog: pytest.LogCaptureFixture) -> None:
     assert b" 500 " in await said(port, REQUEST.replace(b"/ ", b"/?fault=1 "))
     assert "a fault of the server" in caplog.text

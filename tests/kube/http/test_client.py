@@ -11,7 +11,6 @@ from aiohttp import web
 
 from kube.errors import StatusError, forbidden
 from kube.http.client import Client, Unreachable
-from kube.http.gzip_bodies import IN_LOOP
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.sessions import new_session
@@ -118,38 +117,6 @@ async def test_a_request_carries_what_it_was_given(serve: Serve) -> None:
     }
 
 
-async def test_more_headers_make_another_client(serve: Serve) -> None:
-    seen: list[str | None] = []
-
-    async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        seen.append(request.headers.get("Authorization"))
-        return web.Response()
-
-    client = await serve(handler)
-    await client.with_headers({"Authorization": "Bearer t"}).request("GET", "/")
-    await client.request("GET", "/")
-    assert seen == ["Bearer t", None]
-
-
-async def test_parameters_of_a_media_type_are_left_out(serve: Serve) -> None:
-    client = await serve(answering(b"{}", content_type="application/json; charset=utf-8"))
-    assert (await client.request("GET", "/")).content_type == "application/json"
-
-
-@pytest.mark.parametrize("size", [10, IN_LOOP + 1, IN_LOOP * 4])
-async def test_a_packed_body_is_unpacked(serve: Serve, size: int) -> None:
-    text = bytes(index % 251 for index in range(size))
-    client = await serve(answering(gzip.compress(text), Content_Encoding="gzip"))
-    assert (await client.request("GET", "/")).body == text
-
-
-async def test_a_body_packed_in_several_members_is_unpacked_whole(serve: Serve) -> None:
-    """RFC 1952 allows it, and Go reads it."""
-    packed = gzip.compress(b"one ") + gzip.compress(b"two")
-    client = await serve(answering(packed, Content_Encoding="gzip"))
-    assert (await client.request("GET", "/")).body == b"one two"
-
-
 @pytest.mark.parametrize(
     "packed", [gzip.compress(b"x" * 1000)[:-9], b"no gzip", b""], ids=["cut", "none", "empty"]
 )
@@ -172,16 +139,6 @@ async def test_a_body_that_breaks_off_is_no_answer(serve: Serve) -> None:
     client = await serve(handler)
     with pytest.raises(Unreachable, match="GET /x: "):
         await client.request("GET", "/x")
-
-
-async def test_a_server_that_is_not_there_is_unreachable(serve: Serve) -> None:
-    session = new_session()
-    client = Client(session, "http://127.0.0.1:1", {})
-    with pytest.raises(Unreachable):
-        await client.request("GET", "/")
-    with pytest.raises(Unreachable):
-        await watched(client)
-    await session.close()
 
 
 async def silent(_: web.BaseRequest) -> web.StreamResponse:
@@ -273,30 +230,6 @@ async def test_a_redirect_is_not_followed(serve: Serve, watch: bool) -> None:
 # -- watches -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_is_read_as_it_comes(serve: Serve) -> None:
-    sent, more = asyncio.Event(), asyncio.Event()
-
-    async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        assert request.query["watch"] == "true"
-        response = web.StreamResponse(headers={"Content-Type": "application/json;stream=watch"})
-        await response.prepare(request)
-        await response.write(b"one")
-        sent.set()
-        await more.wait()
-        await response.write(b"two")
-        return response
-
-    client = await serve(handler)
-    async with client.watch("/w", query={"watch": "true"}, accept="x", timeout=10) as stream:
-        assert stream.content_type == "application/json"
-        chunks = aiter(stream.chunks)
-        await sent.wait()
-        assert await anext(chunks) == b"one"
-        more.set()
-        assert await anext(chunks) == b"two"
-        assert [chunk async for chunk in chunks] == []
-
-
 def members(*texts: bytes) -> list[bytes]:
     return [gzip.compress(text) for text in texts]
 
@@ -315,23 +248,6 @@ async def test_a_packed_watch_is_unpacked_member_by_member(serve: Serve, parts: 
     """Since Kubernetes 1.37 each flush of the server is a gzip member of its own."""
     client = await serve(streaming(*parts, Content_Encoding="gzip"))
     assert await watched(client) == b"onetwothree"
-
-
-async def test_a_member_is_read_before_the_next_one_comes(serve: Serve) -> None:
-    more = asyncio.Event()
-
-    async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        response = web.StreamResponse(headers=GZIP)
-        await response.prepare(request)
-        await response.write(gzip.compress(b"one"))
-        await more.wait()
-        return response
-
-    client = await serve(handler)
-    async with client.watch("/w", query={}, accept="x", timeout=10) as stream:
-        async with asyncio.timeout(5):
-            assert await anext(aiter(stream.chunks)) == b"one"
-        more.set()
 
 
 @pytest.mark.parametrize(
@@ -375,22 +291,3 @@ async def test_an_error_of_the_reader_is_its_own(serve: Serve) -> None:
 
     with pytest.raises(PermissionError):
         await read()
-
-
-async def test_many_watches_are_open_at_once(serve: Serve) -> None:
-    opened = 0
-    all_open = asyncio.Event()
-
-    async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        nonlocal opened
-        response = web.StreamResponse()
-        await response.prepare(request)
-        opened += 1
-        if opened == 150:  # aiohttp's own limit is 100
-            all_open.set()
-        await all_open.wait()
-        await response.write(b"x")
-        return response
-
-    client = await serve(handler)
-    assert await asyncio.gather(*(watched(client) for _ in range(150))) == [b"x"] * 150

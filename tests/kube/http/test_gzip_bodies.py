@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
-import threading
-import time
 import tracemalloc
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -19,8 +16,6 @@ from hypothesis import strategies as st
 from kube.http.gzip_bodies import (
     IN_LOOP,
     PIECE,
-    UNCOUNTED,
-    one_at_a_time,
     unpack,
     unpack_stream,
     unpack_up_to,
@@ -90,25 +85,6 @@ def test_a_bomb_takes_no_memory_before_it_is_dropped(bomb: bytes) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("size", [PIECE - 1, PIECE, PIECE + 1, UNCOUNTED + 1])
-def test_a_body_is_whole_at_the_edges_of_pieces(size: int) -> None:
-    assert unpack_up_to(gzip.compress(bytes(size)), 2 * UNCOUNTED) == bytes(size)
-
-
-async def test_long_bodies_are_unpacked_one_at_a_time() -> None:
-    """Six lists of some hundred KB unpacked to 2.5 GB at once."""
-    lock = threading.Lock()
-
-    def unpack_long() -> bool:
-        if not lock.acquire(blocking=False):
-            return False
-        time.sleep(0.01)
-        lock.release()
-        return True
-
-    assert all(await asyncio.gather(*(one_at_a_time(unpack_long) for _ in range(4))))
-
-
 async def test_the_loop_goes_on_while_a_long_body_is_unpacked() -> None:
     turns = 0
 
@@ -148,21 +124,3 @@ async def test_a_stream_gives_all_there_is_at_once(size: int) -> None:
     got = [piece async for piece in unpack_stream(chunks_of(packed, size))]
     assert b"".join(got) == b"".join(parts)
     assert max(map(len, got)) <= PIECE
-
-
-async def test_a_flush_is_a_piece_before_the_next_chunk() -> None:
-    packer = zlib.compressobj(wbits=31)
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
-
-    async def come() -> AsyncGenerator[bytes]:
-        while True:
-            yield await chunks.get()
-
-    coming = come()
-    async with aclosing(coming), aclosing(unpack_stream(coming)) as stream:
-        for event in (b"x" * 1000, b"y" * PIECE, b"z" * (PIECE + 300)):
-            chunks.put_nowait(packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH))
-            got = b""
-            while len(got) < len(event):
-                got += await asyncio.wait_for(anext(stream), 10)
-            assert got == event

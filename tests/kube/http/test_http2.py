@@ -17,8 +17,6 @@ from kube.http.http2 import Http2Session, request_fields
 from kube.http.http2_connection import CHUNK, MAX_UNTAKEN, HeaderFields
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 
-type Serve = Callable[..., Peer]
-
 LATER = 10.0
 """Seconds, more than any of these tests takes."""
 LIMIT = 2**20
@@ -85,21 +83,6 @@ async def test_a_request_and_its_answer(session: Http2Session) -> None:
     }
 
 
-async def test_an_answer_comes_in_pieces(session: Http2Session) -> None:
-    peer = Peer(hold, 100)
-    async with peer.serve():
-        asked = session.open("GET", peer.url + "/", headers=(), body=None, timeout=LATER)
-        async with asked as response:
-            chunks = response.chunks()
-            assert await anext(chunks) == b"event"
-            peer.asked[0].data(b"more")
-            assert await anext(chunks) == b"more"
-            peer.asked[0].data(b"last", end=True)
-            assert [chunk async for chunk in chunks] == [b"last"]
-        session.close()
-    assert not peer.asked[0].reset.is_set()
-
-
 async def test_what_nobody_reads_waits_at_the_peer(session: Http2Session) -> None:
     """A packed watch comes faster than its reader applies what it unpacks to."""
     peer = Peer(lambda asked: asked.head(), 100)
@@ -120,16 +103,6 @@ async def test_what_nobody_reads_waits_at_the_peer(session: Http2Session) -> Non
                 await peer.has_room(peer.asked[0])
         assert sent > MAX_UNTAKEN
         await peer.asked[0].reset.wait()
-        session.close()
-
-
-async def test_all_requests_share_a_connection(session: Http2Session) -> None:
-    peer = Peer(answer, 100)
-    async with peer.serve():
-        got = await asyncio.gather(*(ask(session, peer, f"/{number}") for number in range(50)))
-        assert got == [(201, b"of /%d" % number) for number in range(50)]
-        assert await ask(session, peer, "/more") == (201, b"of /more")
-        assert peer.connections == 1
         session.close()
 
 
@@ -158,46 +131,6 @@ async def test_a_body_is_sent_as_the_peer_has_room(session: Http2Session, size: 
         session.close()
     assert peer.asked[0].body == body
     assert peer.asked[0].fields["content-length"] == str(size)
-
-
-async def test_an_answer_that_does_not_wait_for_the_body(session: Http2Session) -> None:
-    """It is refused before all of it is sent; what else is under way does not notice."""
-
-    def refuse(asked: Asked) -> None:
-        if asked.fields[":path"] == "/refused":
-            asked.head(413)
-            asked.data(b"too large", end=True)
-        elif asked.fields[":path"] == "/reset":
-            asked.break_off()
-
-    peer = Peer(hold, 100, at_head=refuse)
-    body = bytes(70 * SMALL)
-    async with peer.serve():
-        async with session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as watch:
-            chunks = watch.chunks()
-            assert await anext(chunks) == b"event"
-            assert await ask(session, peer, "/refused", body) == (413, b"too large")
-            with pytest.raises(ConnectionResetError):
-                await ask(session, peer, "/reset", body)
-            peer.asked[0].data(b"more")
-            assert await anext(chunks) == b"more"
-        assert peer.connections == 1
-        session.close()
-
-
-async def test_a_large_answer_needs_no_leave(session: Http2Session) -> None:
-    """The peer sends more than HTTP/2's usual 64 KB at once, though the client has not begun to read."""
-
-    def large(asked: Asked) -> None:
-        asked.head()
-        for _ in range(32):
-            asked.data(bytes(16 * 1024))
-        asked.data(b"", end=True)
-
-    peer = Peer(large, 100)
-    async with peer.serve():
-        assert (await ask(session, peer))[1] == bytes(512 * 1024)
-        session.close()
 
 
 async def test_who_leaves_early_takes_the_request_back(session: Http2Session) -> None:
@@ -296,14 +229,6 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(
             assert await anext(watch.chunks()) == b"event"
         assert peer.connections == 2
         session.close()
-
-
-async def test_a_peer_that_is_not_there(session: Http2Session) -> None:
-    peer = Peer(answer, 100)
-    async with peer.serve():
-        pass
-    with pytest.raises(ConnectionRefusedError):
-        await ask(session, peer)
 
 
 async def test_a_peer_of_another_protocol(session: Http2Session) -> None:

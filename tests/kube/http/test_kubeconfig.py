@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece, load_kubeconfig, parse_kubeconfig
+from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig, parse_kubeconfig
 from tests.cloud.pki import Authority
 
 FOLDER = Path("/etc/edge")
@@ -69,19 +69,6 @@ def test_data_wins_over_a_file_as_in_client_go() -> None:
     assert found.key.read() == b"data"
 
 
-def test_data_may_be_wrapped_in_lines_as_go_decodes_it() -> None:
-    text = encoded(b"x" * 100)
-    found = parsed({"certificate-authority-data": f"{text[:64]}\n{text[64:]}\n"})
-    assert found.authority.read() == b"x" * 100
-
-
-def test_what_is_not_given_is_empty() -> None:
-    document = kubeconfig()
-    document["contexts"][1]["context"].pop("user")
-    for found in (parsed(), parse_kubeconfig(document, FOLDER), NO_CREDENTIALS):
-        assert (found.bearer, found.authorities, found.certificate.read()) == ("", [], b"")
-
-
 def test_credentials_are_in_no_representation() -> None:
     found = parsed(user={"token": "secret", "client-key-data": encoded(b"private")})
     assert "secret" not in repr(found)
@@ -133,11 +120,6 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"kubeconfig {path}: "):
         load_kubeconfig(path)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no-such-file"):
-        load_kubeconfig(tmp_path / "no-such-file")
 
 
 def test_files_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:

@@ -79,23 +79,6 @@ async def test_an_answer(served: Served) -> None:
         assert await response.read(LIMIT) == b"echo"
 
 
-async def test_an_answer_in_pieces(served: Served) -> None:
-    session, url = served
-    async with session.open("POST", f"{url}/", headers=(), body=b"echo", timeout=LATER) as response:
-        assert b"".join([chunk async for chunk in response.chunks()]) == b"echo"
-
-
-async def test_requests_at_once(served: Served) -> None:
-    session, url = served
-
-    async def ask(body: bytes) -> bytes:
-        async with session.open("POST", f"{url}/", headers=(), body=body, timeout=LATER) as response:
-            return await response.read(LIMIT)
-
-    bodies = [b"%d" % number for number in range(20)]
-    assert await asyncio.gather(*(ask(body) for body in bodies)) == bodies
-
-
 @pytest.mark.parametrize("in_pieces", [False, True])
 async def test_half_an_answer_is_an_oserror(served: Served, in_pieces: bool) -> None:
     session, url = served

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.objects.merge_keys import below, merge_keys_of
+from kube.objects.merge_keys import merge_keys_of
 
 
 @pytest.mark.parametrize(
@@ -22,20 +22,3 @@ from kube.objects.merge_keys import below, merge_keys_of
 )
 def test_lists_that_are_merged(kind: str, path: str, key: str) -> None:
     assert merge_keys_of(kind)[path] == key
-
-
-@pytest.mark.parametrize(
-    ("kind", "path"),
-    [
-        ("Node", "status.images"),
-        ("Node", "status.volumesInUse"),
-        ("Pod", "status.containerStatuses"),
-        ("Lease", "status.conditions"),
-    ],
-)
-def test_lists_that_are_replaced(kind: str, path: str) -> None:
-    assert path not in merge_keys_of(kind)
-
-
-def test_paths() -> None:
-    assert below(below("", "status"), "conditions") == "status.conditions"

@@ -17,7 +17,6 @@ from kube.objects.object_patches import (
     STRATEGIC_MERGE_PATCH,
     apply_patch,
     merge_patch,
-    strategic_diff,
 )
 
 NODE: dict[str, Any] = {
@@ -44,12 +43,6 @@ def test_each_type_has_its_way_with_lists() -> None:
     assert applied(MERGE_PATCH, change)["status"]["conditions"] == [READY]
     operation = {"op": "add", "path": "/status/conditions/-", "value": READY}
     assert applied(JSON_PATCH, [operation])["status"]["conditions"][2] == READY
-
-
-def test_parameters_of_the_type() -> None:
-    assert applied("application/merge-patch+json; charset=utf-8", {"status": None}) == {
-        "metadata": NODE["metadata"]
-    }
 
 
 @pytest.mark.parametrize(
@@ -140,8 +133,3 @@ def test_any_patch_is_applied_or_refused(content_type: str, patch: Any) -> None:
     except StatusError as error:
         code = error.code
     assert code in (200, 400, 422)
-
-
-def test_the_difference_is_a_strategic_merge_patch() -> None:
-    after = applied(MERGE_PATCH, {"status": {"conditions": [READY], "volumesInUse": None}})
-    assert applied(STRATEGIC_MERGE_PATCH, strategic_diff(NODE, after, "Node")) == after

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube.objects.status_schema import MAPS, QUANTITY, STATUS_TABLE, TIME, Shown, new_message, parse_message
+from kube.objects.status_schema import MAPS, QUANTITY, STATUS_TABLE, TIME, Shown, parse_message
 from kube.wire.encoding import Encoding
 from kube.wire.schema import ENTRY, KINDS, TABLE
 from tests.kube.support.recorded import single
@@ -70,11 +70,3 @@ def test_numbers_and_types_of_a_message(name: str) -> None:
 def test_kinds_are_those_of_the_codec() -> None:
     assert {KINDS["v1", "Node"], KINDS["v1", "Pod"]} <= STATUS_TABLE.keys()
     assert frozenset({ENTRY, QUANTITY}) == MAPS
-
-
-def test_messages() -> None:
-    address = new_message("NodeAddress")
-    address.type = "Hostname"
-    assert parse_message("NodeAddress", address.SerializeToString()) == address
-    with pytest.raises(ValueError, match="not a protobuf Pod"):
-        parse_message("Pod", b"\xff")

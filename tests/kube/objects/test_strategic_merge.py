@@ -60,10 +60,6 @@ def test_lists_with_a_merge_key(original: list[Json], patch: list[Json], expecte
     check({"deep": {"list": original}}, {"deep": {"list": patch}}, {"deep": {"list": expected}})
 
 
-def test_a_list_that_was_not_there_has_no_directives() -> None:
-    check({}, {"list": [{"$patch": "replace"}, {**A, "w": None}]}, {"list": [A]})
-
-
 @pytest.mark.parametrize(
     ("original", "patch", "order", "expected"),
     [
@@ -111,12 +107,6 @@ def test_set_element_order(
 )
 def test_lists_of_texts(patch: Json, expected: list[str]) -> None:
     check({"texts": ["a", "b"]}, patch, {"texts": expected})
-
-
-def test_an_order_of_a_list_that_is_replaced() -> None:
-    check(
-        {"other": ["x"]}, {"other": ["b", "a"], "$setElementOrder/other": ["b", "a"]}, {"other": ["b", "a"]}
-    )
 
 
 def test_deleting_from_what_is_not_there() -> None:

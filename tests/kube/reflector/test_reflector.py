@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 import pytest
 
@@ -14,7 +13,6 @@ from kube.http.client import Client
 from kube.reflector import list_pages
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector, State
-from kube.requests.request_info import ResourceType
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -34,7 +32,7 @@ from tests.kube.support.reflecting import (
     service,
     until,
 )
-from tests.kube.support.toys import RecordedInputs, Toy
+from tests.kube.support.toys import Toy
 
 # -- what it asks --------------------------------------------------------------------------------------------------
 
@@ -98,34 +96,7 @@ async def test_a_store_that_is_complete_is_resumed_without_a_list(
     assert (len(cloud.requests.where(LISTS)), reflector.lists) == (0, 0)
 
 
-async def test_bookmarks_advance_the_version(cloud: ScriptableCloud, start: Start) -> None:
-    cloud.watches.bookmark_interval = 0.01
-    store = Store()
-    reflector = start(store)
-    await until(reflector, store, copied(reflector, store, cloud))
-    cloud.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
-    await until(reflector, store, lambda: store.version == cloud.store.version)
-    assert (len(store), reflector.watches) == (0, 1)
-
-
 # -- pages ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-async def test_a_long_list_comes_in_pages(
-    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch, encoding: Encoding
-) -> None:
-    monkeypatch.setattr(list_pages, "PAGE", 2)
-    for number in range(5):
-        cloud.store.create(service(f"x{number}"))
-    store = Store()
-    recorder = RecordedInputs(store)
-    reflector = start(store, encoding=encoding)
-    await until(reflector, store, copied(reflector, store, cloud))
-    asked = queries(cloud, LISTS)
-    assert [query["limit"] for query in asked] == ["2", "2", "2"]
-    assert ["continue" in query for query in asked] == [False, True, True]
-    assert recorder.heard == [f"at {cloud.store.version}"]
 
 
 async def test_pages_that_expired_are_taken_all_at_once(
@@ -142,19 +113,6 @@ async def test_pages_that_expired_are_taken_all_at_once(
     assert (set(first), set(second)) == ({"limit", "labelSelector"}, {"limit", "continue", "labelSelector"})
     assert third == {"labelSelector": "!none"}
     assert reflector.lists == 1
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-@pytest.mark.parametrize("size", [200_000, 600_000])
-async def test_a_large_list_comes_packed(
-    cloud: ScriptableCloud, start: Start, encoding: Encoding, size: int
-) -> None:
-    cloud.store.create(service("x", text="t" * size))
-    store = Store()
-    reflector = start(store, encoding=encoding)
-    await until(reflector, store, copied(reflector, store, cloud))
-    (item,) = store
-    assert len(item.decode().annotations["text"]) == size
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------
@@ -197,14 +155,6 @@ async def test_a_permission_that_is_taken_away_is_a_refusal_and_then_a_list(
     assert len(store) == 0
 
 
-async def test_a_resource_that_comes_to_be_is_found(cloud: ScriptableCloud, start: Start) -> None:
-    store = Store()
-    reflector = start(store, type=ResourceType("apps.example.org", "v1", "things"))
-    await until(reflector, store, lambda: reflector.refusal is not None)
-    assert reflector.refusal is not None
-    assert reflector.refusal.code == 404
-
-
 # -- itself --------------------------------------------------------------------------------------------------------
 
 
@@ -238,43 +188,6 @@ async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after
     reflector.recovered()
     await until(reflector, store, copied(reflector, store, cloud))
     assert reflector.lists == 3
-
-
-async def test_a_delay_that_nobody_cuts_short_is_waited_out(cloud: ScriptableCloud, start: Start) -> None:
-    waited: list[float] = []
-    backoff = Backoff(0.005, 0.02, jitter=lambda: 0.0)
-    following = backoff.next
-
-    def following_delay() -> float:
-        waited.append(following())
-        return waited[-1]
-
-    cloud.faults.add(fault.Refuse(500), times=4, when=LISTS)
-    store = Store()
-    backoff_type = type("Counted", (Backoff,), {"next": lambda self, retry_after: following_delay()})
-    counted = backoff_type(0.005, 0.02)
-    began = time.monotonic()
-    reflector = start(store, backoff=counted)
-    assert (reflector.heard, reflector.retry_at) == (0.0, 0.0)
-    await until(reflector, store, copied(reflector, store, cloud))
-    assert waited == [0.005, 0.01, 0.02, 0.02]
-    assert began < reflector.retry_at <= reflector.heard
-
-
-async def test_it_ends_when_cancelled_and_keeps_the_copy(
-    cloud: ScriptableCloud,
-) -> None:
-    cloud.store.create(service("x"))
-    session = new_session()
-    store = Store()
-    reflector = Reflector(Client(session, cloud.url, {}), ListWatch(SERVICES), store)
-    task = asyncio.create_task(reflector.run())
-    await until(reflector, store, copied(reflector, store, cloud))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await session.close()
-    assert (reflector.state, len(store), store.complete) == (State.STOPPED, 1, True)
 
 
 class Clumsy:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
 from kube.reflector import list_pages
 from kube.reflector import reflector as reflector_module
@@ -88,33 +87,6 @@ async def test_a_watch_that_fails_is_resumed_or_listed_anew(
     assert sorted(names) == [("last", True), ("x", False), ("y", True), ("z", True)]
 
 
-@pytest.mark.parametrize("encoding", Encoding)
-@pytest.mark.parametrize(
-    ("what", "error"),
-    [
-        (fault.TruncatedBody(), Unreachable),
-        (fault.MalformedBody(), Malformed),
-        (fault.Refuse(500), StatusError),
-        (fault.Refuse(503, retry_after=1), StatusError),
-        (fault.Refuse(410), StatusError),
-    ],
-    ids=["truncated", "malformed", "500", "503", "410"],
-)
-async def test_a_list_that_fails_is_tried_again(
-    cloud: ScriptableCloud, start: Start, encoding: Encoding, what: fault.Fault, error: type[Exception]
-) -> None:
-    cloud.store.create(service("x"))
-    cloud.faults.add(what, when=LISTS)
-    store = Store()
-    reflector = start(store, encoding=encoding)
-    await until(reflector, store, lambda: reflector.error is not None)
-    assert isinstance(reflector.error, error)
-    assert (store.complete, reflector.state, reflector.refusal) == (False, State.WAITING, None)
-    await until(reflector, store, copied(reflector, store, cloud))
-    assert reflector.error is None
-    assert (reflector.lists, cloud.requests.count(verb="list")) == (2, 2)
-
-
 @pytest.mark.parametrize("which", [LISTS, WATCHES], ids=["list", "watch"])
 async def test_a_connection_that_is_closed_without_an_answer_is_tried_again(
     cloud: ScriptableCloud, start: Start, which: Callable[[LoggedRequest], bool]
@@ -172,24 +144,6 @@ async def test_what_a_compaction_hides_is_told_as_differences(cloud: ScriptableC
     await until(reflector, store, lambda: equal(store, cloud))
     assert sorted(change.key[1] for change in recorder.changes) == ["changed", "gone", "new"]
     assert reflector.lists == 2
-
-
-async def test_a_cloud_that_was_gone_is_resumed_from_the_version(
-    cloud: ScriptableCloud, start: Start
-) -> None:
-    cloud.store.create(service("x"))
-    store = Store()
-    reflector = start(store)
-    await until(reflector, store, copied(reflector, store, cloud))
-    await cloud.stop()
-    await until(reflector, store, lambda: reflector.state is State.WAITING)
-    assert isinstance(reflector.error, Unreachable)
-    assert store.complete
-    cloud.store.create(service("y"))
-    await cloud.start()
-    await until(reflector, store, copied(reflector, store, cloud))
-    assert reflector.error is None
-    assert reflector.lists == 1
 
 
 async def test_versions_that_go_backwards_restart_the_store(cloud: ScriptableCloud, start: Start) -> None:
@@ -312,20 +266,6 @@ async def test_an_object_that_is_no_list_is_malformed(
     await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
     assert reflector.error is not None
     assert (reflector.error.__traceback__, reflector.error.__context__) == (None, None)  # they hold a list
-
-
-async def test_a_reflector_that_is_told_to_list_again_can_be_stopped_in_the_same_turn() -> None:
-    """The end of a round was once taken for the list that somebody had asked for, and the reflector went on."""
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        store = Store()
-        reflector = start(store)
-        await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        (running,) = [task for task in asyncio.all_tasks() if "Reflector.run" in repr(task.get_coro())]
-        reflector.disprove()
-        running.cancel()
-        await asyncio.wait((running,), timeout=5)
-        assert running.cancelled()
-        assert reflector.state is State.STOPPED
 
 
 @pytest.mark.parametrize(("ahead", "lists", "restored"), [(0, 1, False), (10, 2, True)])

@@ -43,16 +43,6 @@ def test_one_requirement(text: str, requirement: LabelRequirement) -> None:
     assert parse_label_requirements(text) == [requirement]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t\r\n", "\0", " \0zzz((("])
-def test_no_requirement(text: str) -> None:
-    assert parse_label_requirements(text) == []
-
-
-@pytest.mark.parametrize("text", ["b=1,!a,c", " b = 1 , ! a , c ", "b=1\0,!a,c"])
-def test_several_requirements_keep_their_order(text: str) -> None:
-    assert [requirement.key for requirement in parse_label_requirements(text)] == ["b", "a", "c"]
-
-
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -1,8 +1,6 @@
 """Keys and values of labels; the wording is that of a kube-apiserver 1.36."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kube.requests.label_syntax import key_faults, value_faults
 
@@ -77,9 +75,3 @@ def test_valid_values(value: str) -> None:
 )
 def test_invalid_values(value: str, faults: list[str]) -> None:
     assert value_faults(value) == faults
-
-
-@given(st.text() | st.from_regex(r"[-A-Za-z0-9._]{0,70}"))
-def test_a_value_that_is_not_empty_is_valid_where_it_is_a_key_without_prefix(text: str) -> None:
-    if text and "/" not in text:
-        assert bool(value_faults(text)) == bool(key_faults(text))

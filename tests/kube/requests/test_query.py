@@ -2,13 +2,12 @@
 
 import re
 from fractions import Fraction
-from urllib.parse import parse_qsl, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.requests.query import MAX_PAIRS, first_values, parse_bool, parse_duration, parse_integer
+from kube.requests.query import MAX_PAIRS, first_values, parse_duration, parse_integer
 
 NAMES = frozenset({"limit", "labelSelector", "watch"})
 
@@ -49,24 +48,6 @@ def test_too_many_pairs_are_refused() -> None:
     assert first_values("limit=1" + "&" * (MAX_PAIRS - 1), NAMES) == {"limit": "1"}
     with pytest.raises(ValueError, match="number of URL query parameters exceeded limit"):
         first_values("limit=1" + "&" * MAX_PAIRS, NAMES)
-
-
-@given(st.lists(st.tuples(st.sampled_from(sorted(NAMES)), st.text())))
-def test_what_is_escaped_comes_back(pairs: list[tuple[str, str]]) -> None:
-    query = "&".join(f"{name}={quote_plus(value, errors='replace')}" for name, value in pairs)
-    first = dict(reversed(parse_qsl(query, keep_blank_values=True)))
-    assert first_values(query, NAMES) == first
-
-
-@pytest.mark.parametrize(
-    ("text", "truth"),
-    [
-        *[(text, True) for text in ["", "true", "1", "foo", "no", "f", "00"]],
-        *[(text, False) for text in ["0", "false", "FALSE", "False"]],
-    ],
-)
-def test_bools(text: str, truth: bool) -> None:
-    assert parse_bool(text) is truth
 
 
 @pytest.mark.parametrize(

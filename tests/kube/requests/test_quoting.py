@@ -1,10 +1,6 @@
 """Text in the quotes of Go."""
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kube.requests.quoting import quoted
 
@@ -25,13 +21,3 @@ from kube.requests.quoting import quoted
 )
 def test_quotes(text: str, quote: str) -> None:
     assert quoted(text) == quote
-
-
-@given(st.text())
-def test_what_is_quoted_is_printable(text: str) -> None:
-    assert quoted(text).isprintable()
-
-
-@given(st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=126)))
-def test_printable_ascii_is_quoted_as_in_json(text: str) -> None:
-    assert quoted(text) == json.dumps(text)

@@ -176,27 +176,6 @@ def test_all_options() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("query", "options"),
-    [
-        ("", ListOptions()),
-        ("limit=1&limit=abc", ListOptions(limit=1)),
-        ("limit=-1&timeoutSeconds=-1", ListOptions(limit=-1, timeout_seconds=-1)),
-        ("timeoutSeconds=0", ListOptions(timeout_seconds=0)),
-        ("allowWatchBookmarks=0&sendInitialEvents=false", ListOptions(send_initial_events=False)),
-        (
-            "allowWatchBookmarks&sendInitialEvents",
-            ListOptions(allow_bookmarks=True, send_initial_events=True),
-        ),
-        ("limit=%zz&labelSelector=a", ListOptions(label_selector="a")),
-        ("limit=1;labelSelector=!!&resourceVersion=0", ListOptions(resource_version="0")),
-        ("foo=%ff&labelSelector=a+b", ListOptions(label_selector="a b")),
-    ],
-)
-def test_options_of_a_list(query: str, options: ListOptions) -> None:
-    assert parse_request("GET", f"/api/v1/services?{query}").options == options
-
-
 def test_a_get_reads_the_version_alone() -> None:
     target = "/api/v1/nodes/n?resourceVersion=0&timeout=10s&limit=abc&labelSelector=%ff&watch=true"
     info = parse_request("GET", target)
@@ -220,27 +199,6 @@ def test_the_name_of_a_watched_namespace_is_no_scope() -> None:
     info = parse_request("GET", "/api/v1/watch/namespaces/kube-system")
     assert (info.verb, info.type, info.namespace, info.name) == ("watch", NAMESPACES, "", "kube-system")
     assert info.options.field_selector == "metadata.name=kube-system"
-
-
-@pytest.mark.parametrize(
-    ("target", "seconds"),
-    [
-        ("/api/v1/services?timeout=1m30s", 90),
-        ("/api/v1/services?timeout=1.5s&timeout=abc", 1.5),
-        ("/api/v1/services", None),
-        ("/api/v1/services?timeout=", None),
-        ("/api/v1/services?timeout=0", None),
-        ("/api/v1/services?timeout=-1s", None),
-        # what may last is not limited, and the parameter not even read
-        ("/api/v1/services?watch=1&timeout=abc", None),
-        ("/api/v1/watch/services?timeout=abc", None),
-        ("/api/v1/namespaces/n/pods/p/log?timeout=abc", None),
-        ("/api/v1/namespaces/n/pods/p/exec?timeout=abc", None),
-        ("/debug/pprof/profile?timeout=abc", None),
-    ],
-)
-def test_timeouts(target: str, seconds: float | None) -> None:
-    assert parse_request("GET", target).timeout == seconds
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from kube.requests.selectors import (
     MAX_REQUIREMENTS,
-    FieldRequirement,
-    escape_value,
     parse_field_selector,
     parse_label_selector,
 )
@@ -194,22 +192,6 @@ def test_the_exact_value_of_a_field(text: str, value: str | None) -> None:
     assert parse_field_selector(text).exact("a") == value
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(["a", "b", "c.d"]), st.booleans(), st.text())),
-    st.dictionaries(st.sampled_from(["a", "b", "c.d"]), st.text()),
-)
-def test_a_field_selector_means_what_its_requirements_mean(
-    requirements: list[tuple[str, bool, str]], fields: dict[str, str]
-) -> None:
-    text = ",".join(
-        f"{field}{'=' if equal else '!='}{escape_value(value)}" for field, equal, value in requirements
-    )
-    selector = parse_field_selector(text)
-    assert {FieldRequirement(*each) for each in requirements} == set(selector.requirements)
-    expected = all((fields.get(field, "") == value) is equal for field, equal, value in requirements)
-    assert selector.matches(lambda field: fields.get(field, "")) is expected
-
-
 @given(st.lists(st.sampled_from([*"ab=!,\\ \n", "==", "!=", "\\,", "\\=", "é"])).map("".join) | st.text())
 @example("a\\=b")
 @example("a!!=b")
@@ -220,8 +202,3 @@ def test_canonical_field_text_is_stable(text: str) -> None:
         return
     assert parse_field_selector(selector.canonical) == selector
     assert parse_field_selector(selector.canonical).canonical == selector.canonical
-
-
-@given(st.text())
-def test_an_escaped_value_comes_back(value: str) -> None:
-    assert parse_field_selector(f"a={escape_value(value)}").exact("a") == value

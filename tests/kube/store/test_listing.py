@@ -7,29 +7,10 @@ import json
 
 import pytest
 
-from kube.json_type import Json
 from kube.packed_text import Kept, PackedText
-from kube.requests.continue_tokens import ContinueToken, parse_continue
-from kube.store.listing import Form, Listing
+from kube.requests.continue_tokens import parse_continue
 from kube.store.view import MATCHED_AT_ONCE
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of
-
-
-def document(listing: Listing) -> Json:
-    found: Json = json.loads(b"".join(listing.body(listing.formed(listing.items))))
-    return found
-
-
-@pytest.mark.parametrize("metadata_only", [False, True])
-async def test_later_changes_do_not_reach_a_list(metadata_only: bool) -> None:
-    store = filled(10, Toy("x", version=4))
-    listing = view_of(store, metadata_only=metadata_only).listing()
-    tell(store, "DELETED", Toy("x", version=11))
-    found = document(listing)
-    assert found["metadata"] == {"resourceVersion": "10"}
-    (item,) = found["items"]
-    assert item["metadata"]["name"] == "x"
-    assert ("spec" in item) == (not metadata_only)
 
 
 def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,14 +37,6 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
     assert [each["metadata"]["name"] for each in json.loads(first + rest)["items"]] == [
         f"s{number}" for number in range(6)
     ]
-
-
-@pytest.mark.parametrize(
-    ("metadata_only", "expected"),
-    [(False, ("v1", "Service")), (True, ("meta.k8s.io/v1", "PartialObjectMetadata"))],
-)
-def test_a_form_names_the_type_that_it_writes(metadata_only: bool, expected: tuple[str, str]) -> None:
-    assert Form(metadata_only=metadata_only).type_of("v1", "Service") == expected
 
 
 async def test_a_long_list_is_matched_in_slices_and_shows_what_came_meanwhile() -> None:
@@ -99,8 +72,3 @@ def test_pages_cover_a_list_in_order() -> None:
         start = parse_continue(page.rest.continue_token).start
     assert seen == ["a-b/x", "a-b/y", "a-b/z", "a/x", "a/y", "a/z"]
     assert listing.page("a/", 0, "").rest.remaining is None
-
-
-def test_pages_of_a_namespace_are_continued_by_name() -> None:
-    page = view_of(filled(10, Toy("x", version=4), Toy("y", version=5))).listing().page("", 1, "a")
-    assert parse_continue(page.rest.continue_token) == ContinueToken(10, "x\0")

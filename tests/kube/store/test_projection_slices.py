@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kube.store.projection import BYTES_AT_ONCE, EVALUATED_AT_ONCE, InputKey, Projection
 from kube.store.store import Store
 from tests.kube.store.test_projection import INPUT, Steps, address, judge_rest, project, shown
-from tests.kube.support.toys import Toy, fill, filled, tell
+from tests.kube.support.toys import Toy, filled, tell
 
 
 def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
@@ -60,16 +60,6 @@ def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> 
     tell(store, "MODIFIED", Toy("first", version=11, reads="i", address="10.0.0.2"))
     assert steps.told == [(11, "first", "10.0.0.1", "10.0.0.2", False)]
     assert not projection.is_pending
-
-
-def test_versions_that_went_backwards_are_judged_in_slices_too() -> None:
-    store = filled(10, Toy("x", reads="i"))
-    projection, _ = project(store, {INPUT: "keep"})
-    with patch("kube.store.projection.EVALUATED_AT_ONCE", 1):
-        fill(store, 5, Toy("x", reads="i"), Toy("y", reads="i"))
-    assert (projection.is_pending, len(shown(projection))) == (True, 1)
-    judge_rest(projection)
-    assert len(shown(projection)) == 2
 
 
 @given(

@@ -1,8 +1,6 @@
 """The store applies lists and events, notifies in order, and stays as it is where input cannot be read."""
 
-import asyncio
 import sys
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -33,11 +31,6 @@ def test_a_store_is_empty_and_incomplete_until_its_first_list(encoding: Encoding
     assert contents(store) == {("a", "x"): 4, ("a", "y"): 7}
     # No client has a former state, so the first list is no event.
     assert recorder.heard == ["at 10"]
-
-
-def test_a_known_empty_list_is_complete(encoding: Encoding) -> None:
-    store = filled(10, encoding=encoding)
-    assert (store.complete, len(store)) == (True, 0)
 
 
 def test_events_of_a_watch_are_told_with_what_was_and_what_is(encoding: Encoding) -> None:
@@ -98,20 +91,6 @@ def test_what_is_known_already_is_no_change(encoding: Encoding, event_type: str,
     assert contents(store) == {("a", "x"): 4}
 
 
-def test_an_object_without_a_version_changes_with_its_text(encoding: Encoding) -> None:
-    """Those of some aggregated APIs once stayed as they were at first."""
-    store = filled(10, Toy("x", version=0), encoding=encoding)
-    recorder = RecordedInputs(store)
-    tell(store, "MODIFIED", Toy("x", version=0))
-    tell(store, "MODIFIED", Toy("x", version=0, app="web"))
-    fill(store, 12, Toy("x", version=0, app="web"), encoding=encoding)
-    fill(store, 14, Toy("x", version=0, app="db"), encoding=encoding)
-    tell(store, "DELETED", Toy("x", version=0, app="db"))
-    assert [each[0] if isinstance(each, tuple) else each for each in recorder.heard] == [
-        *(10, "at 12", 14, "at 14", 14)
-    ]
-
-
 def test_what_the_node_made_of_an_object_is_told_at_its_own_version(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=7), encoding=encoding)
     recorder = RecordedInputs(store)
@@ -154,15 +133,6 @@ def test_what_cannot_be_read_amends_nothing(encoding: Encoding) -> None:
     assert recorder.heard == []
 
 
-def test_a_bookmark_moves_the_version_forward_only(encoding: Encoding) -> None:
-    store = filled(10, encoding=encoding)
-    recorder = RecordedInputs(store)
-    for version in (12, 12, 11):
-        store.advance(version)
-    assert store.version == 12
-    assert recorder.heard == ["at 12"]
-
-
 def test_a_second_list_is_told_as_the_changes_it_makes_in_the_order_of_versions(encoding: Encoding) -> None:
     kept, changed, gone = Toy("kept", version=1), Toy("changed", version=2), Toy("gone", version=3)
     store = filled(10, kept, changed, gone, encoding=encoding)
@@ -179,13 +149,6 @@ def test_a_second_list_is_told_as_the_changes_it_makes_in_the_order_of_versions(
     assert last is not None
     assert read(encoding, "v1", "Service", last.raw)[1].version == 20
     assert contents(store) == {("a", "kept"): 1, ("a", "changed"): 17, ("b", "new"): 15}
-
-
-def test_a_list_without_changes_advances_the_version(encoding: Encoding) -> None:
-    store = filled(10, Toy("x", version=4), encoding=encoding)
-    recorder = RecordedInputs(store)
-    fill(store, 30, Toy("x", version=4), encoding=encoding)
-    assert recorder.heard == ["at 30"]
 
 
 def test_versions_that_go_backwards_are_a_restart_and_no_changes(encoding: Encoding) -> None:
@@ -242,46 +205,12 @@ def test_a_list_that_cannot_be_read_changes_nothing(encoding: Encoding, malforme
     assert recorder.heard == []
 
 
-def test_a_list_in_another_encoding_that_cannot_be_read_changes_nothing(encoding: Encoding) -> None:
-    store = filled(10, Toy("x", version=4), encoding=encoding)
-    recorder = RecordedInputs(store)
-    with pytest.raises(ValueError):  # noqa: PT011 - the words are the codec's
-        store.replace(codec_for(other(encoding)), "v1", "Service", 20, [MALFORMED[other(encoding)][0]])
-    assert store.codec.encoding is encoding
-    assert (store.version, store.complete, contents(store)) == (10, True, {("a", "x"): 4})
-    assert recorder.heard == []
-
-
 def test_an_event_that_cannot_be_read_changes_nothing(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     with pytest.raises(ValueError):  # noqa: PT011 - the words are the codec's
         store.apply("MODIFIED", MALFORMED[encoding][0])
     assert (store.version, contents(store), recorder.heard) == (10, {("a", "x"): 4}, [])
-
-
-def test_a_listener_that_left_hears_nothing(encoding: Encoding) -> None:
-    store = filled(10, encoding=encoding)
-    recorder = RecordedInputs(store)
-    store.forget(recorder)
-    tell(store, "ADDED", Toy(version=11))
-    assert recorder.heard == []
-
-
-async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encoding) -> None:
-    store = filled(10, encoding=encoding)
-    moves: list[Callable[[], None]] = [
-        lambda: tell(store, "ADDED", Toy(version=11)),
-        lambda: store.advance(12),
-        lambda: fill(store, 12, Toy(version=11), encoding=encoding),
-        lambda: store.amend(Toy(version=11, app="ours").raw(encoding)),
-    ]
-    for move in moves:
-        waiting = store.next_update()
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        move()
-        await asyncio.wait_for(waiting, 1)
 
 
 def item_of(toy: Toy, encoding: Encoding) -> Item:
@@ -304,32 +233,6 @@ def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, val
     item = item_of(Toy("x", "a", 3, address="None"), encoding)
     assert item.field(path) == value
     assert item.field(path) == value  # the remembered one
-
-
-def test_selectors_see_the_object_of_the_cloud_whatever_filters_made_of_it(encoding: Encoding) -> None:
-    item = item_of(Toy("x", "a", 3, app="web"), encoding)
-    served = item.as_filtered(Toy("x", "a", 3, address="10.9.9.9").raw(encoding))
-    for shown in (served, served.with_version(7), served.with_version(7).as_filtered(served.raw)):
-        assert shown.field("spec.clusterIP") == "10.0.0.1"
-        assert shown.labels == {"app": "web"}
-        assert shown.key == item.key
-    assert read(encoding, "v1", "Service", served.with_version(7).raw)[1].address == "10.9.9.9"
-
-
-def test_another_version_of_an_object_is_the_same_but_for_the_version(encoding: Encoding) -> None:
-    item = item_of(Toy("x", "a", 3, "web", reads="i"), encoding)
-    later = item.with_version(9)
-    assert (later.version, read(encoding, "v1", "Service", later.raw)) == (
-        9,
-        (("a", "x"), read(encoding, "v1", "Service", item.raw)[1]._replace(version=9)),
-    )
-    assert (item.version, item.with_version(3)) == (3, item)
-
-
-def test_a_decoded_object_is_the_callers_own(encoding: Encoding) -> None:
-    item = item_of(Toy("x", "a", 3), encoding)
-    item.decode().fields.child("spec").set("clusterIP", "10.9.9.9")
-    assert item.decode().fields.child("spec").text("clusterIP") == "10.0.0.1"
 
 
 @given(
@@ -373,13 +276,3 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
     for shown in (item, item.as_filtered(item.raw), item.with_version(7)):
         assert len(shown.kept) == len(shown.raw)
         assert (sys.getsizeof(shown.kept) < len(shown.raw) / 10) == (encoding is Encoding.JSON)
-
-
-def test_objects_stand_in_the_order_of_their_keys(encoding: Encoding) -> None:
-    """A hyphen comes before the slash behind a namespace, in etcd as here."""
-    store = filled(10, Toy("m", version=4), Toy("z", version=5), encoding=encoding)
-    tell(store, "ADDED", Toy("b", version=11, namespace="a-b"))
-    tell(store, "ADDED", Toy("a", version=12))
-    tell(store, "DELETED", Toy("m", version=13))
-    tell(store, "ADDED", Toy("m", version=14))
-    assert list(contents(store)) == [("a-b", "b"), ("a", "a"), ("a", "m"), ("a", "z")]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from kube.errors import StatusError, forbidden
@@ -31,17 +29,7 @@ from tests.kube.support.toys import (
     watching,
 )
 
-INPUT = ("p", "i")
-
-
 # -- lists ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-def test_a_list_is_of_the_stores_version_and_of_the_kind(encoding: Encoding) -> None:
-    view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding))
-    page = codec_for(encoding).decode_list(body_of(view))
-    assert (page.api_version, page.kind, page.version, len(page.items)) == ("v1", "Service", 10, 1)
 
 
 @pytest.mark.parametrize("encoding", Encoding)
@@ -51,11 +39,6 @@ def test_a_metadata_list_has_metadata_only(encoding: Encoding) -> None:
     assert (page.api_version, page.kind) == ("meta.k8s.io/v1", "PartialObjectMetadata")
     assert codec_for(encoding).peek(page.items[0]).labels == {"app": "web"}
     assert b"10.0.0.1" not in page.items[0]
-
-
-def test_a_known_empty_list_is_empty() -> None:
-    page = codec_for(Encoding.JSON).decode_list(body_of(view_of(filled(10))))
-    assert (page.version, page.items) == (10, [])
 
 
 @pytest.mark.parametrize(
@@ -84,13 +67,6 @@ def test_a_scope_narrows_by_namespace_labels_and_fields(encoding: Encoding, wher
     )
     view = view_of(filled(10, *toys, encoding=encoding), where=where)
     assert "".join(sorted(item.key[1] for item in view)) == names
-
-
-def test_selectors_see_what_the_cloud_sent_whatever_a_filter_made_of_it() -> None:
-    view = view_of(filled(10, Toy("x", reads="i")), {INPUT: "None"}, scope(fields="spec.clusterIP!=None"))
-    client = WatchClient(view)
-    client.take_list()
-    assert client.state["a", "x"].address == "None"
 
 
 # -- watches -------------------------------------------------------------------------------------------------------
@@ -157,13 +133,6 @@ async def test_objects_enter_and_leave_a_selection() -> None:
     assert events[-1].seen.app == "db"
 
 
-async def test_an_object_that_is_deleted_as_it_leaves_a_selection_is_deleted_once() -> None:
-    store = filled(10, Toy("x", version=4, app="web"))
-    client = watching(view_of(store, where=scope(labels="app")))
-    tell(store, "DELETED", Toy("x", version=11))
-    assert told(client) == [("DELETED", "x", 11)]
-
-
 async def test_a_relist_of_the_reflector_is_no_relist_of_a_client() -> None:
     store = filled(10, Toy("same", version=1), Toy("changed", version=2), Toy("gone", version=3))
     client = watching(view_of(store))
@@ -174,20 +143,6 @@ async def test_a_relist_of_the_reflector_is_no_relist_of_a_client() -> None:
         ("DELETED", "gone", 20),
         ("BOOKMARK", "", 20),
     ]
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-async def test_a_metadata_watch_has_metadata_only(encoding: Encoding) -> None:
-    store = filled(10, encoding=encoding)
-    whole, metadata = view_of(store), view_of(store, metadata_only=True)
-    clients = watching(whole), watching(metadata)
-    tell(store, "ADDED", Toy("x", version=11, app="web"))
-    store.advance(20)
-    metadata.send_bookmark()
-    assert told(clients[0]) == [("ADDED", "x", 11)]
-    assert told(clients[1]) == [("ADDED", "x", 11), ("BOOKMARK", "", 20)]
-    assert clients[1].state["a", "x"].app == "web"
-    assert clients[1].state["a", "x"].address == ""
 
 
 async def test_views_of_one_projection_share_the_bytes_of_an_event() -> None:
@@ -209,19 +164,6 @@ async def test_a_watch_list_is_the_state_then_what_follows() -> None:
     assert (set(client.state), client.version) == ({("a", "x"), ("a", "y")}, 10)
     tell(store, "DELETED", Toy("x", version=11))
     assert told(client) == [("DELETED", "x", 11)]
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-async def test_the_bookmark_that_ends_the_state_says_so(encoding: Encoding) -> None:
-    view = view_of(filled(10, encoding=encoding))
-    watcher = view.watch_list(bookmarks=True)
-    view.send_bookmark()
-    ends = []
-    for frames in (list(watcher.initial_events()), await watcher.frames()):
-        (frame,) = view.codec.frames().feed(b"".join(frames))
-        assert (frame.type, frame.kind, view.codec.peek(frame.raw).version) == ("BOOKMARK", "Service", 10)
-        ends.append(b"k8s.io/initial-events-end" in frame.raw)
-    assert ends == [True, False]
 
 
 async def test_bookmarks_go_to_those_who_asked() -> None:
@@ -254,18 +196,6 @@ async def test_versions_that_go_backwards_end_every_watch_with_410() -> None:
     reader.watch()
     tell(store, "MODIFIED", Toy("x", version=31))
     assert told(reader) == [("MODIFIED", "x", 31)]
-
-
-async def test_a_watch_that_ended_with_410_has_nothing_of_what_came_after() -> None:
-    store = filled(50)
-    view = view_of(store)
-    client = watching(view)
-    fill(store, 30)
-    tell(store, "ADDED", Toy("x", version=31))
-    assert client.watcher is not None
-    with pytest.raises(StatusError) as raised:
-        await asyncio.wait_for(client.watcher.frames(), 1)
-    assert raised.value.code == 410
 
 
 async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:
@@ -303,20 +233,3 @@ async def test_a_closed_view_ends_its_watches_cleanly_and_hears_nothing() -> Non
     tell(store, "ADDED", Toy("x", version=11))
     assert not view.projection.in_use
     assert await watcher.frames() == []
-
-
-async def test_a_waiting_watch_wakes_for_events_and_for_its_end() -> None:
-    store = filled(10)
-    view = view_of(store)
-    watcher = view.watch(10, bookmarks=False)
-
-    def happens() -> None:
-        tell(store, "ADDED", Toy("x", version=11))
-
-    for act in (happens, watcher.end):
-        task = asyncio.create_task(watcher.frames())
-        await asyncio.sleep(0)
-        assert not task.done()
-        act()
-        frames = await asyncio.wait_for(task, 1)
-        assert len(frames) == (0 if watcher.ended else 1)

@@ -11,7 +11,6 @@ from tests.kube.support.toys import (
     Toy,
     ToyChain,
     WatchClient,
-    after,
     body_of,
     events_of,
     filled,
@@ -73,19 +72,6 @@ async def test_an_input_reaches_a_client_whose_list_was_newer_than_the_store() -
     assert client.state == {}
 
 
-async def test_an_input_before_the_watch_reaches_a_client_whose_list_was_newer_than_the_store() -> None:
-    inputs: dict[InputKey, str] = {INPUT: "keep"}
-    store = filled(10, Toy("x", version=4, reads="i"))
-    view = view_of(store, inputs)
-    client = WatchClient(view)
-    client.take_list(at_least=15)
-    inputs[INPUT] = "drop"
-    view.projection.inputs_changed([INPUT])
-    client.watch()
-    client.drain()
-    assert client.state == {}
-
-
 async def test_no_bookmark_is_older_than_a_list_of_the_view() -> None:
     store = filled(10)
     view = view_of(store, {})
@@ -134,15 +120,6 @@ async def test_a_filtered_view_made_anew_does_not_know_who_saw_what_through_othe
         assert [short(each) for each in first] == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
-async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
-    client = watching(view_of(filled(10), {}))
-    assert told(client) == []
-
-
-async def test_an_unfiltered_view_made_anew_lets_clients_of_the_same_version_go_on() -> None:
-    assert after(view_of(filled(10, Toy("x", version=4))), 10) == []
-
-
 async def test_an_input_reaches_a_watch_that_waits_for_a_version_of_the_future() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
@@ -172,14 +149,6 @@ async def test_a_switch_of_chains_tells_just_the_difference() -> None:
     assert told(client) == [("MODIFIED", "changed", 3), ("DELETED", "hidden", 2), ("BOOKMARK", "", 10)]
     view.switch(unfiltered)
     assert told(client) == [("MODIFIED", "changed", 3), ("ADDED", "hidden", 2), ("BOOKMARK", "", 10)]
-
-
-async def test_a_switch_to_the_same_is_silent() -> None:
-    store = filled(10, Toy("x", reads="i"))
-    view = view_of(store, {INPUT: "drop"})
-    client = watching(view)
-    view.switch(Projection(store, ToyChain("p", {INPUT: "drop"})))
-    assert told(client) == []
 
 
 async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not() -> None:

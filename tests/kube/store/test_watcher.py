@@ -118,17 +118,6 @@ async def test_an_outlet_that_fails_is_used_no_more_and_holds_up_nobody(view: Vi
     assert [len(each.written) for each in clients] == [0, 2, 0]
 
 
-async def test_a_client_that_resumes_gets_what_it_missed_before_what_follows(view: View) -> None:
-    store = view.projection.store
-    tell(store, "MODIFIED", Toy("x", version=11))
-    await turns()
-    async with watching(view.watch(10, bookmarks=False)) as (client,):
-        assert len(client.written) == 1
-        tell(store, "MODIFIED", Toy("x", version=12))
-        await turns()
-    assert versions(view, *client.order) == [11, 12]
-
-
 async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
     """It came with a version from elsewhere, newer than the view's (rule 5)."""
     store = view.projection.store
@@ -137,20 +126,6 @@ async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
             tell(store, "MODIFIED", Toy("x", version=version))
             await turns()
     assert versions(view, *client.order) == [13]
-
-
-async def test_a_bookmark_comes_behind_the_events_before_it(view: View) -> None:
-    store = view.projection.store
-    async with watching(view.watch(10, bookmarks=True)) as (client,):
-        tell(store, "MODIFIED", Toy("x", version=11))
-        view.send_bookmark()
-        tell(store, "MODIFIED", Toy("x", version=12))
-        await turns()
-    assert [(each.type, each.version) for each in events_of(view, client.order)] == [
-        ("MODIFIED", 11),
-        ("MODIFIED", 12),
-        ("BOOKMARK", 12),
-    ]
 
 
 async def test_behind_an_event_of_the_node_each_client_gets_a_bookmark(view: View) -> None:
@@ -163,16 +138,6 @@ async def test_behind_an_event_of_the_node_each_client_gets_a_bookmark(view: Vie
     assert client.direct == []
 
 
-async def test_a_watch_that_was_ended_gets_nothing_behind_its_end(view: View) -> None:
-    store = view.projection.store
-    async with watching(view.watch(10, bookmarks=False)) as (client,):
-        tell(store, "MODIFIED", Toy("x", version=11))
-        client.watcher.end()
-        tell(store, "MODIFIED", Toy("x", version=12))
-        await turns()
-    assert versions(view, *client.order) == [11]
-
-
 async def test_a_burst_of_more_than_a_piece_is_for_the_tasks_which_let_others_work(view: View) -> None:
     store = view.projection.store
     async with watching(view.watch(10, bookmarks=False)) as (client,):
@@ -181,15 +146,3 @@ async def test_a_burst_of_more_than_a_piece_is_for_the_tasks_which_let_others_wo
         await turns()
     assert client.direct == []
     assert versions(view, *client.order) == list(range(11, 1011))
-
-
-async def test_a_history_that_begins_anew_drops_what_nobody_was_told() -> None:
-    view = view_of(filled(10, Toy("x", version=4)))
-    store = view.projection.store
-    async with watching(view.watch(10, bookmarks=False)) as (client,):
-        tell(store, "MODIFIED", Toy("x", version=11))
-        view.ring.restart(11)
-        tell(store, "MODIFIED", Toy("x", version=12))
-        await turns()
-    assert client.watcher.fell_behind
-    assert client.order == []

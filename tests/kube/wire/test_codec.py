@@ -16,7 +16,7 @@ from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
 from kube.wire.codec_base import INITIAL_EVENTS_ENDED, read_status
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, delimited
-from tests.kube.support.recorded import LISTS, OBJECTS, SINGLES, STREAMS, body, single
+from tests.kube.support.recorded import LISTS, OBJECTS, STREAMS, body, single
 
 SERVICE = ("v1", "Service")
 encodings = st.sampled_from(Encoding)
@@ -43,14 +43,6 @@ def told(frames: list[WatchFrame]) -> list[tuple[object, ...]]:
 def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(position % (len(stream) + 1) for position in cuts), len(stream)]
     return [stream[begin:end] for begin, end in pairwise(edges)]
-
-
-def test_there_is_a_codec_for_each_encoding(encoding: Encoding) -> None:
-    codec = codec_for(encoding)
-    assert codec.encoding is encoding
-    assert codec.content_type == encoding.value
-    assert codec.watch_content_type.partition(";")[0] == encoding.value
-    assert codec_for(encoding) is codec
 
 
 # Lists
@@ -111,35 +103,12 @@ def test_both_encodings_list_the_same(name: str) -> None:
     assert in_json == in_protobuf
 
 
-def test_an_item_is_the_object(codec: Codec) -> None:
-    page = codec.decode_list(body("services.list", codec.encoding))
-    (item,) = (decode_object(codec.encoding, page.api_version, page.kind, raw) for raw in page.items)
-    alone = single("services.single", codec.encoding)[2]
-    assert item.encode() == alone or json.loads(item.encode()) == json.loads(alone)
-
-
 def test_a_page(codec: Codec) -> None:
     page = codec.decode_list(body("services.page", codec.encoding))
     assert (len(page.items), page.remaining) == (1, 1)
     assert page.continue_token
     whole = codec.decode_list(body("services.list", codec.encoding))
     assert (whole.continue_token, whole.remaining) == ("", None)
-
-
-@pytest.mark.parametrize("version", [0, 7, 2**64 - 1])
-def test_an_empty_list(version: int, codec: Codec) -> None:
-    page = codec.decode_list(bytes(codec.encode_list("discovery.k8s.io/v1", "EndpointSlice", version, [])))
-    assert (page.api_version, page.kind, page.version, page.items) == (
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        version,
-        [],
-    )
-
-
-def test_an_object_is_no_list(codec: Codec) -> None:
-    with pytest.raises(ValueError, match='"Service" is not the kind of a list'):
-        codec.decode_list(body("services.single", codec.encoding))
 
 
 def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
@@ -149,12 +118,6 @@ def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
 
 
 # Single objects
-
-
-@pytest.mark.parametrize("name", SINGLES)
-def test_a_body_goes_round(name: str, codec: Codec) -> None:
-    original = body(name, codec.encoding)
-    assert codec.encode_single(*codec.decode_single(original)) == original
 
 
 @pytest.mark.parametrize("name", OBJECTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.wire.codec_base import FrameReader, WatchFrame, item_kind, read_status, write_version
+from kube.wire.codec_base import FrameReader, WatchFrame, item_kind, read_status
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields
@@ -28,19 +28,6 @@ class Lines(FrameReader):
         return len(self.rest)
 
 
-def test_a_whole_stream() -> None:
-    reader = Lines()
-    assert [frame.raw for chunk in (b"a\nb", b"", b"c\n") for frame in reader.feed(chunk)] == [b"a", b"bc"]
-    reader.close()
-
-
-def test_a_torn_stream() -> None:
-    reader = Lines()
-    reader.feed(b"a\nbc")
-    with pytest.raises(ValueError, match="within an event, after 2 bytes"):
-        reader.close()
-
-
 def test_a_broken_reader_stays_broken() -> None:
     reader = Lines()
     with pytest.raises(ValueError, match="garbage"):
@@ -60,27 +47,10 @@ def test_a_reader_cannot_go_on_after_its_end_within_an_event() -> None:
         reader.feed(b"\n")
 
 
-@pytest.mark.parametrize(
-    ("list_kind", "kind"),
-    [
-        ("ServiceList", "Service"),
-        ("EndpointsList", "Endpoints"),
-        ("PartialObjectMetadataList", "PartialObjectMetadata"),
-        ("ListList", "List"),
-    ],
-)
-def test_item_kind(list_kind: str, kind: str) -> None:
-    assert item_kind(list_kind) == kind
-
-
 @pytest.mark.parametrize("kind", ["", "List", "Table", "Service", "ServiceLists"])
 def test_what_is_no_list_of_one_kind(kind: str) -> None:
     with pytest.raises(ValueError, match="is not the kind of a list"):
         item_kind(kind)
-
-
-def test_no_version_is_written_as_none() -> None:
-    assert (write_version(0), write_version(7)) == ("", "7")
 
 
 def test_read_status_of_the_server(encoding: Encoding) -> None:

@@ -70,18 +70,6 @@ def test_any_form_in_any_chunks(form: str, size: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_an_event_comes_with_its_last_byte(form: str) -> None:
-    one, two = stream_lines()[:2]
-    reader = CODEC.frames()
-    text = FORMS[form]([one]).rstrip()
-    assert len(reader.feed(text)) == 1
-    first, last = FORMS[form]([two]).rstrip()[:-1], b"}"
-    assert reader.feed(first) == []
-    assert len(reader.feed(last)) == 1
-    assert len(reader.feed(FORMS[form]([one, two])[:-99])) == 1
-
-
 def test_a_chunk_that_ends_with_a_brace_is_not_always_an_event() -> None:
     line = stream_lines()[0] + b"\n"
     after = line.index(b"}") + 1

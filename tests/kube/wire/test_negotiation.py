@@ -19,7 +19,6 @@ from kube.wire.negotiation import (
 JSON, PROTOBUF = Representation(Encoding.JSON), Representation(Encoding.PROTOBUF)
 META = "g=meta.k8s.io;v=v1"
 TABLE = Representation(Encoding.JSON, "Table", "v1", "meta.k8s.io")
-PARTIAL_JSON = Representation(Encoding.JSON, METADATA_KIND, "v1", "meta.k8s.io")
 LIST_JSON = Representation(Encoding.JSON, METADATA_LIST_KIND, "v1", "meta.k8s.io")
 LIST_PROTOBUF = Representation(Encoding.PROTOBUF, METADATA_LIST_KIND, "v1", "meta.k8s.io")
 PARTIAL_PROTOBUF = Representation(Encoding.PROTOBUF, METADATA_KIND, "v1", "meta.k8s.io")
@@ -119,11 +118,6 @@ def test_protobuf_alone_is_refused_where_there_is_none() -> None:
     with pytest.raises(StatusError, match=f"^only the following media types are accepted: {J}$") as error:
         negotiate(P, protobuf=False)
     assert error.value.code == 406
-
-
-def test_many_clauses_are_sorted_too() -> None:
-    many = ",".join(f"text/x{number}" for number in range(MAX_CLAUSES - 3))
-    assert acceptable(f"{many},*/*,{J};q=0.5,{P};q=0.9") == (JSON, PROTOBUF)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ import struct
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kube.errors import StatusError, invalid
+from kube.errors import StatusError
 from kube.wire import protobuf_codec
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED, Rest
+from kube.wire.codec_base import Rest
 from kube.wire.encoding import Encoding
-from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope, read_varint, varint
-from tests.kube.support.recorded import LISTS, SINGLES, STREAMS, body, single
-from tests.kube.support.wire_walker import find, walk
+from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope
+from tests.kube.support.recorded import LISTS, STREAMS, body
+from tests.kube.support.wire_walker import find
 
 CODEC = ProtobufCodec()
 ENVELOPE = bytes.fromhex("6b387300 0a0d 0a027631 1207 53657276696365 1203 0a0178 1a00 2200")
@@ -36,16 +34,6 @@ def test_our_frames_are_the_servers(name: str) -> None:
     assert b"".join(CODEC.encode_event(*frame[:4]) for frame in frames) == stream
 
 
-@pytest.mark.parametrize("name", SINGLES)
-def test_our_envelope_is_the_servers(name: str) -> None:
-    assert CODEC.encode_single(*single(name, Encoding.PROTOBUF)) == body(name, Encoding.PROTOBUF)
-
-
-def test_an_envelope() -> None:
-    assert CODEC.decode_single(ENVELOPE) == ("v1", "Service", b"\x0a\x01x")
-    assert CODEC.encode_single("v1", "Service", b"\x0a\x01x") == ENVELOPE
-
-
 def test_a_frame_read_by_the_walker() -> None:
     frame = CODEC.encode_event("MODIFIED", "v1", "Service", b"\x0a\x01x")
     assert struct.unpack(">I", frame[:4])[0] == len(frame) - 4
@@ -53,38 +41,9 @@ def test_a_frame_read_by_the_walker() -> None:
     assert find(frame[4:], 2, 1) == [ENVELOPE]
 
 
-def test_a_list_read_by_the_walker() -> None:
-    items = [b"", b"\x0a\x01x", b"\x0a\x7d" + b"y" * 125, b"\x12\x82\x80\x01" + b"z" * 16386]
-    encoded = bytes(CODEC.encode_list("v1", "Service", 7, items))
-    message = encoded.removeprefix(MAGIC)
-    assert [field.number for field in walk(message)] == [1, 2, 3, 4]
-    assert (find(message, 1, 1), find(message, 1, 2)) == ([b"v1"], [b"ServiceList"])
-    assert find(message, 2, 1, 2) == [b"7"]
-    assert find(message, 2, 2) == items
-
-
 def test_a_page_says_what_follows() -> None:
     page = CODEC.decode_list(bytes(CODEC.encode_list("v1", "Service", 7, [], Rest("more", 3))))
     assert (page.version, page.continue_token, page.remaining) == (7, "more", 3)
-
-
-def test_the_object_of_a_bookmark_read_by_the_walker() -> None:
-    frame = CODEC.encode_bookmark("v1", "Service", 7, INITIAL_EVENTS_ENDED)
-    (envelope,) = find(frame[4:], 2, 1)
-    assert find(envelope.removeprefix(MAGIC), 1, 2) == [b"Service"]
-    (raw,) = find(envelope.removeprefix(MAGIC), 2)
-    assert find(raw, 1, 6) == [b"7"]
-    assert (find(raw, 1, 12, 1), find(raw, 1, 12, 2)) == ([b"k8s.io/initial-events-end"], [b"true"])
-
-
-@given(st.integers(0, 2**64))
-def test_varint(number: int) -> None:
-    assert read_varint(varint(number), 0) == (number, len(varint(number)))
-
-
-@given(st.binary(max_size=300))
-def test_delimited(content: bytes) -> None:
-    assert [field.content for field in walk(delimited(b"\x12", content))] == [content]
 
 
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 200, 16383, 16384, 2**21])
@@ -101,10 +60,6 @@ def test_lengths_of_an_event(size: int) -> None:
 def test_what_is_no_envelope(envelope: bytes) -> None:
     with pytest.raises(ValueError, match=r"not Kubernetes protobuf|not a protobuf Unknown"):
         open_envelope(envelope)
-
-
-def test_an_envelope_may_lack_its_kind() -> None:
-    assert open_envelope(MAGIC + b"\x12\x01x") == ("", "", b"x")
 
 
 def test_a_kind_that_is_not_utf8() -> None:
@@ -141,18 +96,6 @@ def test_metadata_in_pieces_is_one_metadata() -> None:
     assert CODEC.peek(CODEC.metadata_only(raw)) == ("s", "n", 0, {})
 
 
-def test_a_status_read_by_the_walker() -> None:
-    message = CODEC.encode_status(invalid("too odd", "spec.x")).removeprefix(MAGIC)
-    assert (find(message, 1, 1), find(message, 1, 2)) == ([b"v1"], [b"Status"])
-    assert [find(message, 2, number) for number in (2, 3, 4, 6)] == [
-        [b"Failure"],
-        [b"too odd"],
-        [b"Invalid"],
-        [bytes.fromhex("a603")],
-    ]
-    assert find(message, 2, 5, 4, 3) == [b"spec.x"]
-
-
 def test_odd_details_of_an_upstream_are_left_out() -> None:
     odd = StatusError(
         500,
@@ -164,14 +107,6 @@ def test_odd_details_of_an_upstream_are_left_out() -> None:
     assert frame.status is not None
     assert frame.status.message == "a?b"
     assert dict(frame.status.details) == {"kind": "k?", "causes": [{"message": "m"}]}
-
-
-@pytest.mark.parametrize("seconds", ["soon", -1, 2**31, [], None])
-def test_an_odd_delay_of_an_upstream_is_left_out(seconds: object) -> None:
-    odd = StatusError(500, "", "", {"retryAfterSeconds": seconds, "causes": "none"})
-    (frame,) = CODEC.frames().feed(CODEC.encode_error(odd))
-    assert frame.status is not None
-    assert (dict(frame.status.details), frame.status.retry_after) == ({}, None)
 
 
 ITEMS = [b"", b"\x0a\x01x", b"\x0a\x7d" + b"y" * 125]

@@ -12,7 +12,6 @@ from kube.wire.fields import Edits, Fields
 from kube.wire.protobuf_fields import ProtobufFields
 from kube.wire.schema import ENTRY, KINDS, MANY, MESSAGES, TABLE, FieldKind, message_type_of
 from tests.kube.support.recorded import SINGLES, obj, single
-from tests.kube.support.wire_walker import find
 
 NOT_RECORDED = {
     # Never on the wire of an object of the API, and tested with the codec.
@@ -108,15 +107,6 @@ def test_kinds_of_fields(message: str, field: str, kind: FieldKind) -> None:
 def test_a_kind_that_the_table_lacks_has_its_metadata() -> None:
     assert message_type_of("storage.k8s.io/v1", "CSINode").name == "PartialObjectMetadata"
     assert message_type_of("example.com/v1", "Service").name == "PartialObjectMetadata"
-
-
-def test_what_the_table_lacks_stays_in_the_message() -> None:
-    api_version, kind, raw = single("pods.single", Encoding.PROTOBUF)
-    message = message_type_of(api_version, kind).parse(raw)
-    managed_fields, affinity = (1, 17), (2, 18)
-    for path in (managed_fields, affinity):
-        assert find(raw, *path)
-        assert find(message.SerializeToString(), *path) == find(raw, *path)
 
 
 @pytest.mark.parametrize("raw", [b"\x0a", b"\x0a\xff", b"\x0a\x02\x0a\x05", b"\xff" * 11, b"\x0b"])

@@ -49,17 +49,6 @@ def test_every_reason_is_shown_above() -> None:
     assert reasons_of(CASES) == EndpointsInPool.reasons
 
 
-def test_ready_and_not_ready_addresses_are_filtered(encoding: Encoding) -> None:
-    applied = apply(EndpointsInPool(), MIXED, WORLD, encoding)
-    assert addresses_of(applied.obj) == ["10.0.0.1", "10.0.0.2"]
-    assert len(applied.obj.fields.children("subsets")) == 1
-
-
-def test_an_emptied_object_is_sent(encoding: Encoding) -> None:
-    emptied = apply(EndpointsInPool(), ELSEWHERE, WORLD, encoding).obj
-    assert (emptied.name, emptied.version, addresses_of(emptied)) == ("web", 7, [])
-
-
 def test_the_service_s_annotation_does_not_matter(encoding: Encoding) -> None:
     annotated = replace(
         WORLD, services={"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}

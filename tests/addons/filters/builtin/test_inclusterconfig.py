@@ -61,14 +61,6 @@ def test_the_line_is_commented_out(encoding: Encoding, line: str, expected: str)
     }
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["#kubeconfig: /x", "kubeconfig: C:\\x", "mykubeconfig: /x", "kubeconfigs: /x", "other: kubeconfig"],
-)
-def test_other_lines_stay(encoding: Encoding, line: str) -> None:
-    assert apply(InClusterConfig(), config_map(line), World(), encoding).said() == ("kept", "no-kubeconfig")
-
-
 def test_why(encoding: Encoding) -> None:
     notes = apply(InClusterConfig(), config_map(CONFIG), World(), encoding).notes
     why = "its config.conf names a kubeconfig, which is commented out"

@@ -8,13 +8,9 @@ from addons.filters.builtin.kubernetesservice import (
     https_port,
     is_kubernetes,
     is_slice_of_kubernetes,
-    say_address,
-    write_number,
-    write_texts,
 )
-from addons.filters.verdict import ignore_note
 from kube.wire.encoding import Encoding
-from tests.addons.filters.support.samples import Notes, endpoint_slice, endpoints, service
+from tests.addons.filters.support.samples import endpoint_slice, service
 
 PORTS = ({"name": "metrics", "port": 1}, {"name": "https", "port": 443}, {"name": "https", "port": 2})
 
@@ -25,10 +21,6 @@ PORTS = ({"name": "metrics", "port": 1}, {"name": "https", "port": 443}, {"name"
 )
 def test_the_service_by_name(encoding: Encoding, name: str, namespace: str, expected: bool) -> None:
     assert is_kubernetes(service(name, namespace).build(encoding)) is expected
-
-
-def test_its_endpoints_have_its_name(encoding: Encoding) -> None:
-    assert is_kubernetes(endpoints(name="kubernetes").build(encoding))
 
 
 @pytest.mark.parametrize(
@@ -55,24 +47,3 @@ def test_the_first_port_named_https(encoding: Encoding) -> None:
     assert port is not None
     assert port.number("port") == 443
     assert https_port(service().build(encoding).fields.child("spec")) is None
-
-
-def test_equal_values_are_not_written(encoding: Encoding) -> None:
-    obj = service(ports=PORTS, clusterIPs=["10.0.0.1"]).build(encoding)
-    before, spec = obj.encode(), obj.fields.child("spec")
-    port = https_port(spec)
-    assert port is not None
-    assert not write_number(port, "port", 443)
-    assert not write_texts(spec, "clusterIPs", ["10.0.0.1"])
-    assert obj.encode() == before
-    assert write_number(port, "port", 10268)
-    assert write_texts(spec, "clusterIPs", ["10.0.0.1", "fd00::1"])
-    assert (port.number("port"), spec.texts("clusterIPs")) == (10268, ["10.0.0.1", "fd00::1"])
-
-
-@pytest.mark.parametrize(("differs", "outcome"), [(True, "changed"), (False, "kept")])
-def test_where_it_points_is_told(encoding: Encoding, differs: bool, outcome: str) -> None:
-    obj, notes = service("kubernetes").build(encoding), Notes()
-    say_address(ignore_note, obj, differs, "nobody listens")
-    say_address(notes, obj, differs, "10.0.0.1 port 10268")
-    assert notes.lines == [("Service default/kubernetes", outcome, "points at 10.0.0.1 port 10268")]

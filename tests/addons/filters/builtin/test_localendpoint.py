@@ -98,15 +98,6 @@ def test_endpoints_get_one_subset(encoding: Encoding) -> None:
     ]
 
 
-def test_a_slice_gets_one_endpoint_and_one_port(encoding: Encoding) -> None:
-    changed = apply(LocalEndpoint(), slice_(LOCAL), World(), encoding).obj
-    assert addresses_of(changed) == ["169.254.20.11"]
-    (only,) = changed.fields.children("endpoints")
-    assert (only.text("nodeName"), only.child("conditions").flag("ready")) == ("", None)
-    ports = [(p.text("name"), p.text("protocol"), p.number("port")) for p in changed.fields.children("ports")]
-    assert ports == [("https", "TCP", 51003)]
-
-
 @pytest.mark.parametrize(
     ("sample", "address"),
     [
@@ -129,12 +120,6 @@ def test_the_hub_s_option_goes_before_the_annotations(
 def test_why(encoding: Encoding) -> None:
     notes = apply(LocalEndpoint(), slice_(LOCAL), World(), encoding).notes
     assert notes == [("EndpointSlice default/kubernetes", "changed", "points at 169.254.20.11 port 51003")]
-
-
-@pytest.mark.parametrize("port", ["1", "443", "65535", "00443"])
-def test_ports_that_can_be_read(port: str) -> None:
-    found = parse_local_endpoint({ADDRESS: "127.0.0.1", PORT: port})
-    assert found == HubAddress(("127.0.0.1",), int(port))
 
 
 @pytest.mark.parametrize(

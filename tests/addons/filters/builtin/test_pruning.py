@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.builtin.pruning import prune, ready_nodes_of, service_of
+from addons.filters.builtin.pruning import prune, service_of
 from addons.filters.builtin.topology import NodeRule
 from addons.filters.verdict import ignore_note
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.samples import (
-    Notes,
     Sample,
     addresses_of,
     decode_again,
@@ -72,47 +71,9 @@ def test_endpoints_that_the_rule_does_not_allow_go(
     assert addresses_of(decode_again(obj)) == left
 
 
-def test_a_subset_that_keeps_an_address_keeps_its_ports(encoding: Encoding) -> None:
-    obj = SUBSETS.build(encoding)
-    prune(obj, ON_N1, ignore_note)
-    subsets = decode_again(obj).fields.children("subsets")
-    assert [[port.number("port") for port in s.children("ports")] for s in subsets] == [[8080], [8080]]
-
-
 def test_an_emptied_slice_keeps_its_ports(encoding: Encoding) -> None:
     obj = endpoint_slice([endpoint("10.0.0.2", "n2")]).build(encoding)
     assert prune(obj, ON_N1, ignore_note) == 1
     emptied = decode_again(obj)
     assert addresses_of(emptied) == []
     assert [port.number("port") for port in emptied.fields.children("ports")] == [8080]
-
-
-def test_each_endpoint_is_noted(encoding: Encoding) -> None:
-    notes = Notes()
-    prune(V1.build(encoding), ON_N1, notes)
-    assert notes.lines == [
-        ("10.0.0.1", "kept", "node n1 against n1"),
-        ("10.0.0.2", "dropped", "node n2 against n1"),
-        ("10.0.0.3", "dropped", "node ? against n1"),
-    ]
-
-
-def test_each_address_of_a_subset_is_noted(encoding: Encoding) -> None:
-    notes = Notes()
-    prune(endpoints(subset({"10.0.0.1": "n1"}, {"10.0.0.4": "n2"})).build(encoding), ON_N1, notes)
-    assert [line[:2] for line in notes.lines] == [("10.0.0.1", "kept"), ("10.0.0.4", "dropped")]
-
-
-@pytest.mark.parametrize(
-    ("sample", "nodes"),
-    [
-        (V1, {"n1", "n2"}),
-        (V1BETA1, {"n1", "n2"}),
-        (SUBSETS, {"n1", "n2"}),
-        (endpoint_slice([endpoint("a", "n1", ready=None), endpoint("b", "n2", ready=False)]), {"n1"}),
-        (endpoints(subset({}, {"10.0.0.1": "n1"})), set()),
-    ],
-    ids=["v1", "v1beta1", "subsets", "not-said-is-ready", "not-ready"],
-)
-def test_the_nodes_with_a_ready_endpoint(encoding: Encoding, sample: Sample, nodes: set[str]) -> None:
-    assert ready_nodes_of(sample.build(encoding)) == nodes

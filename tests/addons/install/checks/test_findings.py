@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from addons.install.checks.findings import failed, has_failed, ok, warning
+from addons.install.checks.findings import failed, ok, warning
 
 
 def test_lines_are_aligned() -> None:
     lines = [str(each) for each in (ok("disk", "a"), warning("clock", "b"), failed("rights", "c"))]
     assert lines == ["ok       disk         a", "warning  clock        b", "failed   rights       c"]
-
-
-def test_a_warning_is_no_failure() -> None:
-    assert not has_failed([ok("a", ""), warning("b", "")])
-    assert has_failed([ok("a", ""), failed("b", "")])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from addons.ui.commands.shell import NAMES, REPORTS, make_parser, run
+from addons.ui.commands.shell import REPORTS, run
 from addons.ui.reports.text import TEXTS
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.support.server_thread import Quiet, ServerThread
@@ -198,9 +198,3 @@ def test_what_must_be_asked(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(arguments)
     assert caught.value.code == 2
-
-
-def test_all_subcommands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        make_parser().parse_args(["bogus"])
-    assert f"(choose from {', '.join(NAMES)})" in capsys.readouterr().err.replace("'", "")

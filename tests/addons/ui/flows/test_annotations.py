@@ -20,7 +20,6 @@ from addons.ui.flows.annotations import (
     WORDS,
     comment_of,
     mark_of,
-    remark,
     why_refused,
 )
 from addons.upstream.drills import Drill, DrillKind
@@ -39,12 +38,6 @@ def test_every_route_has_a_mark_and_a_word(kind: RouteKind) -> None:
         assert mark_of(made, refused=refused) == OWN
 
 
-def test_filters_stand_in_for_the_reason_and_each_is_named_once() -> None:
-    made = request_context(component="kube-proxy")
-    made.route = Route(RouteKind.VIEW, "filtered by a, b", ("a", "b"))
-    assert comment_of(made) == "kube-proxy ▸ view ▸ a, b"
-
-
 def test_a_refusal_says_why() -> None:
     answer = http.Response.make(403, forbidden("not for your user").to_json())
     made = request_context(component="kubelet")
@@ -57,13 +50,6 @@ def test_a_refusal_says_why() -> None:
 def test_a_request_that_was_never_read_has_a_comment() -> None:
     assert comment_of(None) == "(unnamed component)"
     assert mark_of(None, refused=False) == REFUSED
-
-
-def test_a_remark_is_made_once() -> None:
-    flow = tflow.tflow()
-    for text in ("first", "second", "first"):
-        remark(flow, text)
-    assert flow.comment == "first; second"
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,3 @@ def test_a_body_is_unpacked_up_to_a_bound(coding: str, body: bytes, is_secret: b
     message = answer(**{"Content-Encoding": coding})
     assert keep(message, body, len(body), is_secret=is_secret, show_secrets=False)
     assert (message.text or "").endswith(f"({len(body)} bytes)\n")
-
-
-def test_secrets_are_shown_where_that_is_wanted() -> None:
-    message = answer()
-    secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
-    keep(message, secret, len(secret), is_secret=True, show_secrets=True)
-    assert "k: c2VjcmV0" in (message.text or "")

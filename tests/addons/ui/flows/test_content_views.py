@@ -11,7 +11,7 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.ui.flows.bodies import NOTE
-from addons.ui.flows.content_views import VIEWS, register
+from addons.ui.flows.content_views import register
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support import recorded
@@ -75,12 +75,6 @@ def test_a_body_that_is_malformed_is_shown_as_it_is(body: bytes) -> None:
 def test_a_person_may_choose_a_view() -> None:
     body = b'{"metadata":{"name":"late"},"kind":"Service","apiVersion":"v1"}'
     assert "name: late" in shown("text/plain", body, "kubernetes").text
-
-
-def test_the_views_are_registered_once() -> None:
-    register()
-    for view in VIEWS:
-        assert contentviews.registry[view.name] is view
 
 
 @pytest.mark.parametrize("encoding", Encoding)

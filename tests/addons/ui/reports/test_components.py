@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from addons.rules.table import parse_rules
-from addons.ui.reports.components import bound_filters, components
+from addons.ui.reports.components import components
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 
@@ -28,9 +27,3 @@ async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubParts) 
     hub.traffic._minutes.append((0, {}))
     assert {each["component"] for each in components(hub)} == {"quiet", "gone"}
     watching.watches = 0
-
-
-def test_filters_are_in_their_order() -> None:
-    rules = parse_rules({"masterservice": "x", "discardcloudservice": "x", "endpoints": "-x"})
-    assert bound_filters(rules, "x") == ["discardcloudservice", "masterservice"]
-    assert bound_filters(rules, "y") == []

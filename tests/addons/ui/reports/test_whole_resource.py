@@ -36,11 +36,6 @@ async def test_one_namespace_alone(hub: RunningHub) -> None:
     assert sum(found["counts"].values()) == 0
 
 
-async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
-    found = await explain_resource(hub, "chosen", "pods", "", "list")
-    assert "no copy" in found["problem"]
-
-
 async def test_objects_are_bounded_and_all_are_counted(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

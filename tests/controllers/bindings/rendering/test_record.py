@@ -9,7 +9,6 @@ import pytest
 
 from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, RecordEntry, read_record
 from controllers.bindings.rendering.slots import Slot
-from controllers.bindings.rendering.template_patches import MAX_DEPTH
 from controllers.runtime import metrics
 from kube.json_type import Json
 from tests.controllers.support.workloads import DEPLOYMENT, rendered
@@ -55,9 +54,3 @@ def test_a_record_over_its_bound_is_no_record() -> None:
     }
     assert read_record(noted(note.ljust(LARGEST_RECORD + 1))) == {}
     assert reached._value.get() == before + 1
-
-
-@pytest.mark.parametrize(("depth", "read"), [(MAX_DEPTH, True), (MAX_DEPTH + 1, False), (600, False)])
-def test_a_value_that_is_too_deep_is_absent(depth: int, read: bool) -> None:
-    note = '{"field/x":{"was":null,"set":' + "[" * depth + "]" * depth + "}}"
-    assert bool(read_record(noted(note))) is read
