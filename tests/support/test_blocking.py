@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import colorsys
-import gc
 import importlib
 import linecache
 import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -101,26 +99,6 @@ def test_computing_is_found_where_it_is_not_a_tests_own(whose: str, found: bool)
     assert ["s of CPU in one callback" in each for each in told] == [True] * found
 
 
-def test_one_long_call_of_a_tests_task_is_the_tests() -> None:
-    async def body() -> None:
-        assert pow(3, 5 * 10**6) & 1  # no look at whose it is can happen within
-
-    with blocking.held() as told:
-        asyncio.run(body())
-    assert told == []
-
-
-def test_a_callback_that_nobody_of_ours_is_behind_is_found() -> None:
-    async def body() -> None:
-        asyncio.get_running_loop().call_soon(time.sleep, 0.001)
-        await asyncio.sleep(0.01)
-
-    with blocking.held() as found:
-        asyncio.run(body())
-    assert len(found) == 1
-    assert "sleeps" in found[0]
-
-
 def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
     async def body() -> None:
         asyncio.get_running_loop().call_soon(own_certificate, tmp_path, {LOOPBACK})
@@ -130,15 +108,6 @@ def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
         asyncio.run(body())
     assert any(each.startswith("opens a file") and "serving_certificate.py" in each for each in found)
     assert any(each.startswith("renames a file") for each in found)
-
-
-def test_files_that_a_test_lets_the_product_open_are_the_tests(tmp_path: Path) -> None:
-    async def body() -> None:
-        own_certificate(tmp_path, {LOOPBACK})
-
-    with blocking.held() as found:
-        asyncio.run(body())
-    assert not found
 
 
 async def read_in_a_thread(path: Path) -> None:
@@ -201,27 +170,6 @@ def test_what_holds_no_loop_is_left_alone(body: Callable[[Path], Awaitable[None]
     assert found == []
 
 
-def test_other_threads_may_wait() -> None:
-    thread = threading.Thread(target=sleep)
-    with blocking.held() as found:
-        thread.start()
-        thread.join()
-        sleep()
-    assert found == []
-
-
-def test_what_was_found_before_is_kept() -> None:
-    async def body() -> None:
-        sleep()
-
-    with blocking.held() as outer:
-        asyncio.run(body())
-        with blocking.held() as inner:
-            pass
-    assert inner == []
-    assert len(outer) == 1
-
-
 def test_each_exception_is_still_there() -> None:
     for file, function in blocking.MAY_WAIT:
         assert f"def {function}(" in Path(file).read_text()
@@ -252,20 +200,3 @@ def test_a_test_that_holds_its_loop_fails(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*sleeps in a loop*"])
-
-
-def test_what_tests_have_left_behind_is_collected_on_no_callbacks_account(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(blocking, "LIMIT", 0.01)
-    left: list[list[int]] = [[] for _ in range(1_000_000)]
-
-    async def body() -> None:
-        asyncio.get_running_loop().call_soon(gc.collect)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    with blocking.held() as found:
-        asyncio.run(body())
-    assert not found
-    assert left

@@ -1,4 +1,4 @@
-"""The two clouds behind one interface: an HTTP caller, a kubectl, a namespace of the test's own, a custom resource."""
+"""The two clouds behind one interface: an HTTP caller, a namespace of the test's own, a custom resource."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.caller import Caller
-from tests.cloud.contract.clouds import Cloud, Kubectl
-from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.contract.clouds import Cloud
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.resources import Resource, Trait
@@ -36,14 +35,13 @@ def real(request: pytest.FixtureRequest) -> RealCloud | None:
 async def cloud(real: RealCloud | None, tmp_path: Path) -> AsyncIterator[Cloud]:
     if real is None:
         async with ScriptableCloud() as scriptable, Caller(scriptable.url) as caller:
-            kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", scriptable.url)
             scriptable.resources.add(THINGS)
-            yield Cloud(caller, kubeconfig)
+            yield Cloud(caller)
         return
     context = ssl.create_default_context(cadata=real.authority.certificate.decode())
     context.load_cert_chain(*real.authority.issue_admin().write(tmp_path, "admin"))
     async with Caller(real.url, context=context) as caller:
-        yield Cloud(caller, real.admin_kubeconfig())
+        yield Cloud(caller)
 
 
 @pytest.fixture
@@ -80,11 +78,6 @@ async def things(cloud: Cloud, namespace: str) -> str:
             return path
         await asyncio.sleep(0.05)
     raise TimeoutError(path)
-
-
-@pytest.fixture
-def kubectl(cloud: Cloud, cloud_programs: dict[str, Path], namespace: str) -> Kubectl:
-    return Kubectl(cloud_programs["kubectl"], cloud.kubeconfig, namespace)
 
 
 def _definition() -> Json:

@@ -11,7 +11,6 @@ from kube.json_type import Json
 from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import config_map, names, settle, version
 
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as={};v=v1;g=meta.k8s.io"
 
 
@@ -204,19 +203,6 @@ async def test_the_form_of_a_list_is_none_of_an_object(
     assert answer.json()["message"].startswith(said)
 
 
-async def test_a_table(caller: Caller, four: str) -> None:
-    reply = await caller.send(
-        "GET", four, headers={"Accept": f"{TABLE},application/json"}, query={"labelSelector": "ours"}
-    )
-    table = reply.json()
-    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert (table["columnDefinitions"][0]["name"], table["columnDefinitions"][-1]["name"]) == ("Name", "Age")
-    assert [row["cells"][0] for row in table["rows"]] == ["c1", "c2", "c3", "c4"]
-    assert {row["object"]["kind"] for row in table["rows"]} == {"PartialObjectMetadata"}
-    one = await caller.send("GET", f"{four}/c1", headers={"Accept": TABLE}, query={"includeObject": "Object"})
-    assert [row["object"]["kind"] for row in one.json()["rows"]] == ["ConfigMap"]
-
-
 async def test_large_lists_are_packed_for_those_who_ask(caller: Caller, config_maps: str) -> None:
     await caller.post(config_maps, config_map("large", text="x" * 200_000))
     packed = await caller.send("GET", config_maps, headers={"Accept-Encoding": "gzip"})
@@ -225,13 +211,3 @@ async def test_large_lists_are_packed_for_those_who_ask(caller: Caller, config_m
     assert json.loads(gzip.decompress(packed.body)) == plain.json()
     small = await caller.send("GET", "/api/v1/namespaces/default", headers={"Accept-Encoding": "gzip"})
     assert "Content-Encoding" not in small.headers
-
-
-async def test_people_get_indented_json(caller: Caller, four: str) -> None:
-    pretty = await caller.send("GET", f"{four}/c1", query={"pretty": "true"})
-    assert pretty.body.startswith(b'{\n  "')
-    curl = await caller.send("GET", f"{four}/c1", headers={"User-Agent": "curl/8"})
-    assert curl.body == pretty.body
-    plain = await caller.send("GET", f"{four}/c1")
-    assert plain.body.endswith(b"}\n")
-    assert plain.body.count(b"\n") == 1

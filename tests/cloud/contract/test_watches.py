@@ -183,13 +183,6 @@ async def test_a_watch_of_metadata(caller: Caller, two: str) -> None:
     )
 
 
-async def test_a_watch_of_tables(caller: Caller, two: str) -> None:
-    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    async with caller.watch(two, accept, fieldSelector="metadata.name=a") as stream:
-        added = await stream.next()
-    assert (added["object"]["kind"], added["object"]["rows"][0]["cells"][0]) == ("Table", "a")
-
-
 async def test_lists_and_watches_fit_together(caller: Caller, two: str) -> None:
     """What a reflector relies on: list, then watch from the list's version, and nothing is missed or told twice."""
     answer = await caller.get(two, labelSelector="ours")

@@ -57,13 +57,6 @@ async def test_a_name_is_taken_once(caller: Caller, config_maps: str) -> None:
     assert status["details"] == {"name": "a", "kind": "configmaps"}
 
 
-async def test_dry_run_changes_nothing(caller: Caller, config_maps: str) -> None:
-    reply = await caller.send("POST", config_maps, body=config_map("a"), query={"dryRun": "All"})
-    assert reply.status == 201
-    assert reply.json()["metadata"]["name"] == "a"
-    assert (await caller.send("GET", f"{config_maps}/a")).status == 404
-
-
 async def test_yaml_is_taken(caller: Caller, config_maps: str) -> None:
     reply = await caller.send(
         "POST", config_maps, body=b"metadata: {name: a}\ndata: {k: v}\n", content_type="application/yaml"
@@ -212,35 +205,6 @@ async def test_delete_of_a_service_answers_the_service(caller: Caller, namespace
     services = f"/api/v1/namespaces/{namespace}/services"
     await caller.post(services, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     assert (await caller.delete(f"{services}/s"))["kind"] == "Service"
-
-
-@pytest.mark.parametrize("condition", ["uid", "resourceVersion"])
-async def test_delete_only_if(caller: Caller, config_maps: str, condition: str) -> None:
-    created = await caller.post(config_maps, config_map("a"))
-    reply = await caller.send("DELETE", f"{config_maps}/a", body={"preconditions": {condition: "5"}})
-    assert (reply.status, reply.json()["reason"]) == (409, "Conflict")
-    held = {"preconditions": {condition: created["metadata"][condition]}}
-    assert (await caller.send("DELETE", f"{config_maps}/a", body=held)).status == 200
-
-
-async def test_finalizers_hold_a_deletion_up(caller: Caller, config_maps: str) -> None:
-    value = config_map("a")
-    value["metadata"]["finalizers"] = ["example.com/hold"]
-    await caller.post(config_maps, value)
-    marked = await caller.delete(f"{config_maps}/a")
-    assert marked["metadata"]["deletionTimestamp"]
-    again = await caller.delete(f"{config_maps}/a")
-    assert version(again) == version(marked)
-    await caller.patch(f"{config_maps}/a", {"metadata": {"finalizers": None}})
-    assert (await caller.send("GET", f"{config_maps}/a")).status == 404
-
-
-async def test_delete_collection_takes_selectors(caller: Caller, config_maps: str) -> None:
-    for name in ("a", "b", "c"):
-        await caller.post(config_maps, config_map(name, {"keep": str(name == "b").lower()}))
-    deleted = await caller.delete(config_maps, labelSelector="keep=false")
-    assert (deleted["kind"], names(deleted)) == ("ConfigMapList", ["a", "c"])
-    assert "b" in names(await caller.get(config_maps))
 
 
 async def test_events_are_the_same_in_both_groups(caller: Caller, namespace: str) -> None:

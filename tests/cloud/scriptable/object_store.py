@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from kube.errors import StatusError, conflict, not_found
+from kube.errors import StatusError, not_found
 from kube.json_type import Json
-from tests.cloud.scriptable.admission import as_created, as_updated, check_uid, check_version, now
+from tests.cloud.scriptable.admission import as_created, as_updated, check_uid, check_version
 from tests.cloud.scriptable.conversion import from_storage, to_storage
 from tests.cloud.scriptable.patches import PatchType, apply_patch
 from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
@@ -68,7 +68,6 @@ class ObjectStore:
         *,
         resource: Resource | None = None,
         namespace: str | None = None,
-        dry_run: bool = False,
     ) -> Json:
         """Store a new object; without `resource` and `namespace`, what the object says of itself decides."""
         resource = resource or self._resource_of(value)
@@ -84,11 +83,9 @@ class ObjectStore:
             )
         if resource.kind == "Service":
             self._give_address(created)
-        return self._write(resource, created, dry_run)
+        return self._write(resource, created)
 
-    def update(
-        self, value: Json, *, resource: Resource | None = None, subresource: str = "", dry_run: bool = False
-    ) -> Json:
+    def update(self, value: Json, *, resource: Resource | None = None, subresource: str = "") -> Json:
         """Replace an object; a resourceVersion or uid in it must be the present one."""
         resource = resource or self._resource_of(value)
         metadata = value["metadata"]
@@ -97,10 +94,10 @@ class ObjectStore:
             if Trait.PUT_CREATES not in resource.traits or subresource:
                 raise not_found(resource.group_resource, metadata["name"])
             metadata = {name: one for name, one in metadata.items() if name != "resourceVersion"}
-            return self.create({**value, "metadata": metadata}, resource=resource, dry_run=dry_run)
+            return self.create({**value, "metadata": metadata}, resource=resource)
         check_uid(resource, old.value, metadata.get("uid", ""))
         check_version(resource, old.value, metadata.get("resourceVersion", ""), needed=not subresource)
-        return self._replace(resource, old, value, subresource, dry_run)
+        return self._replace(resource, old, value, subresource)
 
     def put(self, value: Json) -> Json:
         """Create or replace, whatever was there; a test's short way."""
@@ -112,7 +109,7 @@ class ObjectStore:
             metadata.setdefault("namespace", "default")
         value = {**value, "metadata": metadata}
         old = self.collection(resource).objects.get(_key(value))
-        return self.create(value) if old is None else self._replace(resource, old, value, "", dry_run=False)
+        return self.create(value) if old is None else self._replace(resource, old, value, "")
 
     def patch(
         self,
@@ -123,7 +120,6 @@ class ObjectStore:
         *,
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
-        dry_run: bool = False,
     ) -> Json:
         """Change a part of an object. A resourceVersion in the patch must be the present one."""
         resource = self._resource(resource)
@@ -138,28 +134,12 @@ class ObjectStore:
                 f"the name of the object ({asked}) does not match the name on the URL ({name})",
             )
         check_version(resource, old.value, metadata.get("resourceVersion", ""), needed=False)
-        return self._replace(resource, old, patched, subresource, dry_run)
+        return self._replace(resource, old, patched, subresource)
 
-    def delete(
-        self,
-        resource: Resource | str,
-        name: str,
-        namespace: str = "",
-        *,
-        preconditions: Json | None = None,
-        dry_run: bool = False,
-    ) -> Json:
-        """Delete an object, or only mark it when it has finalizers; what is returned is its last state."""
+    def delete(self, resource: Resource | str, name: str, namespace: str = "") -> Json:
+        """Delete an object; what is returned is its last state."""
         resource = self._resource(resource)
         old = self.find(resource, name, namespace)
-        _check_preconditions(resource, old.value, preconditions or {})
-        metadata = old.value["metadata"]
-        if dry_run or (metadata.get("finalizers") and metadata.get("deletionTimestamp")):
-            return self._shown(resource, old)
-        if metadata.get("finalizers"):
-            marked = copy.deepcopy(old.value)
-            marked["metadata"] |= {"deletionTimestamp": now(), "deletionGracePeriodSeconds": 0}
-            return self._shown(resource, self.storage.write(resource.collection, _key(marked), marked))
         removed = self.storage.remove(resource.collection, _key(old.value))
         if resource.kind == "Namespace":
             self._empty(name)
@@ -175,7 +155,7 @@ class ObjectStore:
     def collection(self, resource: Resource) -> Collection:
         return self.storage.collection(resource.collection)
 
-    def _replace(self, resource: Resource, old: Stored, value: Json, subresource: str, dry_run: bool) -> Json:
+    def _replace(self, resource: Resource, old: Stored, value: Json, subresource: str) -> Json:
         before = old.value
         updated = as_updated(resource, from_storage(resource, before), value, subresource)
         updated = to_storage(resource, updated)
@@ -184,16 +164,10 @@ class ObjectStore:
         updated["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
         if updated == before:
             return self._shown(resource, old)
-        if updated["metadata"].get("deletionTimestamp") and not updated["metadata"].get("finalizers"):
-            if not dry_run:
-                self.storage.remove(resource.collection, _key(before))
-            return copy.deepcopy(from_storage(resource, updated))
-        return self._write(resource, updated, dry_run)
+        return self._write(resource, updated)
 
-    def _write(self, resource: Resource, value: Json, dry_run: bool) -> Json:
-        if not dry_run:
-            value = self.storage.write(resource.collection, _key(value), value).value
-        return copy.deepcopy(from_storage(resource, value))
+    def _write(self, resource: Resource, value: Json) -> Json:
+        return self._shown(resource, self.storage.write(resource.collection, _key(value), value))
 
     def _shown(self, resource: Resource, stored: Stored) -> Json:
         return copy.deepcopy(from_storage(resource, stored.value))
@@ -229,18 +203,3 @@ def _keep_address(updated: Json, before: Json) -> None:
     for name in ("clusterIP", "clusterIPs"):
         if name in before.get("spec", {}) and updated["spec"]["type"] != "ExternalName":
             updated["spec"].setdefault(name, copy.deepcopy(before["spec"][name]))
-
-
-def _check_preconditions(resource: Resource, value: Json, preconditions: Json) -> None:
-    metadata = value["metadata"]
-    for field, label, what in (
-        ("uid", "UID", "deleted and then recreated"),
-        ("resourceVersion", "ResourceVersion", "modified"),
-    ):
-        asked = preconditions.get(field)
-        if asked is not None and asked != metadata[field]:
-            raise conflict(
-                f'Operation cannot be fulfilled on {resource.kind} "{metadata["name"]}": the {label} in the '
-                f"precondition ({asked}) does not match the {label} in record ({metadata[field]}). The object might "
-                f"have been {what}"
-            )

@@ -1,9 +1,6 @@
-"""Objects, lists, events and errors as bytes: JSON and protobuf, whole objects, metadata only, and tables."""
+"""Objects, lists, events and errors as bytes: JSON and protobuf, whole objects or metadata only."""
 
 from __future__ import annotations
-
-import json
-from datetime import UTC, datetime
 
 import orjson
 
@@ -21,38 +18,16 @@ from tests.cloud.scriptable.watch import Event
 
 META = "meta.k8s.io/v1"
 PARTIAL = "PartialObjectMetadata"
-TABLE = "Table"
 END_OF_INITIAL_EVENTS = {"k8s.io/initial-events-end": "true"}
-
-COLUMNS = (
-    {"name": "Name", "type": "string", "format": "name", "description": "Name of the object.", "priority": 0},
-    {
-        "name": "Age",
-        "type": "string",
-        "format": "",
-        "description": "Time since it was created.",
-        "priority": 0,
-    },
-)
-"""Of every table: what a real server shows of kinds that it knows nothing special of."""
 
 
 class Presentation:
-    """How one request wants the objects of one resource. `include_object` is a table's: None, Metadata or Object."""
+    """How one request wants the objects of one resource."""
 
-    def __init__(
-        self,
-        resource: Resource,
-        representation: Representation,
-        *,
-        pretty: bool = False,
-        include_object: str = "Metadata",
-    ) -> None:
+    def __init__(self, resource: Resource, representation: Representation) -> None:
         self._resource = resource
         self._kind = representation.kind.removesuffix("List")
         self._encoding = representation.encoding
-        self._pretty = pretty
-        self._include_object = include_object
 
     @property
     def content_type(self) -> str:
@@ -64,9 +39,6 @@ class Presentation:
 
     def single(self, value: Json) -> bytes:
         """One object, given as JSON in the resource's version."""
-        if self._kind == TABLE:
-            metadata = {"resourceVersion": value["metadata"].get("resourceVersion", "")}
-            return self._json(self._table([value], metadata))
         api_version, kind = (META, PARTIAL) if self._kind == PARTIAL else (value["apiVersion"], value["kind"])
         if self._protobuf:
             return wire.envelope(api_version, kind, self._message(value))
@@ -100,9 +72,6 @@ class Presentation:
             metadata["continue"] = page.continue_token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-        if self._kind == TABLE:
-            values = [from_storage(self._resource, stored.value) for stored in page.items]
-            return self._json(self._table(values, metadata))
         api_version, kind = self._list_type()
         items = [orjson.Fragment(self._item(stored)) for stored in page.items]
         return self._json({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items})
@@ -120,7 +89,7 @@ class Presentation:
         return self._frame(event.type, self.single(value))
 
     def status(self, error: StatusError) -> bytes:
-        return encode_status(error, self._encoding, pretty=self._pretty)
+        return encode_status(error, self._encoding)
 
     @property
     def _protobuf(self) -> bool:
@@ -155,23 +124,6 @@ class Presentation:
             return META, f"{PARTIAL}List"
         return self._resource.api_version, f"{self._resource.kind}List"
 
-    def _table(self, values: list[Json], metadata: Json) -> Json:
-        rows = []
-        for value in values:
-            row: Json = {"cells": [value["metadata"].get("name", ""), _age(value)]}
-            if self._include_object == "Object":
-                row["object"] = value
-            elif self._include_object != "None":
-                row["object"] = {"kind": PARTIAL, "apiVersion": META, "metadata": value["metadata"]}
-            rows.append(row)
-        return {
-            "kind": TABLE,
-            "apiVersion": META,
-            "metadata": metadata,
-            "columnDefinitions": COLUMNS,
-            "rows": rows,
-        }
-
     def _frame(self, event_type: str, body: bytes) -> bytes:
         if self._protobuf:
             return wire.frame(event_type, body)
@@ -180,31 +132,16 @@ class Presentation:
     def _json(self, value: object) -> bytes:
         """In the order of Go's types. A custom resource has none: the server sorts its fields."""
         is_sorted = Trait.CUSTOM in self._resource.traits and not self._kind
-        return encode_json(value, pretty=self._pretty, is_sorted=is_sorted)
+        return encode_json(value, is_sorted=is_sorted)
 
 
-def encode_json(value: object, *, pretty: bool = False, is_sorted: bool = False) -> bytes:
-    """As a kube-apiserver: newline-terminated, or indented for people with a browser or curl."""
-    order = orjson.OPT_SORT_KEYS if is_sorted else 0
-    if not pretty:
-        return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | order)
-    return json.dumps(json.loads(orjson.dumps(value, option=order)), indent=2, ensure_ascii=False).encode()
+def encode_json(value: object, *, is_sorted: bool = False) -> bytes:
+    """As a kube-apiserver: newline-terminated."""
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | (orjson.OPT_SORT_KEYS if is_sorted else 0))
 
 
-def encode_status(error: StatusError, encoding: Encoding, *, pretty: bool = False) -> bytes:
+def encode_status(error: StatusError, encoding: Encoding) -> bytes:
     """An error's body."""
     if encoding is Encoding.PROTOBUF:
         return wire.envelope("v1", "Status", wire.status_message(error.to_dict()))
-    return encode_json(error.to_dict(), pretty=pretty)
-
-
-def _age(value: Json) -> str:
-    """In the unit that kubectl's eye expects first."""
-    created = value["metadata"].get("creationTimestamp")
-    if not created:
-        return "<unknown>"
-    seconds = int((datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds())
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{max(seconds, 0)}s"
+    return encode_json(error.to_dict())

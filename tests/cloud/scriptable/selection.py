@@ -1,4 +1,4 @@
-"""Which objects a list, watch or deletecollection means: namespace, label selector and field selector."""
+"""Which objects a list or watch means: namespace, label selector and field selector."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_LIST_KIND, Representation, negotiate
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.bodies import check_size
-from tests.cloud.scriptable.discovery import AGGREGATED, AGGREGATED_TYPE, aggregated_discovery, discovery
+from tests.cloud.scriptable.discovery import discovery
 from tests.cloud.scriptable.faults import (
     Delay,
     Disconnect,
@@ -30,7 +30,7 @@ from tests.cloud.scriptable.faults import (
 )
 from tests.cloud.scriptable.lists import check_reached, read_list
 from tests.cloud.scriptable.object_store import ObjectStore
-from tests.cloud.scriptable.presentation import PARTIAL, TABLE, Presentation, encode_json, encode_status
+from tests.cloud.scriptable.presentation import PARTIAL, Presentation, encode_json, encode_status
 from tests.cloud.scriptable.protobuf import speaks_protobuf
 from tests.cloud.scriptable.request_log import LoggedRequest, RequestLog
 from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
@@ -46,8 +46,6 @@ HUNG_UP = 444
 """The status, in the request log alone, of a request whose connection was closed without an answer."""
 LIST_VERBS = ("list", "watch")
 READ_VERBS = ("get", "list")
-PRETTY_AGENTS = ("curl", "Wget", "Mozilla/5.0")
-"""User-Agents of people, who get indented JSON."""
 
 
 class Server:
@@ -100,15 +98,10 @@ class Server:
         representation = negotiate(
             request.headers.get("Accept"),
             protobuf=speaks_protobuf(resource),
-            kinds=frozenset({TABLE, PARTIAL, METADATA_LIST_KIND}),
+            kinds=frozenset({PARTIAL, METADATA_LIST_KIND}),
         )
         _check_form(info, representation)
-        presentation = Presentation(
-            resource,
-            representation,
-            pretty=_is_pretty(request),
-            include_object=request.query.get("includeObject", "Metadata"),
-        )
+        presentation = Presentation(resource, representation)
         if info.verb == "watch":
             return await self._watch(request, logged, resource, presentation, rules)
         if info.verb in READ_VERBS:
@@ -131,7 +124,7 @@ class Server:
         body = await request.read()
         check_size(body)
         content_type = request.headers.get("Content-Type", "")
-        return self._writer.answer(Write(info, resource, user, content_type, body, request.query))
+        return self._writer.answer(Write(info, resource, user, content_type, body))
 
     async def _watch(
         self,
@@ -170,12 +163,8 @@ class Server:
         if request.method != "GET":
             raise _method_not_allowed()
         accept = request.headers.get("Accept", "")
-        pretty = path == "/version" or _is_pretty(request)
-        if path in {"/api", "/apis"} and AGGREGATED.issubset(accept.partition(",")[0].split(";")):
-            document = aggregated_discovery(self._table, path)
-            return web.Response(body=encode_json(document, pretty=pretty), headers=_headers(AGGREGATED_TYPE))
         negotiate(accept, protobuf=False)
-        return web.Response(body=encode_json(document, pretty=pretty), headers=_headers(str(Encoding.JSON)))
+        return web.Response(body=encode_json(document), headers=_headers(str(Encoding.JSON)))
 
     def _resource(self, info: RequestInfo) -> Resource:
         """What the request is about; StatusError 404 or 405 where a kube-apiserver has no such route."""
@@ -237,7 +226,7 @@ def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:
         return ("get", "patch", "update", "delete")
     if resource.namespaced and not info.namespace:
         return ()
-    return ("create", "deletecollection")
+    return ("create",)
 
 
 async def _befall(request: web.BaseRequest, rules: Sequence[Rule]) -> bool:
@@ -308,7 +297,7 @@ def _refusal(error: StatusError, request: web.BaseRequest) -> web.Response:
     retry_after = error.retry_after or error.details.get("retryAfterSeconds")
     if retry_after:
         headers["Retry-After"] = str(retry_after)
-    body = encode_status(error, encoding, pretty=_is_pretty(request))
+    body = encode_status(error, encoding)
     return web.Response(body=body, status=error.code, headers=headers)
 
 
@@ -324,13 +313,6 @@ def _headers(content_type: str) -> dict[str, str]:
         "Cache-Control": "no-cache, private",
         "Audit-Id": str(uuid.uuid4()),
     }
-
-
-def _is_pretty(request: web.BaseRequest) -> bool:
-    asked = request.query.get("pretty")
-    if asked is not None:
-        return asked not in {"0", "false"}
-    return request.headers.get("User-Agent", "").startswith(PRETTY_AGENTS)
 
 
 def _common_name(request: web.BaseRequest) -> str:

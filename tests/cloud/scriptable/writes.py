@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kube.errors import bad_request
@@ -11,11 +10,9 @@ from kube.requests.request_info import RequestInfo
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.admission import check_namespace
 from tests.cloud.scriptable.bodies import parse_delete_options, parse_object, parse_patch
-from tests.cloud.scriptable.conversion import from_storage
 from tests.cloud.scriptable.object_store import ObjectStore
 from tests.cloud.scriptable.questions import answer_question, issue_token
 from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
-from tests.cloud.scriptable.selection import select
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +24,6 @@ class Write:
     user: User
     content_type: str
     body: bytes
-    query: Mapping[str, str]
-
-    @property
-    def dry_run(self) -> bool:
-        return self.query.get("dryRun") == "All"
 
 
 class Writer:
@@ -50,10 +42,8 @@ class Writer:
                 return self._update(write)
             case "patch":
                 return 200, self._patch(write)
-            case "delete":
-                return 200, self._delete(write)
             case _:
-                return 200, self._delete_collection(write)
+                return 200, self._delete(write)
 
     def _create(self, write: Write) -> Json:
         info, resource = write.info, write.resource
@@ -69,7 +59,6 @@ class Writer:
             value,
             resource=resource,
             namespace=info.namespace if resource.namespaced else "",
-            dry_run=write.dry_run,
         )
 
     def _update(self, write: Write) -> tuple[int, Json]:
@@ -87,9 +76,7 @@ class Writer:
         check_namespace(resource, metadata, info.namespace)
         key = (info.namespace if resource.namespaced else "", info.name)
         code = 200 if key in self._store.collection(resource).objects else 201
-        return code, self._store.update(
-            value, resource=resource, subresource=info.subresource, dry_run=write.dry_run
-        )
+        return code, self._store.update(value, resource=resource, subresource=info.subresource)
 
     def _patch(self, write: Write) -> Json:
         info = write.info
@@ -101,18 +88,12 @@ class Writer:
             info.namespace,
             patch_type=patch_type,
             subresource=info.subresource,
-            dry_run=write.dry_run,
         )
 
     def _delete(self, write: Write) -> Json:
         info, resource = write.info, write.resource
-        options = parse_delete_options(write.content_type, write.body)
-        self._store.find(resource, info.name, info.namespace)
-        dry_run = write.dry_run or options.get("dryRun") == ["All"]
-        last = self._store.delete(
-            resource, info.name, info.namespace, preconditions=options.get("preconditions"), dry_run=dry_run
-        )
-        if Trait.DELETE_SHOWS_OBJECT in resource.traits or last["metadata"].get("finalizers"):
+        last = self._store.delete(resource, info.name, info.namespace)
+        if Trait.DELETE_SHOWS_OBJECT in resource.traits:
             return last
         details = {
             "name": info.name,
@@ -126,22 +107,4 @@ class Writer:
             "metadata": {},
             "status": "Success",
             "details": {name: text for name, text in details.items() if text},
-        }
-
-    def _delete_collection(self, write: Write) -> Json:
-        """Deletes the objects that the selectors choose, and answers with their list."""
-        resource = write.resource
-        selection = select(resource, write.info.namespace, write.info.options)
-        objects = self._store.collection(resource).objects
-        chosen = [objects[key] for key in sorted(objects) if selection.matches(objects[key].value)]
-        for stored in chosen:
-            metadata = stored.value["metadata"]
-            self._store.delete(
-                resource, metadata["name"], metadata.get("namespace", ""), dry_run=write.dry_run
-            )
-        return {
-            "kind": f"{resource.kind}List",
-            "apiVersion": resource.api_version,
-            "metadata": {"resourceVersion": str(self._store.version)},
-            "items": [from_storage(resource, stored.value) for stored in chosen],
         }

@@ -10,8 +10,7 @@ from controllers.bindings.config_binding_controller import ATTEMPTS
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
 from tests.controllers.support.other_webhook import image_is_kept
-from tests.controllers.support.scene import POOLS
-from tests.controllers.support.workloads import DEPLOYMENT, claim, config_map, env, image, patch
+from tests.controllers.support.workloads import claim, config_map, env, image, patch
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("manager")]
 
@@ -103,44 +102,6 @@ def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> 
     assert given_back["spec"] == before
 
 
-def test_pools_are_selected_by_their_labels(bindings: BindingScene) -> None:
-    east, west = bindings.scene.pool(), bindings.scene.pool()
-    label(bindings, east, "east")
-    names = {pool: bindings.deployment(pool, owner="shop") for pool in (east, west)}
-    binding = bindings.bind(
-        "shop",
-        kind="YurtAppSet",
-        version="apps.openyurt.io/v1beta1",
-        pools=None,
-        selector={"matchExpressions": [{"key": "region", "operator": "In", "values": ["east"]}]},
-        items=[image("{{nodepool}}:2")],
-    )
-    bindings.sees(names[east], lambda obj: image_of(obj) == f"{east}:2")
-    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
-    assert bindings.get(binding)["status"]["workloads"] == 1
-    # A pool comes and goes as its labels change, and a name takes it away.
-    label(bindings, west, "east")
-    bindings.sees(names[west], lambda obj: image_of(obj) == f"{west}:2")
-    label(bindings, east, None)
-    bindings.sees(names[east], lambda obj: image_of(obj) == "app:1")
-    bindings.change(binding, subject={"pools": [f"-{west}"]})
-    bindings.sees(names[west], lambda obj: image_of(obj) == "app:1")
-
-
-def label(bindings: BindingScene, pool: str, region: str | None) -> None:
-    bindings.scene.admin.patch(f"{POOLS}/{pool}", {"metadata": {"labels": {"region": region}}})
-
-
-def test_a_stateful_set_gets_its_strategy_and_gives_it_back(bindings: BindingScene) -> None:
-    name = bindings.stateful_set()
-    before = bindings.scene.admin.get(f"{bindings.stateful_sets}/{name}")["spec"]
-    binding = bindings.bind(name, kind="StatefulSet", items=[{"upgradeStrategy": "OnDelete"}, image("db:2")])
-    see = bindings.scene.sees
-    see(bindings.stateful_sets, name, lambda obj: obj["spec"]["updateStrategy"] == {"type": "OnDelete"})
-    bindings.unbind(binding)
-    see(bindings.stateful_sets, name, lambda obj: obj["spec"] == before)
-
-
 def test_a_binding_may_come_before_its_subject(bindings: BindingScene) -> None:
     binding = bindings.bind("web", items=[image("app:2")])
     assert bindings.sees_condition(binding, "SubjectFound", "False", "NoWorkload")
@@ -184,19 +145,6 @@ def test_a_changed_item_is_followed_and_a_dropped_one_given_back(bindings: Bindi
     assert changed["spec"]["template"]["spec"]["containers"][0]["env"][0] == {"name": "A", "value": "a"}
 
 
-def test_a_writers_own_change_is_the_new_base(bindings: BindingScene) -> None:
-    name = bindings.deployment()
-    binding = bindings.bind(name, items=[image("app:2")])
-    bindings.sees(name, lambda obj: image_of(obj) == "app:2")
-    containers = [{"name": "app", "image": "app:9"}]
-    bindings.edit(name, {"template": {"spec": {"containers": containers}}})
-    bindings.sees(
-        name, lambda obj: image_of(obj) == "app:2" and "app:9" in obj["metadata"]["annotations"][RECORD]
-    )
-    bindings.unbind(binding)
-    bindings.sees(name, lambda obj: image_of(obj) == "app:9")
-
-
 def test_a_workload_that_loses_its_label_is_given_back(bindings: BindingScene) -> None:
     name = bindings.deployment()
     before = bindings.spec(name)
@@ -216,63 +164,6 @@ def test_a_workload_that_changes_its_owner_is_given_back(bindings: BindingScene)
     other = [{**owner, "name": "other"}]
     bindings.scene.admin.patch(path, {"metadata": {"ownerReferences": other}})
     bindings.sees(name, lambda obj: obj["spec"] == before)
-
-
-def test_an_owner_that_writes_its_template_again_changes_the_base(bindings: BindingScene) -> None:
-    """YurtAppSet writes its children whole, and keeps their annotations."""
-    name = bindings.deployment(owner="shop")
-    binding = bindings.bind(
-        "shop",
-        kind="YurtAppSet",
-        version="apps.openyurt.io/v1beta1",
-        items=[image("app:2")],
-        patches=[patch("add", "/hostname", "{{nodepool}}")],
-    )
-    live = bindings.sees(name, lambda obj: image_of(obj) == "app:2")
-    template = bindings.workload(DEPLOYMENT, name, "hangzhou", "shop")
-    template["metadata"]["annotations"] = live["metadata"]["annotations"]
-    template["spec"]["template"]["spec"]["containers"][1]["image"] = "side:2"
-    template["spec"]["template"]["spec"]["containers"][0]["image"] = "app:9"
-    path = f"{bindings.deployments}/{name}"
-    assert bindings.scene.admin.request("PUT", path, body=template).status == 200
-    # What the binding sets comes back over the new template, and the rest of it stays.
-    written = bindings.sees(name, lambda obj: "app:9" in obj["metadata"]["annotations"][RECORD])
-    spec = written["spec"]["template"]["spec"]
-    assert [each["image"] for each in spec["containers"]] == ["app:2", "side:2"]
-    assert spec["hostname"] == "hangzhou"
-    bindings.unbind(binding)
-    after = bindings.sees(name, lambda obj: image_of(obj) == "app:9")
-    assert "hostname" not in after["spec"]["template"]["spec"]
-
-
-def test_of_two_bindings_the_later_name_wins_and_the_other_is_told(bindings: BindingScene) -> None:
-    name = bindings.deployment()
-    loser = bindings.bind(name, items=[image("first"), env(A="kept")])
-    winner = bindings.bind(name, items=[image("second")])
-    won = bindings.sees(name, lambda obj: image_of(obj) == "second")
-    assert won["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] == "kept"
-    message = bindings.sees_condition(loser, "Conflict", "True", "Overridden")
-    assert message == f"Deployment {name}: image/app is set by {winner}"
-    bindings.sees_condition(winner, "Conflict", "False", "NoConflict")
-    bindings.unbind(winner)
-    bindings.sees(name, lambda obj: image_of(obj) == "first")
-    bindings.sees_condition(loser, "Conflict", "False", "NoConflict")
-
-
-def test_an_autoscaler_keeps_the_replicas(bindings: BindingScene) -> None:
-    name = bindings.deployment()
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-    bindings.scene.admin.post(
-        bindings.autoscalers,
-        {"metadata": {"name": name}, "spec": {"scaleTargetRef": target, "maxReplicas": 9}},
-    )
-    binding = bindings.bind(name, items=[{"replicas": 5}, image("app:2")])
-    message = bindings.sees_condition(binding, "Injected", "False", "Skipped")
-    assert message == f"Deployment {name}: replicas: AutoscalerOwnsReplicas"
-    bindings.sees(name, lambda obj: image_of(obj) == "app:2" and obj["spec"]["replicas"] == 2)
-    bindings.scene.admin.delete(f"{bindings.autoscalers}/{name}")
-    bindings.sees(name, lambda obj: obj["spec"]["replicas"] == 5)
-    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
 
 
 @pytest.mark.parametrize(
