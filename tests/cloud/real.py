@@ -124,11 +124,6 @@ class RealCloud:
         else:
             apiserver.stop(APISERVER_GRACE)
 
-    def restart_apiserver(self) -> None:
-        """Stops it by SIGTERM and starts it again; etcd, and so every object and version, stays."""
-        self.stop_apiserver()
-        self.start_apiserver()
-
     def client(self, credential: Credential | None = None, *, token: str = "") -> RestClient:
         """A caller with this identity, closed by stop(); without credential and token it is anonymous."""
         files = None
