@@ -69,6 +69,12 @@ def test_data_wins_over_a_file_as_in_client_go() -> None:
     assert found.key.read() == b"data"
 
 
+def test_data_may_be_wrapped_in_lines_as_go_decodes_it() -> None:
+    text = encoded(b"x" * 100)
+    found = parsed({"certificate-authority-data": f"{text[:64]}\n{text[64:]}\n"})
+    assert found.authority.read() == b"x" * 100
+
+
 def test_credentials_are_in_no_representation() -> None:
     found = parsed(user={"token": "secret", "client-key-data": encoded(b"private")})
     assert "secret" not in repr(found)

@@ -213,6 +213,14 @@ def test_an_event_that_cannot_be_read_changes_nothing(encoding: Encoding) -> Non
     assert (store.version, contents(store), recorder.heard) == (10, {("a", "x"): 4}, [])
 
 
+def test_a_listener_that_left_hears_nothing(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    recorder = RecordedInputs(store)
+    store.forget(recorder)
+    tell(store, "ADDED", Toy(version=11))
+    assert recorder.heard == []
+
+
 def item_of(toy: Toy, encoding: Encoding) -> Item:
     item = filled(toy.version, toy, encoding=encoding).get(toy.key)
     assert item is not None

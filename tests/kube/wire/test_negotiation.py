@@ -120,6 +120,11 @@ def test_protobuf_alone_is_refused_where_there_is_none() -> None:
     assert error.value.code == 406
 
 
+def test_many_clauses_are_sorted_too() -> None:
+    many = ",".join(f"text/x{number}" for number in range(MAX_CLAUSES - 3))
+    assert acceptable(f"{many},*/*,{J};q=0.5,{P};q=0.9") == (JSON, PROTOBUF)
+
+
 @pytest.mark.parametrize(
     ("accept", "longer"),
     [(",".join([J] * MAX_CLAUSES), ","), (f"{J};a={'b' * (MAX_ACCEPT - len(J) - 3)}", "b")],
