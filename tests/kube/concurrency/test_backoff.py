@@ -24,3 +24,10 @@ def test_a_good_while_without_failures_is_forgiven() -> None:
     assert [backoff.next(), backoff.next()] == [1.0, 2.0]
     now += FORGET_AFTER + 1
     assert backoff.next() == 1.0
+
+
+def test_what_is_forgotten_counts_no_more() -> None:
+    backoff = Backoff(first=1.0, last=5.0, clock=lambda: 0.0, jitter=lambda: 0.0)
+    assert [backoff.next(), backoff.next()] == [1.0, 2.0]
+    backoff.forget()
+    assert [backoff.next(), backoff.next()] == [1.0, 2.0]

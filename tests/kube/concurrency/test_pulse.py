@@ -27,3 +27,10 @@ async def test_a_beat_in_the_same_turn_is_not_missed() -> None:
     waiting = asyncio.ensure_future(pulse.wait())
     pulse.notify()
     await asyncio.wait_for(waiting, 1)
+
+
+async def test_who_has_left_is_forgotten() -> None:
+    pulse = Pulse()
+    pulse.wait().cancel()
+    await asyncio.sleep(0)
+    assert not pulse._waiters

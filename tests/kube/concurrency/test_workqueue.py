@@ -101,6 +101,16 @@ async def test_retries_wait_longer_each_time_until_forgotten() -> None:
 
 
 @pytest.mark.looptime
+async def test_a_thousand_failures_are_no_trouble() -> None:
+    queue: Queue[str] = Queue()
+    for _ in range(2000):
+        queue.retry("a")
+    assert queue.delayed == 1
+    queue.close()
+    assert queue.delayed == 0
+
+
+@pytest.mark.looptime
 async def test_a_bucket_spreads_what_exceeds_the_burst() -> None:
     bucket = Bucket(rate=10, burst=2)
     assert [round(bucket.reserve(), 6) for _ in range(4)] == [0, 0, 0.1, 0.2]

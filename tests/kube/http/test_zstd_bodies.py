@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kube.http import zstd_bodies
 from kube.http.session import BodyTooLarge
 from kube.http.zstd_bodies import pack, unpack
 
@@ -25,7 +27,26 @@ async def test_a_body_in_any_pieces_is_unpacked_as_it_was(pieces: list[bytes]) -
     assert await unpack(b"".join(pack(pieces, len(body))), len(body)) == body
 
 
-@pytest.mark.parametrize("end", [0, 3, 20, 500, len(PACKED) - 1])
+@pytest.mark.parametrize(("packed", "unpacked"), [(10, len(BODY)), (len(PACKED), len(BODY) - 1)])
+async def test_a_thread_unpacks_long_bodies(
+    monkeypatch: pytest.MonkeyPatch, packed: int, unpacked: int
+) -> None:
+    """64 KiB may unpack to 256 MiB."""
+    monkeypatch.setattr(zstd_bodies, "IN_LOOP", packed)
+    monkeypatch.setattr(zstd_bodies, "UNPACKED_IN_LOOP", unpacked)
+    threads: list[int] = []
+
+    def note(body: bytes, _limit: int) -> bytes:
+        threads.append(threading.get_ident())
+        return body
+
+    monkeypatch.setattr(zstd_bodies, "unpack_up_to", note)
+    assert await unpack(PACKED, len(BODY)) == PACKED
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]
+
+
+@pytest.mark.parametrize("end", [0, 3, 20, 500, -1])
 async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
     with pytest.raises(OSError, match="packed body"):
         await unpack(PACKED[:end], len(BODY))

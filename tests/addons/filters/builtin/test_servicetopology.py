@@ -15,6 +15,7 @@ from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Applied, Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import (
+    Sample,
     World,
     addresses_of,
     endpoint,
@@ -264,6 +265,29 @@ def test_why_is_this_endpoint_gone(encoding: Encoding) -> None:
         ("10.0.0.2", "kept", "node n2 is in node pool p1, as this node is"),
         ("10.0.0.3", "dropped", f"node n3 has {POOL_LABEL}=p2, this node p1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("sample", "inputs", "note"),
+    [
+        (SLICE, World(), ("EndpointSlice default/web-abc", "kept", "its Service is not known")),
+        (
+            endpoint_slice([], service_name=None),
+            World(),
+            ("EndpointSlice default/web-abc", "kept", "it has no label kubernetes.io/service-name"),
+        ),
+        (SLICE, world({}), ("service default/web", "kept", "it has no topology annotation")),
+        (
+            ENDPOINTS,
+            replace(world(POOL), pool=""),
+            ("service default/web", "kept", "it asks for this node's pool, and this node is in none"),
+        ),
+    ],
+)
+def test_why_nothing_is_filtered(
+    encoding: Encoding, sample: Sample, inputs: World, note: tuple[str, str, str]
+) -> None:
+    assert apply(ServiceTopology(), sample, inputs, encoding).notes == [note]
 
 
 placed = st.lists(st.sampled_from(["n1", "n2", "n3", "n4", "gone", None]), max_size=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -98,12 +98,35 @@ def allowed(rule: NodeRule, *nodes: str) -> list[str]:
     return [node for node in nodes if rule.allows(node)]
 
 
+def test_only_this_node() -> None:
+    rule = on_this_node(World(node_name="n1"))
+    assert allowed(rule, "n1", "n2", "") == ["n1"]
+    assert rule.explain("n2") == "endpoint of node n2, this node is n1"
+    assert rule.explain("") == "endpoint that names no node, this node is n1"
+
+
 def test_only_the_nodes_of_this_pool() -> None:
     world = pooled_world({})
     rule = in_this_pool(world)
     assert isinstance(rule, NodeRule)
     assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == ["n1", "n2"]
     assert world.asked == [("own_pool",), ("pool_nodes", "p1")]
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("n2", "node n2 is in node pool p1, as this node is"),
+        ("n3", f"node n3 has {POOL_LABEL}=p2, this node p1"),
+        ("n4", "node n4 is not among the nodes of node pool p1, this node's"),
+        ("gone", "node gone is not among the nodes of node pool p1, this node's"),
+        ("", "endpoint that names no node"),
+    ],
+)
+def test_why_a_node_is_in_this_pool_or_not(node: str, why: str) -> None:
+    rule = in_this_pool(pooled_world({}))
+    assert isinstance(rule, NodeRule)
+    assert rule.explain(node) == why
 
 
 def test_a_label_that_the_pool_s_status_does_not_confirm_yet_does_not_count() -> None:
@@ -147,6 +170,23 @@ def test_nodes_that_share_a_key(
 
 
 @pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        ("n2", "node n2 has z=1, this node z=1; node n2 has no y, this node y=a"),
+        ("n3", "node n3 has z=2, this node z=1; node n3 has y=a, this node y=a"),
+        ("gone", "node gone is not known"),
+        ("", "endpoint that names no node"),
+    ],
+)
+def test_why_a_node_shares_a_key_or_not(node: str, why: str) -> None:
+    assert sharing_a_key(("z", "y"), "n1", NODES.get).explain(node) == why
+
+
+def test_an_unknown_own_node_is_said() -> None:
+    assert sharing_a_key(("z",), "n9", NODES.get).explain("n2") == "this node n9 is not known"
+
+
+@pytest.mark.parametrize(
     ("keys", "ready", "reason", "left"),
     [
         (("z", "y"), ["n2", "n3"], "preferred-key", ["n1", "n2"]),
@@ -174,6 +214,24 @@ def test_what_cannot_decide_is_not_asked() -> None:
 
     assert by_preference(("*",), never, "n1", NODES.get).reason == "any-endpoint"
     assert by_preference(("x", "*"), never, "n1", NODES.get).reason == "any-endpoint"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: by_preference(("*",), list, "n1", NODES.get), "endpoint of node n3; any endpoint may serve"),
+        (
+            lambda: by_preference(("z", "y"), list, "n1", NODES.get),
+            "no ready endpoint shares any of z, y with this node",
+        ),
+        (
+            lambda: both(on_this_node(World()), sharing_a_key(("y",), "n1", NODES.get)),
+            "endpoint of node n3, this node is n1; node n3 has y=a, this node y=a",
+        ),
+    ],
+)
+def test_why_the_other_rules_decide(make: Callable[[], NodeRule], why: str) -> None:
+    assert make().explain("n3") == why
 
 
 def test_both_rules_must_allow() -> None:
