@@ -10,6 +10,7 @@ from controllers.settings import (
     WEBHOOK_CONTROLLER,
     Address,
     Settings,
+    parse_address,
     parse_controllers,
     parse_settings,
 )
@@ -32,6 +33,16 @@ KNOWN = ["a", "b", "c"]
 )
 def test_which_controllers_run(text: str, chosen: str) -> None:
     assert parse_controllers(text, KNOWN) == frozenset(chosen)
+
+
+@pytest.mark.parametrize("text", ["d", "*,-d", "A"])
+def test_an_unknown_controller_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="there is no controller"):
+        parse_controllers(text, KNOWN)
+
+
+def test_defaults() -> None:
+    assert parse_settings([], KNOWN) == Settings(controllers=frozenset(KNOWN))
 
 
 def test_every_option() -> None:
@@ -70,6 +81,22 @@ def test_without_a_port_there_is_no_webhook(port: str, chosen: set[str]) -> None
 )
 def test_leader_election_is_switched_as_in_go(options: list[str], elects: bool) -> None:
     assert parse_settings(options, KNOWN).leader_elect is elects
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", Address("", 8080)),
+        ("127.0.0.1:8080", Address("127.0.0.1", 8080)),
+        ("[::1]:8080", Address("::1", 8080)),
+        ("0", Address("", 0)),
+    ],
+)
+def test_addresses_are_written_as_for_controller_runtime(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    settings = parse_settings(["--metrics-bind-address", text], KNOWN)
+    assert (settings.metrics, settings.probes) == (address, Settings().probes)
+    assert parse_settings(["--health-probe-bind-address", text], KNOWN).probes == address
 
 
 @pytest.mark.parametrize("option", ["--leader-elect=perhaps", "--metrics-bind-address=here"])

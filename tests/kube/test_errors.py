@@ -47,11 +47,71 @@ def test_a_status_is_written_as_a_kube_apiserver_writes_it() -> None:
     )
 
 
+def test_a_version_of_the_future_tells_reflectors_the_cause() -> None:
+    error = errors.too_large_version(999, 12)
+    assert (error.code, error.reason) == (504, "Timeout")
+    assert error.message == "Timeout: Too large resource version: 999, current: 12"
+    assert error.details == {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": 1,
+    }
+    assert error.retry_after == 1
+
+
 def test_waiting_is_asked_for_only_where_it_is_meant() -> None:
     assert errors.unavailable("why").retry_after is None
     assert errors.unavailable("why").details == {}
     assert errors.unavailable("why", retry_after=1).retry_after == 1
     assert errors.too_many_requests("why", 3).details == {"retryAfterSeconds": 3}
+
+
+def test_what_is_invalid_names_the_field() -> None:
+    error = errors.invalid("must be positive", "spec.size")
+    assert error.details == {
+        "causes": [{"reason": "FieldValueInvalid", "message": "must be positive", "field": "spec.size"}]
+    }
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.too_large_version(2, 1),
+        errors.not_found("services", "x"),
+        errors.internal("why"),
+        errors.expired("é\n"),
+    ],
+)
+def test_a_status_comes_back(error: StatusError) -> None:
+    read = parse_status(error.to_json(), 418)
+    assert (read.code, read.reason, read.message) == (error.code, error.reason, error.message)
+    assert read.details == error.details
+    assert read.retry_after == error.retry_after
+
+
+@pytest.mark.parametrize("delay", [0, -1, True, "1", None, 1.5, [1]])
+def test_a_delay_that_is_no_number_of_seconds_is_none(delay: object) -> None:
+    body = json.dumps({"kind": "Status", "details": {"retryAfterSeconds": delay}}).encode()
+    assert parse_status(body, 503).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "the server responded with the status code 502 but did not return more information"),
+        (b"404 page not found\n", "more information: 404 page not found"),
+        (b"<html>\r\n\t<b>Bad\x1b[31m Gateway\x00</b>", "more information: <html> <b>Bad [31m Gateway </b>"),
+        (b'{"kind":"Service"}', 'more information: {"kind":"Service"}'),
+        (b"[1]", "more information: [1]"),
+        (b"[" * 5000, "more information: [[["),
+        (b"k8s\x00\n\x0c\n\x02v1\x12\x06Status", "more information: k8s v1 Status"),
+        (b"\xff\xfe", "more information: \ufffd\ufffd"),
+    ],
+)
+def test_what_is_no_status_becomes_one(body: bytes, message: str) -> None:
+    error = parse_status(body, 502)
+    assert error.code == 502
+    assert message in error.message
+    assert len(error.message) < MAX_QUOTED + 100
 
 
 def test_a_large_foreign_body_is_cut() -> None:

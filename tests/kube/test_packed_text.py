@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +24,13 @@ def test_a_text_comes_back_as_it_was(text: bytes) -> None:
         assert len(kept) == len(text)
 
 
+@pytest.mark.parametrize(
+    ("size", "kept"), [(0, bytes), (WORTH_PACKING - 1, bytes), (WORTH_PACKING, PackedText)]
+)
+def test_what_is_too_short_to_gain_stays_as_it_is(size: int, kept: type) -> None:
+    assert type(packed(b"x" * size)) is kept
+
+
 def test_a_packed_slice_takes_a_fraction_of_its_size() -> None:
     gc.collect()
     tracemalloc.start()
@@ -32,3 +41,10 @@ def test_a_packed_slice_takes_a_fraction_of_its_size() -> None:
         tracemalloc.stop()
     assert taken < sum(map(len, kept)) / 5
     assert sum(map(sys.getsizeof, kept)) < sum(map(len, kept)) / 5
+
+
+def test_threads_pack_and_unpack_at_once() -> None:
+    texts = [SLICE[number:] for number in range(200)]
+    with ThreadPoolExecutor(4) as threads:
+        kept = list(threads.map(PackedText, texts))
+        assert list(threads.map(bytes, kept)) == texts

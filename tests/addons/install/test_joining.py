@@ -201,3 +201,11 @@ def patched(before: list[str], hunks: list[str]) -> list[str]:
             after.append(line[1:])
         taken += line[0] in " -"
     return after + before[taken:]
+
+
+def test_an_upgrade_replaces_the_program(root: Path, wish: Wish) -> None:
+    with pytest.raises(JoinError, match="no hub is installed here"):
+        joining(root).upgrade("/other", 1)
+    joining(root).install(wish, 1)
+    joining(root).upgrade("/other", 1)
+    assert "ExecStart=/other " in (root / "etc/systemd/system/edgehub.service").read_text()

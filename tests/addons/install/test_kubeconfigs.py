@@ -9,6 +9,7 @@ import yaml
 
 from addons.install.kubeconfigs import (
     bootstrap_kubeconfig,
+    moved,
     pointed_at,
     redacted,
     server_of,
@@ -55,6 +56,15 @@ def test_no_client_calls_the_hub_through_a_proxy() -> None:
         {"server": HUB},
         {"certificate-authority": "../pki/ca.crt", "server": HUB},
     ]
+
+
+def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files() -> None:
+    here, there = Path("/etc/kubernetes"), Path("/etc/edgehub")
+    assert moved(KUBEADM, here, here) == KUBEADM
+    cluster = yaml.safe_load(moved(KUBEADM, here, there))["clusters"][1]["cluster"]
+    assert cluster["certificate-authority"] == "/etc/kubernetes/../pki/ca.crt"
+    absolute = KUBEADM.replace("../pki", "/pki")
+    assert moved(absolute, here, there) == absolute
 
 
 @pytest.mark.parametrize(

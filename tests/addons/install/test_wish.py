@@ -152,6 +152,19 @@ def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], fou
     assert parse_hub_flags(flags) == found
 
 
+@pytest.mark.parametrize(
+    ("hub", "found"),
+    [
+        (HubFlags(tls_port=0), [("127.0.0.1", 10261)]),
+        (HubFlags(listen="::", pod_address="auto"), [("::", 10261), ("::", 10268)]),
+        (HubFlags(port=0, pod_address="10.0.0.7"), [("127.0.0.1", 10268)]),
+        (HubFlags(port=0, tls_port=0), []),
+    ],
+)
+def test_systemd_opens_what_clients_connect_to(hub: HubFlags, found: list[tuple[str, int]]) -> None:
+    assert hub.handed_over == found
+
+
 @pytest.mark.parametrize("method", ["systemd", "static-pod"])
 def test_what_is_no_name_of_a_node_is_not_installed(ledger: Ledger, method: Method) -> None:
     made = dataclasses.replace(WISH, node="n1\nExecStartPre=/bin/sh", method=method)

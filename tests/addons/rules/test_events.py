@@ -43,6 +43,12 @@ def test_the_event_is_of_this_very_configmap() -> None:
     assert "uid" not in unknown["involvedObject"]
 
 
+def test_people_read_what_is_wrong() -> None:
+    event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
+    assert event["message"] == "key filter_x: 'a/b#c' is skipped: there is no filter of that name"
+    assert event["firstTimestamp"] == "2026-01-02T03:04:05Z"
+
+
 async def test_the_second_hub_finds_the_event_made() -> None:
     event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     async with ScriptableCloud() as cloud, new_session() as session:

@@ -87,6 +87,10 @@ async def known(pages: Pages) -> None:
     await pages.rules.wait_known(2)
 
 
+async def test_alive_as_soon_as_it_answers(pages: Pages) -> None:
+    assert (await pages.get("/healthz"))[::2] == (200, "ok\n")
+
+
 async def test_ready_when_the_rules_are_known(pages: Pages, cloud: ScriptableCloud) -> None:
     code, _, text = await pages.get("/readyz")
     assert code == 503

@@ -11,6 +11,7 @@ import yaml
 from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
 from kube.errors import expired
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
 from tests.kube.support import recorded
@@ -97,6 +98,25 @@ def test_a_watch_is_a_document_for_each_event(name: str, encoding: Encoding) -> 
             assert each.get("object", "").rpartition("/")[2] == peek.name
         else:
             assert (each["code"], each["message"]) == (frame.status.code, frame.status.message)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_the_end_of_the_initial_events_is_told(encoding: Encoding) -> None:
+    codec = codec_for(encoding)
+    body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark(
+        "v1", "Service", 6, INITIAL_EVENTS_ENDED
+    )
+    first, last = documents(readable_watch(encoding, body))
+    assert "initialEventsEnd" not in first
+    assert last["initialEventsEnd"] is True
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_torn_watch_shows_what_came_before(encoding: Encoding) -> None:
+    event = codec_for(encoding).encode_event("ADDED", *recorded.single("services.single", encoding))
+    text = readable_watch(encoding, event + event[:50])
+    assert [each["type"] for each in documents(text) if each] == ["ADDED"]
+    assert "the watch ended within an event, after 50 bytes of it" in text
 
 
 @pytest.mark.parametrize("encoding", Encoding)

@@ -55,12 +55,29 @@ def test_a_new_workload_is_patched() -> None:
     assert paths == {"/metadata/annotations": "add", "/spec/template/spec/containers/0/image": "replace"}
 
 
+def test_one_that_is_right_is_let_alone() -> None:
+    right = render(DEPLOYMENT, {}, ITEMS, POOL).workload
+    assert answered(review(right, right), rendering)["response"] == {"uid": "u", "allowed": True}
+
+
 def test_the_record_is_the_stored_objects() -> None:
     stored = render(DEPLOYMENT, {}, ITEMS, POOL).workload
     forged = copy.deepcopy(stored)
     forged["metadata"]["annotations"][RECORD] = '{"image/app":{"was":"evil","set":"injected"}}'
     [operation] = operations(answered(review(forged, stored), rendering))
     assert orjson.loads(operation["value"]) == {"image/app": {"was": "app:1", "set": "injected"}}
+
+
+def test_facts_take_the_namespace_of_the_request() -> None:
+    seen: list[Workload] = []
+
+    def note(workload: Workload, obj: Json, _: Json) -> Rendering:
+        seen.append(workload)
+        return Rendering(obj, {})
+
+    obj = {key: value for key, value in DEPLOYMENT.items() if key != "kind"}
+    answered(review({**obj, "metadata": {}}), note)
+    assert (seen[0].namespace, seen[0].kind) == ("ns", "Deployment")
 
 
 def test_warnings_are_few_and_short() -> None:

@@ -86,6 +86,11 @@ def test_what_is_no_manifest_is_said(
     assert "manager render: " in capsys.readouterr().err
 
 
+def test_a_missing_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-f", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
 @pytest.mark.real
 def test_of_a_cluster_it_reads_only(bindings: BindingScene, tmp_path: Path) -> None:
     pool = bindings.scene.pool()

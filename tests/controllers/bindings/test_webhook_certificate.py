@@ -45,6 +45,11 @@ def test_the_first_ones_are_trusted_for_their_hosts() -> None:
     assert not trusts(data[AUTHORITY], data[CERTIFICATE], NOW, "elsewhere")
 
 
+def test_what_is_good_stays() -> None:
+    data = renewed({}, HOSTS, NOW)
+    assert renewed(data, HOSTS, NOW + timedelta(days=SERVING_DAYS * 0.6)) == data
+
+
 def test_at_two_thirds_of_its_life_the_certificate_is_made_anew() -> None:
     data = renewed({}, HOSTS, NOW)
     later = NOW + timedelta(days=SERVING_DAYS * 0.7)

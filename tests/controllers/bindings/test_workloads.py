@@ -36,6 +36,10 @@ def test_the_controller_is_the_owner_wherever_it_stands() -> None:
     assert read_workload(owned_by({**OWNER, "controller": False})).owner is None
 
 
+def test_an_owner_of_another_group_is_no_subject() -> None:
+    assert subjects_of(read_workload(owned_by({**OWNER, "apiVersion": "x/v1"}))) == ["ns/Deployment/web"]
+
+
 def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
     changed = copy.deepcopy(DEPLOYMENT)
     changed["status"] = {"readyReplicas": 1}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cryptography import x509
 
-from controllers.certificates.approval import LEFT, decide
+from controllers.certificates.approval import LEFT, decide, node_of
 from controllers.certificates.serving_request import MAX_REQUEST, ServingRequest, read_request
 from controllers.cluster.nodes import Node
 from tests.controllers.support.requests import misread_by_the_signer, pem_of, request
@@ -127,3 +127,13 @@ def test_what_cannot_be_known_is_left_to_a_person() -> None:
 
     decision = decide(asked(), NODE, unknown)
     assert (decision.type, "endpoints are not known" in decision.message) == (LEFT, True)
+
+
+@pytest.mark.parametrize(("user", "node"), [(USER, "n1"), ("n1", ""), ("system:node:", "")])
+def test_whose_request_it_is(user: str, node: str) -> None:
+    assert node_of(asked(user=user)) == node
+
+
+def test_what_a_stranger_wrote_is_cut_short_in_the_message() -> None:
+    names = [f"{number}.{'x' * 50}.{'y' * 50}" for number in range(50)]
+    assert len(decide(asked(pem_of(USER, names)), NODE, holder).message) < 600

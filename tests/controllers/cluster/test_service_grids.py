@@ -17,3 +17,8 @@ def test_a_grid() -> None:
     assert (grid.generation, grid.observed, len(grid.conditions)) == (4, 3, 1)
     assert (grid.reference.kind, grid.reference.namespace, grid.reference.uid) == ("ServiceGrid", "ns", "u")
     assert not grid.deleting
+
+
+def test_garbage_is_a_grid_without_a_key() -> None:
+    grid = read_grid({"metadata": {"name": "g"}, "spec": {"gridUniqKey": 5, "template": []}, "status": 7})
+    assert (grid.key, grid.template, grid.conditions) == ("", {}, ())

@@ -12,6 +12,7 @@ from controllers.cluster.service_grids import Grid
 from controllers.grids.grid_service import (
     APPLIED,
     GRID_KEY,
+    key_label,
     new_service,
     refused_fields,
     service_patch,
@@ -122,6 +123,11 @@ def test_what_an_earlier_manager_passed_on_is_taken_back() -> None:
     assert patch["spec"] == {"externalIPs": None}
 
 
+def test_a_port_has_known_fields_only() -> None:
+    grid = with_template(ports=[{"port": 80, "hostPort": 80}])
+    assert new_service(grid)["spec"]["ports"] == [{"port": 80}]
+
+
 @pytest.mark.parametrize("field", ["type", "clusterIP"])
 def test_headless_services_and_node_ports_pass(field: str) -> None:
     value = {"type": "NodePort", "clusterIP": "None"}[field]
@@ -174,3 +180,16 @@ def test_garbage_in_the_note_takes_nothing_away(note: str) -> None:
     patch = service_patch(GRID, live)
     assert set(patch["metadata"]["annotations"]) == {APPLIED}
     assert "spec" not in patch
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("zone1", "zone1"),
+        ("topology.kubernetes.io/zone", "topology.kubernetes.io_zone"),
+        ("-bad", None),
+        ("x" * 64, None),
+    ],
+)
+def test_a_key_as_a_label(key: str, label: str | None) -> None:
+    assert key_label(key) == label

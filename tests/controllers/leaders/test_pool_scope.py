@@ -51,6 +51,11 @@ def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
     assert parse_pool_config(leader_config(NodePool("p", interconnected=True), "ns")["data"]).has_deputies
 
 
+def test_without_pools_nothing_is_granted() -> None:
+    # A rule about ConfigMaps without names would be one about all of them.
+    assert leader_hubs_role([], "ns")["rules"] == []
+
+
 def test_the_role_names_each_config_map() -> None:
     [rule] = leader_hubs_role([NodePool("b"), NodePool("a")], "ns")["rules"]
     assert rule["resourceNames"] == ["leader-hub-a", "leader-hub-b"]

@@ -43,6 +43,12 @@ async def test_an_event_says_who_and_what() -> None:
     assert event["source"] == {"component": "manager"}
 
 
+async def test_objects_without_namespace_have_theirs_in_default() -> None:
+    api = Written()
+    await EventRecorder(api, "manager").normal(NODE, "A", "b")
+    assert (api.objects[0]["metadata"]["namespace"], api.objects[0]["type"]) == ("default", "Normal")
+
+
 async def test_the_same_is_not_said_twice() -> None:
     api = Written()
     events = EventRecorder(api, "manager")

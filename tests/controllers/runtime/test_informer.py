@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controllers.runtime.informer import Informer, Informers, WatchedResource
+from controllers.runtime.informer import Informer, Informers, WatchedResource, without_managed_fields
 from controllers.runtime.unstructured import metadata, texts
 from kube.http.client import Client
 from kube.json_type import Json
@@ -92,6 +92,15 @@ async def test_it_tells_what_was_there_and_what_changes(cloud: ScriptableCloud, 
     assert dict(follower.informer.items()) == {("default", "second"): "y"}
 
 
+async def test_indexes_follow(cloud: ScriptableCloud, follower: Follower) -> None:
+    informer = follower.informer
+    assert informer.by_index("value", "x") == [(("default", "first"), "x")]
+    cloud.store.update(config_map("first", value="z"))
+    await follower.hears(3)
+    assert informer.by_index("value", "x") == []
+    assert informer.by_index("value", "z") == [(("default", "first"), "z")]
+
+
 async def test_catching_up_waits_for_the_version(cloud: ScriptableCloud, follower: Follower) -> None:
     written = cloud.store.create(config_map("second", value="y"))
     await follower.informer.wait_until_observed(written)
@@ -112,3 +121,9 @@ async def test_an_unknown_kind_is_refused_and_said(cloud: ScriptableCloud) -> No
         assert not informer.has_synced
         task.cancel()
         await asyncio.wait([task])
+
+
+def test_managed_fields_go() -> None:
+    assert without_managed_fields({"metadata": {"managedFields": [1], "name": "a"}}) == {
+        "metadata": {"name": "a"}
+    }

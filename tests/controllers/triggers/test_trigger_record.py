@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.triggers.trigger_record import (
+    LONGEST_TOPOLOGY,
     MAX_UNPACKED,
     Seen,
     differences,
@@ -58,3 +59,8 @@ def test_long_topologies_are_told_apart_and_fit() -> None:
     changed = {key: digested(f"{each}x") for key, each in topologies.items()}
     assert differences(before, Seen(changed)) == (set(topologies), set())
     assert differences(before, before) == (set(), set())
+
+
+@pytest.mark.parametrize("topology", [None, "", "openyurt.io/nodepool", "x" * LONGEST_TOPOLOGY])
+def test_a_short_topology_stays_as_it_is(topology: str | None) -> None:
+    assert digested(topology) == topology

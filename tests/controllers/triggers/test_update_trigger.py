@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 
@@ -20,8 +22,9 @@ from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import WriteClient
 from controllers.settings import Settings
 from controllers.triggers import update_trigger
+from controllers.triggers.backends import triggered_at
 from controllers.triggers.endpoint_slices_controller import EndpointSlicesTriggerController
-from controllers.triggers.update_trigger import BURST, RATE, RECORD_INTERVAL
+from controllers.triggers.update_trigger import BURST, RATE, RECORD_INTERVAL, is_met, trigger_value
 from kube.json_type import Json
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
@@ -308,3 +311,15 @@ def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
         stamps = now
         touched += len(expected)
     assert touched > 0
+
+
+def test_a_value_is_a_time_to_the_microsecond() -> None:
+    moment = datetime(2026, 11, 21, 10, 0, 0, 42, tzinfo=UTC)
+    assert trigger_value(moment) == "2026-11-21T10:00:00.000042Z"
+    assert triggered_at(trigger_value(moment)) == moment.timestamp()
+
+
+@pytest.mark.parametrize(("age", "met"), [(20.0, False), (5.0, True), (-5.0, True), (-1e9, False)])
+def test_a_demand_is_met_by_a_later_touch(age: float, met: bool) -> None:
+    now = time.time()
+    assert is_met(now - 10, now - age) is met

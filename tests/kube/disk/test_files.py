@@ -22,6 +22,12 @@ def test_what_others_could_read_is_made_private(tmp_path: Path) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "db")] == [0o700, 0o600]
 
 
+def test_what_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "db").write_bytes(b"x")
+    make_private(tmp_path, tmp_path / "db")
+    assert (tmp_path / "db").read_bytes() == b"x"
+
+
 def test_what_is_no_database_fails(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"no database" * 100)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):

@@ -128,6 +128,11 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes) -
         load_kubeconfig(path)
 
 
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no-such-file"):
+        load_kubeconfig(tmp_path / "no-such-file")
+
+
 def test_files_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     path = tmp_path / "kubeconfig"

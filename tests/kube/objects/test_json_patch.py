@@ -47,6 +47,11 @@ def test_operations(operations: list[Any], changed: dict[str, Any]) -> None:
     assert before == DOCUMENT
 
 
+def test_the_whole_document() -> None:
+    assert apply_json_patch(DOCUMENT, [op("replace", "", value={"z": 1})]) == {"z": 1}
+    assert apply_json_patch(DOCUMENT, [op("add", "", value={"z": 1})]) == {"z": 1}
+
+
 @pytest.mark.parametrize(
     "operation",
     [
@@ -105,4 +110,11 @@ def test_copies_have_a_limit() -> None:
     assert apply_json_patch(document, [again]) == {**document, "again": document["text"]}
     with pytest.raises(StatusError) as caught:
         apply_json_patch(document, [again, again])
+    assert caught.value.code == 422
+
+
+def test_copies_of_copies_end() -> None:
+    double = {"op": "copy", "from": "/a", "path": "/a/b/-"}
+    with pytest.raises(StatusError) as caught:
+        apply_json_patch(DOCUMENT, [double] * MAX_OPERATIONS)
     assert caught.value.code == 422

@@ -56,6 +56,20 @@ def test_elements_that_stay_keep_what_is_unknown() -> None:
     assert kept == [True, False, True]
 
 
+def test_entries_of_a_map() -> None:
+    message = new_message("NodeStatus")
+    for name in ("cpu", "pods", "gone"):
+        entry = message.capacity.add(key=name)
+        entry.value.string = "1"
+    kept = parse_message("QuantityEntry", message.capacity[0].SerializeToString() + UNKNOWN)
+    message.capacity[0].CopyFrom(kept)
+    document = read_message("NodeStatus", message)
+    document["capacity"] = {"cpu": "2", "new": "3", "pods": "1"}
+    write_message("NodeStatus", message, document, NODE_KEYS, "status")
+    assert read_message("NodeStatus", message) == document
+    assert [UNKNOWN in each for each in find(message.SerializeToString(), 1)] == [True, False, False]
+
+
 def test_absent_and_zero() -> None:
     message = new_message("ContainerStatus")
     full = {"name": "a", "ready": False, "restartCount": 0, "image": "", "imageID": "", "lastState": {}}
@@ -66,6 +80,18 @@ def test_absent_and_zero() -> None:
     write_message("ContainerStatus", message, {**full, "state": {}}, POD_KEYS, "status.containerStatuses")
     assert not message.HasField("started")
     assert read_message("ContainerStatus", message) == {**full, "state": {}}
+
+
+def test_times() -> None:
+    message = new_message("PodStatus")
+    for text, wire in (("1970-01-01T00:00:00Z", b"\x08\x00\x10\x00"), (None, None)):
+        write_message("PodStatus", message, {"startTime": text}, POD_KEYS, "status")
+        assert find(message.SerializeToString(), 7) == ([wire] if wire else [])
+    message.startTime.seconds, message.startTime.nanos = 5, 9
+    write_message(
+        "PodStatus", message, {"startTime": "1970-01-01T00:00:05Z", "phase": "x"}, POD_KEYS, "status"
+    )
+    assert message.startTime.nanos == 9
 
 
 def test_a_text_that_is_not_utf8_stays() -> None:

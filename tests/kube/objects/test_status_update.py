@@ -18,6 +18,7 @@ from kube.wire.encoding import Encoding
 from tests.kube.support.recorded import single
 from tests.kube.support.wire_walker import find, walk
 
+FIXTURES = ["nodes.full", "pods.full", "nodes.single", "pods.single"]
 JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
 UNKNOWN = b"\xf2\x7f\x05later"
 """A field that no table has."""
@@ -45,6 +46,15 @@ def refused(
 
 def document(fixture: str, encoding: Encoding = JSON) -> Json:
     return status_document(encoding, *single(fixture, encoding))
+
+
+@pytest.mark.parametrize("fixture", FIXTURES)
+def test_protobuf_reads_as_the_servers_json(fixture: str) -> None:
+    theirs = document(fixture)
+    del theirs["spec"], theirs["metadata"]["managedFields"]
+    ours = document(fixture, PROTOBUF)
+    assert ours == theirs
+    assert json.dumps(ours["status"]) == json.dumps(theirs["status"])
 
 
 @pytest.mark.parametrize("fixture", ["nodes.full", "pods.full"])

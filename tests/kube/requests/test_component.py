@@ -26,6 +26,28 @@ def test_components(user_agent: str, component: str) -> None:
     assert component_of(user_agent) == component
 
 
+@pytest.mark.parametrize(
+    "user_agent",
+    [
+        None,
+        "",
+        "/v1",
+        "..",
+        "./kubelet",
+        "../etc/passwd",
+        "Mozilla 5.0",
+        "kubelet\n",
+        "kubelet\0/v1",
+        "\u212aubelet/v1",  # the Kelvin sign, a "k" in lower case
+        "kub\u00e9let/v1",
+        'kubelet"} 1',
+        "x" * (MAX_LENGTH + 1),
+    ],
+)
+def test_unknown_components(user_agent: str | None) -> None:
+    assert component_of(user_agent) == ""
+
+
 @given(st.text() | st.from_regex(r"[-A-Za-z0-9._/ ]*"))
 def test_a_component_is_safe_in_a_metric_and_a_path(user_agent: str) -> None:
     component = component_of(user_agent)

@@ -1,6 +1,8 @@
 """Text in the quotes of Go."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube.requests.quoting import quoted
 
@@ -21,3 +23,8 @@ from kube.requests.quoting import quoted
 )
 def test_quotes(text: str, quote: str) -> None:
     assert quoted(text) == quote
+
+
+@given(st.text())
+def test_what_is_quoted_is_printable(text: str) -> None:
+    assert quoted(text).isprintable()

@@ -202,6 +202,27 @@ def test_the_name_of_a_watched_namespace_is_no_scope() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "seconds"),
+    [
+        ("/api/v1/services?timeout=1m30s", 90),
+        ("/api/v1/services?timeout=1.5s&timeout=abc", 1.5),
+        ("/api/v1/services", None),
+        ("/api/v1/services?timeout=", None),
+        ("/api/v1/services?timeout=0", None),
+        ("/api/v1/services?timeout=-1s", None),
+        # what may last is not limited, and the parameter not even read
+        ("/api/v1/services?watch=1&timeout=abc", None),
+        ("/api/v1/watch/services?timeout=abc", None),
+        ("/api/v1/namespaces/n/pods/p/log?timeout=abc", None),
+        ("/api/v1/namespaces/n/pods/p/exec?timeout=abc", None),
+        ("/debug/pprof/profile?timeout=abc", None),
+    ],
+)
+def test_timeouts(target: str, seconds: float | None) -> None:
+    assert parse_request("GET", target).timeout == seconds
+
+
+@pytest.mark.parametrize(
     ("target", "message"),
     [
         ("", "invalid URI for request"),

@@ -39,6 +39,11 @@ def test_what_is_no_version(text: str, why: str) -> None:
         parse_version(text)
 
 
+def test_a_hostile_text_is_quoted() -> None:
+    with pytest.raises(ValueError, match=r'parsing "1\\n\\x00": invalid syntax'):
+        parse_version("1\n\0")
+
+
 @given(st.text() | st.from_regex(r"[-+0-9_ ]*"))
 def test_any_text_is_a_version_in_one_spelling_or_a_value_error(text: str) -> None:
     try:

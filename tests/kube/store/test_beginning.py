@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube.errors import StatusError
-from kube.store.beginning import correction
+from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.scope import Scope
@@ -31,6 +31,12 @@ HIDDEN, CHANGED, PLAIN = (
 
 def write(event_type: str, item: Item) -> bytes:
     return f"{event_type} {item.key[1]};".encode()
+
+
+def test_the_events_come_in_their_order() -> None:
+    items = {item.key[1]: item for item in filled(10, HIDDEN, PLAIN)}
+    beginning = Beginning([items["plain"]], [b"missed;"], [items["hidden"]])
+    assert b"".join(beginning.frames(write)) == b"missed;DELETED hidden;ADDED plain;"
 
 
 @pytest.mark.parametrize(

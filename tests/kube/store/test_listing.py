@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kube.packed_text import Kept, PackedText
-from kube.requests.continue_tokens import parse_continue
+from kube.requests.continue_tokens import ContinueToken, parse_continue
 from kube.store.view import MATCHED_AT_ONCE
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of
 
@@ -72,3 +72,8 @@ def test_pages_cover_a_list_in_order() -> None:
         start = parse_continue(page.rest.continue_token).start
     assert seen == ["a-b/x", "a-b/y", "a-b/z", "a/x", "a/y", "a/z"]
     assert listing.page("a/", 0, "").rest.remaining is None
+
+
+def test_pages_of_a_namespace_are_continued_by_name() -> None:
+    page = view_of(filled(10, Toy("x", version=4), Toy("y", version=5))).listing().page("", 1, "a")
+    assert parse_continue(page.rest.continue_token) == ContinueToken(10, "x\0")

@@ -99,6 +99,22 @@ def test_what_a_chain_hides_goes_as_it_was_with_the_version_of_the_change() -> N
     assert (address(last), last.version) == ("10.9.9.9", 11)
 
 
+def test_what_is_deleted_goes_in_its_last_state_as_it_would_have_been_shown() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
+    store = filled(10, Toy("x", reads="j"), Toy("y"), Toy("hidden", reads="i"))
+    _, steps = project(store, inputs)
+    tell(store, "DELETED", Toy("x", version=11, app="last", reads="j"))
+    tell(store, "DELETED", Toy("y", version=12, app="last", reads="i"))
+    tell(store, "DELETED", Toy("hidden", version=13, reads="i"))
+    assert [step.key[1] for step in steps.steps] == ["x", "y"]
+    first, second = steps.steps[0].last, steps.steps[1].last
+    assert first is not None
+    assert (address(first), first.version, first.labels) == ("10.9.9.9", 11, {"app": "last"})
+    # The last state of y would have been hidden: it goes as it was shown.
+    assert second is not None
+    assert (address(second), second.version, second.labels) == ("10.0.0.1", 12, {})
+
+
 def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "keep"}
     store = filled(10, Toy("x", version=3, reads="i"), Toy("y", version=4, reads="i"), Toy("z", reads="j"))
@@ -114,6 +130,15 @@ def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different(
     ]
     assert [step.last and step.last.version for step in steps.steps] == [3, 4]
     assert shown(projection) == {"z": "10.0.0.1"}
+
+
+def test_inputs_that_change_nothing_tell_nothing() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
+    projection, steps = project(filled(10, Toy("x", reads="i")), inputs)
+    projection.inputs_changed([INPUT])
+    projection.inputs_changed([OTHER])
+    assert steps.steps == []
+    assert shown(projection) == {"x": "10.9.9.9"}
 
 
 def test_an_object_that_reads_another_input_now_is_left_alone_by_the_old_one() -> None:
@@ -163,6 +188,19 @@ def test_what_was_shown_stays_while_an_input_is_not_known() -> None:
     assert steps.told == [(11, "x", "10.0.0.1", "10.0.0.2", True)]
 
 
+def test_an_object_that_is_deleted_while_its_input_is_not_known_is_not_shown_unjudged() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
+    store = filled(10, Toy("x", reads="i"))
+    projection, steps = project(store, inputs)
+    del inputs[INPUT]
+    projection.inputs_changed([INPUT])
+    tell(store, "DELETED", Toy("x", version=11, reads="i", address="10.6.6.6"))
+    assert not projection.is_pending
+    last = steps.steps[-1].last
+    assert last is not None
+    assert (address(last), last.version) == ("10.9.9.9", 11)
+
+
 def test_a_restart_judges_everything_anew() -> None:
     inputs: dict[InputKey, str] = {INPUT: "drop"}
     store = filled(50, Toy("x", reads="i"), Toy("y"))
@@ -183,6 +221,25 @@ def test_the_first_list_is_judged_when_the_projection_was_there_before_it() -> N
     projection, _ = project(store, inputs)
     fill(store, 20, Toy("x", reads="i"), Toy("y"))
     assert shown(projection) == {"y": "10.0.0.1"}
+
+
+def test_a_projection_is_in_use_while_somebody_listens_and_deaf_once_closed() -> None:
+    store = filled(10)
+    projection, steps = project(store, None)
+    assert projection.in_use
+    projection.forget(steps)
+    assert not projection.in_use
+    projection.listen(steps)
+    projection.close()
+    tell(store, "ADDED", Toy(version=11))
+    assert steps.told == []
+
+
+def test_a_bookmark_of_the_cloud_is_no_change() -> None:
+    store = filled(10)
+    _, steps = project(store, {})
+    store.advance(20)
+    assert steps.told == []
 
 
 MOVES = st.one_of(

@@ -64,11 +64,31 @@ def test_of_rings_with_one_bound_the_largest_lose_their_oldest_events() -> None:
     assert frames(rings[0], rings[0].start) == [b"much" * 5], "for the last watchers"
 
 
+def test_a_read_ends_where_it_is_told_to() -> None:
+    ring = Ring(10)
+    for version, frame in ((11, b"a"), (12, b"b"), (13, b"c")):
+        ring.append(version, frame)
+    assert [event.frame for event in ring.read(0, 2)] == [b"a", b"b"]
+    assert ring.read(2, 2) == []
+
+
 def test_the_last_event_is_kept_whatever_its_size() -> None:
     ring = Ring(1)
     ring.append(2, b"large")
     ring.trim(EVERYTHING, 1)
     assert frames(ring, ring.start) == [b"large"]
+
+
+def test_a_restart_forgets_everything_and_loses_every_position() -> None:
+    ring = Ring(10)
+    ring.append(11, b"a")
+    position = ring.position_after(10)
+    ring.restart(3)
+    assert ring.oldest == 3
+    with pytest.raises(LookupError):
+        ring.read(position, ring.end)
+    ring.append(4, b"b")
+    assert frames(ring, ring.position_after(3)) == [b"b"]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=40), st.integers(0, 60))

@@ -1,6 +1,8 @@
 """The store applies lists and events, notifies in order, and stays as it is where input cannot be read."""
 
+import asyncio
 import sys
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -221,6 +223,22 @@ def test_a_listener_that_left_hears_nothing(encoding: Encoding) -> None:
     assert recorder.heard == []
 
 
+async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encoding) -> None:
+    store = filled(10, encoding=encoding)
+    moves: list[Callable[[], None]] = [
+        lambda: tell(store, "ADDED", Toy(version=11)),
+        lambda: store.advance(12),
+        lambda: fill(store, 12, Toy(version=11), encoding=encoding),
+        lambda: store.amend(Toy(version=11, app="ours").raw(encoding)),
+    ]
+    for move in moves:
+        waiting = store.next_update()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        move()
+        await asyncio.wait_for(waiting, 1)
+
+
 def item_of(toy: Toy, encoding: Encoding) -> Item:
     item = filled(toy.version, toy, encoding=encoding).get(toy.key)
     assert item is not None
@@ -284,3 +302,13 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
     for shown in (item, item.as_filtered(item.raw), item.with_version(7)):
         assert len(shown.kept) == len(shown.raw)
         assert (sys.getsizeof(shown.kept) < len(shown.raw) / 10) == (encoding is Encoding.JSON)
+
+
+def test_objects_stand_in_the_order_of_their_keys(encoding: Encoding) -> None:
+    """A hyphen comes before the slash behind a namespace, in etcd as here."""
+    store = filled(10, Toy("m", version=4), Toy("z", version=5), encoding=encoding)
+    tell(store, "ADDED", Toy("b", version=11, namespace="a-b"))
+    tell(store, "ADDED", Toy("a", version=12))
+    tell(store, "DELETED", Toy("m", version=13))
+    tell(store, "ADDED", Toy("m", version=14))
+    assert list(contents(store)) == [("a-b", "b"), ("a", "a"), ("a", "m"), ("a", "z")]

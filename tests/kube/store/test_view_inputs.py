@@ -120,6 +120,11 @@ async def test_a_filtered_view_made_anew_does_not_know_who_saw_what_through_othe
         assert [short(each) for each in first] == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
+async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
+    client = watching(view_of(filled(10), {}))
+    assert told(client) == []
+
+
 async def test_an_input_reaches_a_watch_that_waits_for_a_version_of_the_future() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))

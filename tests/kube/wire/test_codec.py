@@ -103,12 +103,24 @@ def test_both_encodings_list_the_same(name: str) -> None:
     assert in_json == in_protobuf
 
 
+def test_an_item_is_the_object(codec: Codec) -> None:
+    page = codec.decode_list(body("services.list", codec.encoding))
+    (item,) = (decode_object(codec.encoding, page.api_version, page.kind, raw) for raw in page.items)
+    alone = single("services.single", codec.encoding)[2]
+    assert item.encode() == alone or json.loads(item.encode()) == json.loads(alone)
+
+
 def test_a_page(codec: Codec) -> None:
     page = codec.decode_list(body("services.page", codec.encoding))
     assert (len(page.items), page.remaining) == (1, 1)
     assert page.continue_token
     whole = codec.decode_list(body("services.list", codec.encoding))
     assert (whole.continue_token, whole.remaining) == ("", None)
+
+
+def test_an_object_is_no_list(codec: Codec) -> None:
+    with pytest.raises(ValueError, match='"Service" is not the kind of a list'):
+        codec.decode_list(body("services.single", codec.encoding))
 
 
 def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:

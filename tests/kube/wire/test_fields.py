@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.encoding import Encoding
@@ -93,6 +95,16 @@ def test_writing_scalars(encoding: Encoding) -> None:
     assert written.children("ports")[1].text("name") == "dns"
 
 
+def test_writing_to_an_absent_child_makes_it(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    third = slice_object.fields.children("endpoints")[2]
+    first_handle, second_handle = third.child("conditions"), third.child("conditions")
+    first_handle.set("ready", False)
+    second_handle.set("serving", True)
+    conditions = again(slice_object).children("endpoints")[2].child("conditions")
+    assert (conditions.flag("ready"), conditions.flag("serving")) == (False, True)
+
+
 def test_writing_deep_into_nothing(encoding: Encoding) -> None:
     raw = b"{}" if encoding is Encoding.JSON else b""
     pod = decode_object(encoding, "v1", "Pod", raw)
@@ -106,6 +118,27 @@ def test_writing_deep_into_nothing(encoding: Encoding) -> None:
         "A",
         "B",
     ]
+
+
+def test_reading_an_absent_child_makes_nothing(encoding: Encoding) -> None:
+    slice_object = obj(SLICE, encoding)
+    before = slice_object.encode()
+    slice_object.fields.children("endpoints")[2].child("conditions").flag("ready")
+    assert slice_object.encode() is before
+
+
+@given(values=st.dictionaries(st.text(), st.text(), max_size=5), encoding=st.sampled_from(Encoding))
+def test_a_mapping_keeps_its_order(values: dict[str, str], encoding: Encoding) -> None:
+    config = obj("configmaps.single", encoding)
+    config.fields.set_mapping("data", values)
+    assert list(again(config).mapping("data").items()) == list(values.items())
+    assert again(config).has("data") == bool(values)
+
+
+def test_a_mapping_is_a_copy(encoding: Encoding) -> None:
+    config = obj("configmaps.single", encoding)
+    config.fields.mapping("data")["a"] = "changed"
+    assert config.fields.mapping("data") == {"a": "line\nline\n", "empty": "", "z": "\u4e16"}
 
 
 @pytest.mark.parametrize("kept", [set(), {"10.0.0.1"}, {"10.0.0.2"}, {"10.0.0.1", "10.0.0.3"}])

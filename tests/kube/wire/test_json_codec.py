@@ -15,7 +15,7 @@ from kube.wire.codec_base import ListPage, Rest
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
 from kube.wire.json_fields import MAX_DEEP
-from tests.kube.support.recorded import single
+from tests.kube.support.recorded import STREAMS, body, single
 
 CODEC = JsonCodec()
 
@@ -38,10 +38,25 @@ def test_a_page_says_what_follows() -> None:
     assert json.loads(bytes(page))["metadata"] == metadata
 
 
+def test_a_list_whose_items_are_null_is_empty() -> None:
+    page = CODEC.decode_list(
+        b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":null}'
+    )
+    assert (page.version, page.items) == (7, [])
+
+
 @pytest.mark.parametrize("items", [b'{"a":1}', b'"x"', b"[1]", b"[null]", b"7"])
 def test_items_that_are_no_objects(items: bytes) -> None:
     with pytest.raises(ValueError, match="items of a list must be objects"):
         CODEC.decode_list(b'{"kind":"ServiceList","apiVersion":"v1","items":%b}' % items)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_our_frames_hold_the_servers_objects(name: str) -> None:
+    stream = body(name, Encoding.JSON)
+    ours = [CODEC.encode_event(*frame[:4]) for frame in CODEC.frames().feed(stream)]
+    assert [json.loads(frame) for frame in ours] == [json.loads(line) for line in stream.splitlines()]
+    assert [frame.count(b"\n") for frame in ours] == [1] * len(ours)
 
 
 def test_an_indented_body_becomes_a_line() -> None:

@@ -77,6 +77,15 @@ def test_numbers_keep_their_value() -> None:
     assert json.loads(write_json(parse_object(text))) == json.loads(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"[]", b"null", b'"x"', b"{}{}", b'{"a":NaN}', b"\xff", b'{"a":"\xff"}', b"[" * 100000],
+)
+def test_what_is_no_object_is_a_value_error(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_object(text)
+
+
 def nested(levels: int) -> bytes:
     return b'{"a":' * levels + b'"\xc3\xa9"' + b"}" * levels
 

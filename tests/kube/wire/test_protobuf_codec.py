@@ -6,6 +6,8 @@ import struct
 from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.wire import protobuf_codec
@@ -13,7 +15,7 @@ from kube.wire.codec_base import Rest
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope
 from tests.kube.support.recorded import LISTS, STREAMS, body
-from tests.kube.support.wire_walker import find
+from tests.kube.support.wire_walker import find, walk
 
 CODEC = ProtobufCodec()
 ENVELOPE = bytes.fromhex("6b387300 0a0d 0a027631 1207 53657276696365 1203 0a0178 1a00 2200")
@@ -46,6 +48,11 @@ def test_a_page_says_what_follows() -> None:
     assert (page.version, page.continue_token, page.remaining) == (7, "more", 3)
 
 
+@given(st.binary(max_size=300))
+def test_delimited(content: bytes) -> None:
+    assert [field.content for field in walk(delimited(b"\x12", content))] == [content]
+
+
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 200, 16383, 16384, 2**21])
 def test_lengths_of_an_event(size: int) -> None:
     raw = b"x" * size
@@ -60,6 +67,10 @@ def test_lengths_of_an_event(size: int) -> None:
 def test_what_is_no_envelope(envelope: bytes) -> None:
     with pytest.raises(ValueError, match=r"not Kubernetes protobuf|not a protobuf Unknown"):
         open_envelope(envelope)
+
+
+def test_an_envelope_may_lack_its_kind() -> None:
+    assert open_envelope(MAGIC + b"\x12\x01x") == ("", "", b"x")
 
 
 def test_a_kind_that_is_not_utf8() -> None:

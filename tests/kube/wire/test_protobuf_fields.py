@@ -86,6 +86,11 @@ def test_text_that_is_not_utf8() -> None:
     assert b"\xff\x61" in rewritten(service)
 
 
+def test_of_two_entries_with_one_key_the_last_counts() -> None:
+    raw = bytes.fromhex("1206 0a016b 120161  1206 0a016b 120162")
+    assert decode_object(Encoding.PROTOBUF, "v1", "ConfigMap", raw).fields.mapping("data") == {"k": "b"}
+
+
 MISTAKES: list[Callable[[Fields], object]] = [
     lambda fields: fields.set("loadBalancerIP", "192.0.2.1"),
     lambda fields: fields.set("ports", "80"),

@@ -14,7 +14,7 @@ from mitmproxy.test import taddons
 
 from addons.requests.caller import Listener
 from addons.requests.request_context import context_of
-from addons.ui.flows.annotations import REFUSED
+from addons.ui.flows.annotations import MARKS, REFUSED
 from addons.ui.flows.bodies import MAX_BODY, Copy
 from addons.ui.flows.flows import Flows
 from addons.ui.flows.interventions import CALLER
@@ -84,6 +84,16 @@ async def until(true: Callable[[], bool]) -> None:
             if true():
                 return
             await asyncio.sleep(0.01)  # the addon notifies the interface alone
+
+
+async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:
+    flow = await seen.request(**{"User-Agent": "reader/v1"})
+    assert flow.marked in MARKS.values()
+    assert flow.comment == "reader ▸ view ▸ discardcloudservice"
+    assert flow.request.headers["User-Agent"] == "reader/v1"
+    await seen.answer(flow, b"{}")
+    host, port = flow.client_conn.sockname[:2]
+    assert flow.request.url == f"http://{host}:{port}{LIST}"
 
 
 async def test_a_refused_request_says_why(seen: Seen) -> None:

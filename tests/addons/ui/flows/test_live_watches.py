@@ -147,6 +147,18 @@ async def test_what_is_no_watch_ends_the_showing_and_not_the_stream(monkeypatch:
     assert "too large to be shown" in large.texts[0]
 
 
+async def test_the_end_shows_what_waits_and_who_ended_it() -> None:
+    shown = Shown()
+    shown.watch(event(1) + event(2))
+    shown.watch.end(by_client=True)
+    assert len(shown.messages) == 2
+    assert shown.flow.websocket is not None
+    assert shown.flow.websocket.closed_by_client is True
+    assert shown.flow.websocket.timestamp_end is not None
+    shown.watch(event(3))
+    assert len(shown.messages) == 2
+
+
 async def test_no_value_of_a_secret_is_shown() -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}}
     frame = JSON.encode_event("ADDED", "v1", "Secret", raw(secret))

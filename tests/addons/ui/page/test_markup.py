@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from addons.ui.page.markup import lines, options, table
+import pytest
+
+from addons.ui.page.markup import NOTHING, lines, options, table, text
 
 EVIL = "<script>alert('x')</script>\""
+SAFE = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(EVIL, SAFE), (None, NOTHING), ([], NOTHING), (["a", "<"], "a, &lt;"), (0, "0")]
+)
+def test_text(value: object, said: str) -> None:
+    assert text(value) == said
 
 
 def test_nothing_becomes_markup_anywhere() -> None:

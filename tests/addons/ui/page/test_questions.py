@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from addons.ui.page import questions
-from addons.ui.page.questions import explain_form, explained, trial_html
+from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
+from kube.store.store import Store
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub
-from tests.addons.support.samples import cloud_service, service
+from tests.addons.support.samples import cloud_service, config_map, fill, service
 from tests.cloud.scriptable import ScriptableCloud
 
 
@@ -51,6 +53,14 @@ async def test_nothing_that_was_asked_becomes_markup(hub: RunningHub) -> None:
     query = {"component": "<i>", "resource": "<i>", "object": "<i>/<i>", "verb": "<i>"}
     assert "<i>" not in explain_form(hub, query)
     assert "<i>" not in await explained(hub, query)
+
+
+async def test_the_rules_as_a_person_edits_them(hub: RunningHub) -> None:
+    assert rules_text(hub) == ""
+    store = Store()
+    fill(store, [config_map({"endpoints": "x, y", "cache_agents": "*"})], 5)
+    hub.rules.follow(store, lambda: "")
+    assert yaml.safe_load(rules_text(hub)) == {"endpoints": "x, y", "cache_agents": "*"}
 
 
 async def test_a_trial(hub: RunningHub) -> None:

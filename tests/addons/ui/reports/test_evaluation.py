@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from addons.filters.chain import by_name
 from addons.filters.filter import Filter
 from addons.filters.foreign import foreign
 from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.ui.reports import evaluation
 from addons.ui.reports.evaluation import Filtered, in_slices, shown, why
 from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
@@ -67,6 +69,16 @@ async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud
 async def test_only_what_was_decided_against_is_a_reason(parts: HubParts, items: dict[str, Any]) -> None:
     assert why(items["web"], (DISCARD,), parts.inputs) == []
     assert {each.filter for each in why(items["lb"], (DISCARD,), parts.inputs)} == {"discardcloudservice"}
+
+
+async def test_others_run_in_between(items: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "BREATH", -1.0)
+    ran: list[object] = []
+    task = asyncio.create_task(asyncio.sleep(0))
+    task.add_done_callback(ran.append)
+    async for _ in in_slices(list(items.values()) * 5, time.monotonic() + 60):
+        pass
+    assert ran
 
 
 async def test_it_ends_at_the_deadline(items: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from addons.ui.debug_pages import REPORTS
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.text import TEXTS, link, size, trial_text
+from addons.ui.reports.text import TEXTS, link, size, table, trial_text
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service
@@ -36,6 +36,14 @@ def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
     report = {"cloud": {"up": up, "seconds": seconds}, "journal": waits, "drill": {"link": "online"}}
     assert link(report) == said
     assert link(report | {"drill": {"link": "slow"}}) == f"DRILL, {said}"
+
+
+def test_a_table() -> None:
+    rows: list[dict[str, Any]] = [{"a": "long words", "b": []}, {"a": "", "b": [1, 2]}]
+    assert table(rows, (("a", lambda row: row["a"]), ("b", lambda row: row["b"]))) == (
+        "A           B\nlong words  -\n-           1,2\n"
+    )
+    assert table([], ()) == "none\n"
 
 
 @pytest.fixture

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.bindings.rendering.slots import Slot, fits
+from controllers.bindings.rendering.slots import NoPlace, Slot, fits, parse_slot, read_slot
+from tests.controllers.support.workloads import DEPLOYMENT
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "image", "image/", "env/app", "env/app/", "replicas/x", "image/a/b", "x/y", "field", "field//"],
+)
+def test_other_names_are_no_slots(name: str) -> None:
+    with pytest.raises(ValueError, match="is no slot"):
+        parse_slot(name)
 
 
 @pytest.mark.parametrize(
@@ -24,3 +34,8 @@ from controllers.bindings.rendering.slots import Slot, fits
 )
 def test_a_value_has_the_type_of_its_slot(slot: Slot, value: object, does: bool) -> None:
     assert fits(slot, value) is does
+
+
+def test_a_place_that_is_missing_is_said() -> None:
+    with pytest.raises(NoPlace, match="ContainerNotFound"):
+        read_slot(DEPLOYMENT, Slot("image", "none"))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from controllers.bindings.rendering.template_fields import (
     FieldChange,
     complete,
+    covers,
     differences,
     format_path,
     parse_path,
@@ -136,6 +137,31 @@ def test_what_holds_a_field_may_be_gone() -> None:
     assert spec == {"containers": [SIDE]}
     complete(spec, {("containers", "name=app", "image"): 1, ("a", "b"): 1})
     assert spec == {"containers": [SIDE]}
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "path", "does"),
+    [
+        ("x", "x", (), True),
+        ("x", "y", (), False),
+        (1, True, (), False),
+        # Defaults come on top; what is empty, false or 0 is left out.
+        ({"a": 1, "b": 2}, {"a": 1}, (), True),
+        ({"a": 1}, {"a": 1, "b": 2}, (), False),
+        ({"a": 1}, {"a": 1, "b": False, "c": 0, "d": "", "e": {}, "f": []}, (), True),
+        ({"a": 1}, {}, (), False),
+        ({}, {}, (), True),
+        (None, {}, (), True),
+        ({}, None, (), True),
+        ("x", None, (), False),
+        (None, "x", (), False),
+        ([{"a": 1, "b": 2}], [{"a": 1}], (), True),
+        ([1, 2], [1], (), False),
+        ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": "0.5"}}, ("resources",), True),
+    ],
+)
+def test_a_live_value_is_what_was_wanted(live: Any, wanted: Any, path: tuple[str, ...], does: bool) -> None:
+    assert covers(live, wanted, path) is does
 
 
 class Counted(list[Any]):
