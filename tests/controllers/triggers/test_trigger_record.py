@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from controllers.triggers.trigger_record import (
     LONGEST_TOPOLOGY,
+    MAX_RECORD,
     MAX_UNPACKED,
     Seen,
     differences,
@@ -46,6 +47,14 @@ def test_a_record_keeps_all(seen: Seen) -> None:
 def test_garbage_is_no_record(packed: str) -> None:
     assert unpack(packed) is None
     assert read_record({}) is None
+
+
+def test_many_services_fit() -> None:
+    topologies: dict[Key, str | None] = {
+        (f"namespace-{n % 100}", f"service-{n}"): "openyurt.io/nodepool" for n in range(50_000)
+    }
+    pools = {f"pool-{n}": frozenset(f"node-{n}-{m}" for m in range(20)) for n in range(500)}
+    assert len(pack(Seen(topologies, pools))) < MAX_RECORD
 
 
 def test_long_topologies_are_told_apart_and_fit() -> None:

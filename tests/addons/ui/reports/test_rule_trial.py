@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from addons.ui.reports import evaluation, rule_trial
-from addons.ui.reports.rule_trial import loses, try_rules
+from addons.ui.reports.rule_trial import MAX_REASONS, loses, try_rules
 from addons.ui.reports.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SLICES as SLICES_TYPE
@@ -75,6 +75,21 @@ async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: H
     assert found["endpoints"] == {"before": 2, "after": 1, "difference": -1}
     assert found["changed"]["names"][0]["endpoints"] == -1
     assert trial["lost"] == {"objects": 0, "endpoints": 1}
+
+
+async def test_a_few_of_many_reasons_are_told(
+    hub: RunningHub, parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """Each endpoint that goes has a reason of its own."""
+    nodes = ["n1", *(f"far-{number}" for number in range(MAX_REASONS + 3))]
+    cloud.store.create(endpoint_slice("web-2", nodes))
+    await read(parts, SLICES_TYPE)
+    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", 200, is_watch=False)
+    await inputs_known(parts)
+    found = row(await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"}), "cached")
+    changed = {each["name"]: each for each in found["changed"]["names"]}
+    assert changed["default/web-2"]["endpoints"] == 1 - len(nodes)
+    assert len(changed["default/web-2"]["reasons"]) == MAX_REASONS
 
 
 async def test_problems_names_that_never_asked_and_the_cache(hub: RunningHub) -> None:
