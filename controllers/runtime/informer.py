@@ -28,6 +28,7 @@ from kube.requests.request_info import ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.store.store import Change, Item, Key, Store
 from kube.wire.codec import Codec
+from kube.wire.codec_base import ObjectPeek
 from kube.wire.encoding import Encoding
 
 OBSERVE_TIMEOUT = 2.0
@@ -290,7 +291,7 @@ class _TransformingStore(Store):
     def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
         return super().items(codec, map(self._transformed, raws))
 
-    def apply(self, event_type: str, raw: bytes) -> None:
+    def apply(self, event_type: str, raw: bytes, _peek: ObjectPeek | None = None) -> None:
         super().apply(event_type, self._transformed(raw))
 
     def _transformed(self, raw: bytes) -> bytes:

@@ -16,7 +16,7 @@ from kube.packed_text import Kept
 from kube.store.history import History
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
-from kube.wire.codec_base import MAX_ITEMS
+from kube.wire.codec_base import MAX_ITEMS, ObjectPeek
 
 MAX_BYTES = 512 * 1024 * 1024
 """Bytes of all objects that events add to, as of all pages of a list: whoever serves a watch may send without end."""
@@ -257,9 +257,12 @@ class Store:
             if key not in self._items:
                 self.history.add(at, Change(version, key, item, None, item, is_local=True))
 
-    def apply(self, event_type: str, raw: bytes) -> None:
-        """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room."""
-        item = self._item(raw)
+    def apply(self, event_type: str, raw: bytes, peek: ObjectPeek | None = None) -> None:
+        """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room.
+
+        `peek` is that of the object, where the caller has it.
+        """
+        item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.witness = Witness(item.key, item.version)
         if event_type == "DELETED":
@@ -311,9 +314,9 @@ class Store:
         """A future that the next event, bookmark or list completes."""
         return self._pulse.wait()
 
-    def _item(self, raw: bytes, codec: Codec | None = None) -> Item:
+    def _item(self, raw: bytes, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
         codec = codec or self.codec
-        peek = codec.peek(raw)
+        peek = peek or codec.peek(raw)
         return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, codec.kept(raw))
 
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:

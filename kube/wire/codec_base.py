@@ -116,13 +116,17 @@ def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
 
 
 class WatchFrame(NamedTuple):
-    """One event; `status` is the error that an ERROR event carries, None in all others."""
+    """One event; `status` is the error that an ERROR event carries, None in all others.
+
+    `peek` is that of `Codec.peek`, where the reader has parsed the object anyway and could make it.
+    """
 
     type: str
     api_version: str
     kind: str
     raw: bytes
     status: StatusError | None = None
+    peek: ObjectPeek | None = None
 
 
 class FrameReader(ABC):

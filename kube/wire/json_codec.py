@@ -36,7 +36,7 @@ from kube.wire.json_fields import (
     size_of_type,
     write_json,
 )
-from kube.wire.json_frames import JsonFrameReader, type_of
+from kube.wire.json_frames import JsonFrameReader, peek_of, type_of
 from kube.wire.negotiation import METADATA_KIND
 
 LONG_LIST = 1024 * 1024
@@ -98,13 +98,7 @@ class JsonCodec(Codec):
         return raw + b"\n"
 
     def peek(self, raw: bytes) -> ObjectPeek:
-        metadata = JsonFields(parse_object(raw), Edits()).child("metadata")
-        return ObjectPeek(
-            metadata.text("namespace"),
-            metadata.text("name"),
-            parse_version(metadata.text("resourceVersion")),
-            metadata.mapping("labels"),
-        )
+        return peek_of(parse_object(raw))
 
     def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
         return b"".join((_EVENT_HEADS[event_type], raw, b"}\n"))

@@ -1,8 +1,17 @@
 """A JSON watch: cuts its bytes into events, however they are written and chunked."""
 
+import contextlib
 import re
 
-from kube.wire.codec_base import EVENT_TYPES, MAX_FRAME, FrameReader, WatchFrame, read_status
+from kube.requests.resource_versions import parse_version
+from kube.wire.codec_base import (
+    EVENT_TYPES,
+    MAX_FRAME,
+    FrameReader,
+    ObjectPeek,
+    WatchFrame,
+    read_status,
+)
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
 
@@ -123,6 +132,17 @@ def type_of(parsed: JsonObject) -> tuple[str, str]:
     return api_version, kind
 
 
+def peek_of(parsed: JsonObject) -> ObjectPeek:
+    """As `Codec.peek`, of an object that is parsed."""
+    metadata = JsonFields(parsed, Edits()).child("metadata")
+    return ObjectPeek(
+        metadata.text("namespace"),
+        metadata.text("name"),
+        parse_version(metadata.text("resourceVersion")),
+        metadata.mapping("labels"),
+    )
+
+
 def _frame(event: JsonObject) -> WatchFrame:
     event_type, watched = event.get("type"), event.get("object")
     if not isinstance(event_type, str) or event_type not in EVENT_TYPES:
@@ -132,7 +152,10 @@ def _frame(event: JsonObject) -> WatchFrame:
     api_version, kind = type_of(watched)
     raw = write_json(watched)
     if event_type != "ERROR":
+        with contextlib.suppress(ValueError):
+            return WatchFrame(event_type, api_version, kind, raw, peek=peek_of(watched))
         return WatchFrame(event_type, api_version, kind, raw)
     if kind != "Status":
         raise ValueError(f"an ERROR event holds a {kind!r}, not a Status")
-    return WatchFrame(event_type, api_version, kind, raw, read_status(JsonFields(watched, Edits())))
+    status = read_status(JsonFields(watched, Edits()))
+    return WatchFrame(event_type, api_version, kind, raw, status)

@@ -55,8 +55,8 @@ class Siege:
     """kubelet's requests that were not answered with 200."""
     attacks: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Rounds of each attack that were carried through, and that the hub stopped."""
-    pauses: list[tuple[float, str]] = field(default_factory=list)
-    """Seconds of CPU of the longest callbacks of the hub's loop, and what they did; of a hub that `pauses` runs."""
+    pauses: list[pauses.Pause] = field(default_factory=list)
+    """The longest callbacks of the hub's loop; of a hub that `pauses` runs."""
 
 
 async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *attacks: str) -> Siege:

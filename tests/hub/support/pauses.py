@@ -7,6 +7,7 @@ looks on, and notes what a long callback does.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -14,6 +15,7 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import NamedTuple
 
 FILE = "EDGEHUB_PAUSES"
 """The variable of the environment that names the file: a line of JSON for each callback over LONG, the worst last."""
@@ -21,6 +23,18 @@ LONG = 0.05
 """Seconds."""
 SAMPLE = 0.01
 """Seconds between two looks at a callback."""
+
+
+class Pause(NamedTuple):
+    """A long callback: seconds of CPU, those of garbage collection among them, seconds by the clock, what it did."""
+
+    cpu: float
+    collecting: float
+    wall: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.cpu:.3f} s of CPU ({self.collecting:.3f} collecting), {self.wall:.3f} s: {self.what}"
 
 
 class Pauses:
@@ -32,6 +46,8 @@ class Pauses:
         self._began = 0.0
         """When the callback that runs began, 0 between two; monotonic seconds."""
         self._seen = ""
+        self._collecting = 0.0
+        """Seconds of CPU that collections of the callback have taken, less when one began that goes on."""
         self._run = asyncio.Handle._run
 
     def install(self) -> None:
@@ -39,18 +55,25 @@ class Pauses:
             self._measured(handle)
 
         asyncio.Handle._run = measured  # type: ignore[assignment]  # the one place that every callback passes
+        gc.callbacks.append(self._collection)
         threading.Thread(target=self._look_on, name="pauses", daemon=True).start()
 
     def _measured(self, handle: asyncio.Handle) -> None:
         if threading.get_ident() != self._thread:
             self._run(handle)
             return
-        self._began, self._seen, began = time.monotonic(), "", time.thread_time()
+        self._seen, self._collecting = "", 0.0
+        self._began, began = time.monotonic(), time.thread_time()
         self._run(handle)
-        self._began, spent = 0.0, time.thread_time() - began
+        spent, wall = time.thread_time() - began, time.monotonic() - self._began
+        self._began = 0.0
         if spent > LONG:
             with self._file.open("a") as lines:
-                lines.write(json.dumps([spent, self._seen or "one call of C"]) + "\n")
+                lines.write(json.dumps([spent, self._collecting, wall, self._seen or "one call of C"]) + "\n")
+
+    def _collection(self, phase: str, _: dict[str, int]) -> None:
+        if threading.get_ident() == self._thread:
+            self._collecting += time.thread_time() * (1 if phase == "stop" else -1)
 
     def _look_on(self) -> None:
         while True:
@@ -61,10 +84,10 @@ class Pauses:
                 self._seen = " < ".join(f"{Path(each.filename).stem}.{each.name}" for each in reversed(stack))
 
 
-def read(file: Path) -> list[tuple[float, str]]:
-    """Seconds of each long callback and what it did, the longest first."""
+def read(file: Path) -> list[Pause]:
+    """The long callbacks, those that cost most CPU first."""
     lines = file.read_text().splitlines() if file.exists() else []
-    return sorted(((seconds, what) for seconds, what in map(json.loads, lines)), reverse=True)
+    return sorted((Pause(*json.loads(line)) for line in lines), reverse=True)
 
 
 if __name__ == "__main__":

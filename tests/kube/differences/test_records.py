@@ -73,4 +73,5 @@ def _watch(changes: list[tuple[int, str, bool]]) -> Iterator[WatchFrame]:
         obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"text": text}}
         kind = "ADDED" if number not in held else "DELETED" if goes else "MODIFIED"
         held = held - {number} if kind == "DELETED" else held | {number}
-        yield WatchFrame(kind, "v1", "ConfigMap", orjson.dumps(obj))
+        raw = orjson.dumps(obj)
+        yield WatchFrame(kind, "v1", "ConfigMap", raw, peek=JSON.peek(raw))

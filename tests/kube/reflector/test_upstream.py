@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.reflector.reflector import EVENTS_AT_ONCE
+from kube.json_type import Json
+from kube.reflector.reflector import EVENTS_AT_ONCE, LONG_EVENT
 from kube.reflector.upstream import Upstream
 from kube.store.store import Store
 from kube.wire.codec import codec_for
@@ -168,6 +171,9 @@ class Bursting:
     is_up = True
     is_elsewhere = False
 
+    def __init__(self, *events: Json) -> None:
+        self._packet = b"".join(json.dumps(each).encode() + b"\n" for each in events)
+
     async def goes_elsewhere(self) -> bool:
         return False
 
@@ -188,19 +194,46 @@ class Bursting:
         yield WatchStream(Encoding.JSON, self._chunks())
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        bookmarks = (
-            {"kind": "Service", "apiVersion": "v1", "metadata": {"resourceVersion": str(101 + number)}}
-            for number in range(10 * EVENTS_AT_ONCE)
-        )
-        yield b"".join(json.dumps({"type": "BOOKMARK", "object": each}).encode() for each in bookmarks)
+        yield self._packet
         await asyncio.Event().wait()
 
 
-async def test_others_run_while_very_many_events_are_applied() -> None:
+def event(kind: str, version: int, **fields: str) -> Json:
+    metadata = {"name": "a", "resourceVersion": str(version)}
+    return {
+        "type": kind,
+        "object": {"kind": "Service", "apiVersion": "v1", "metadata": metadata, **fields},
+    }
+
+
+async def versions_seen(upstream: Bursting, last: int) -> set[int]:
+    """The versions of a store that another task sees, until its reflector has applied the last one."""
     store, seen = Store(), set()
     async with ScriptableCloud() as cloud, reflecting(cloud) as start, asyncio.timeout(20):
-        start(store).upstream = Bursting()
-        while store.version < 100 + 10 * EVENTS_AT_ONCE:
+        start(store).upstream = upstream
+        while store.version < last:
             seen.add(store.version)
             await asyncio.sleep(0)
-    assert len(seen) >= 10
+    return seen
+
+
+async def test_others_run_while_very_many_events_are_applied() -> None:
+    last = 100 + 10 * EVENTS_AT_ONCE
+    assert (
+        len(await versions_seen(Bursting(*(event("BOOKMARK", at) for at in range(101, last + 1))), last))
+        >= 10
+    )
+
+
+async def test_a_long_event_is_parsed_once_and_has_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def parse(text: bytes | memoryview) -> object:
+        parsed.append(len(text))
+        return json.loads(bytes(text))
+
+    monkeypatch.setattr("kube.wire.json_fields.orjson.loads", parse)
+    text = "x" * LONG_EVENT
+    seen = await versions_seen(Bursting(*(event("MODIFIED", at, text=text) for at in range(101, 106))), 105)
+    assert seen >= {101, 102, 103, 104}
+    assert sum(size > LONG_EVENT for size in parsed) == 5
