@@ -27,6 +27,10 @@ from kube.store.watcher import Watcher
 MAX_OF_NODE = 256
 """Requests of one node under way, with open watches. A hub needs one for each shared resource and encoding."""
 
+PLAIN_WATCH = 60
+"""Seconds that a watch of whole objects lasts at most, such as a YurtHub's. A YurtHub looks who leads when it watches
+anew, and no sooner; a leader that is cut off does not know that another one was elected, and would end no watch."""
+
 
 class PeerWatch(NamedTuple):
     """One open watch of the peer port."""
@@ -114,9 +118,14 @@ class PeerServing:
 
     async def _serve(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
         """As the hub's own view, through which no filter looks."""
-        own = replace(wanted, caller=Caller(Lending.HUB), component=HUB)
-        type_ = wanted.info.type
+        type_, read = wanted.info.type, wanted.route.read
         assert type_ is not None
+        assert read is not None
+        if not wanted.reads_differences:
+            read = replace(read, timeout_seconds=min(read.timeout_seconds or PLAIN_WATCH, PLAIN_WATCH))
+        own = replace(
+            wanted, caller=Caller(Lending.HUB), component=HUB, route=replace(wanted.route, read=read)
+        )
         opened: list[PeerWatch] = []
         gauge = metrics.PEER_WATCHERS.labels(group_resource_label(type_.group, type_.resource))
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -49,21 +50,22 @@ class Leader:
 
     @asynccontextmanager
     async def open(
-        self, target: str, node: str = "n2", method: str = "GET"
+        self, target: str, node: str = "n2", method: str = "GET", *, reads_differences: bool = False
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         info, accept = parse_request(method, target), "application/json"
         nobody = Caller(Lending.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
         assert route.kind is RouteKind.PEER
         context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer=node)
-        ticket = self.parts.origin.ticket(partial(self.serving.answer, context.client_request()))
+        wanted = replace(context.client_request(), reads_differences=reads_differences)
+        ticket = self.parts.origin.ticket(partial(self.serving.answer, wanted))
         host, port = self.parts.origin.address
         async with self.parts.session.get(
             f"http://{host}:{port}/", headers={TICKET_HEADER: ticket}
         ) as response:
             yield response
 
-    async def ask(self, target: str, **how: str) -> tuple[int, dict[str, Any]]:
+    async def ask(self, target: str, **how: Any) -> tuple[int, dict[str, Any]]:
         async with self.open(target, **how) as response:
             return response.status, json.loads(await response.read())
 
@@ -104,6 +106,23 @@ async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: 
         leader.serving.keep_only(lambda node, _: node != "n2")
         assert await watching.until_end() == []
     assert not leader.serving.watchers()
+
+
+async def test_a_watch_of_whole_objects_ends_soon_and_one_of_differences_does_not(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A YurtHub looks who leads when it watches anew, and no sooner."""
+    monkeypatch.setattr("addons.pool.peer_serving.PLAIN_WATCH", 1)
+    version = (await leader.ask(f"{SERVICES}?resourceVersion=0"))[1]["metadata"]["resourceVersion"]
+    target = f"{SERVICES}?watch=true&resourceVersion={version}&timeoutSeconds=427"
+    async with (
+        asyncio.timeout(PATIENCE),
+        leader.open(target, reads_differences=True) as of_hub,
+        leader.open(target) as plain,
+    ):
+        assert await plain.read() == b""
+        make(leader.parts.cloud, "three")
+        assert await of_hub.content.readany()
 
 
 async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_any_event(
