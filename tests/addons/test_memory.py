@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections import deque
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.addons.support.observed import ended
 
 def test_what_lives_for_good_is_not_gone_through_again() -> None:
     there: list[object] = [[]]
+    before = gc.get_threshold()
     gc.disable()
     Memory().load(None)
     try:
@@ -25,7 +27,32 @@ def test_what_lives_for_good_is_not_gone_through_again() -> None:
         assert gc.isenabled()
     finally:
         gc.enable()
+        gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def test_the_garbage_of_connections_comes_in_small_parts() -> None:
+    """Each lives for a while, as a connection does, and is a cycle then."""
+    before, collected = gc.get_threshold(), [0]
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            collected.append(info["collected"])
+
+    gc.disable()
+    Memory().load(None)
+    gc.callbacks.append(note)
+    try:
+        connections: deque[list[object]] = deque(maxlen=30_000)
+        for _ in range(300_000):
+            connection: list[object] = []
+            connection.append(connection)
+            connections.append(connection)
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+        gc.unfreeze()
+    assert 0 < max(collected) < 60_000
 
 
 def resident() -> int:
