@@ -43,6 +43,8 @@ class Settings:
     """Of `/healthz` and `/readyz`."""
     metrics: Address = Address("", 10258)
     webhook: Address = Address("", 9443)
+    webhook_client_ca: Path | None = None
+    """Whose certificates the webhook's clients must have; None where anybody may ask."""
     leader_elect: bool = True
     trigger_annotation: str = UPDATE_TRIGGER
     verbose: bool = False
@@ -66,6 +68,7 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         probes=given.health_probe_bind_address or admin,
         metrics=given.metrics_bind_address or admin,
         webhook=Address(given.listen, given.webhook_port),
+        webhook_client_ca=given.webhook_client_ca,
         leader_elect=given.leader_elect,
         trigger_annotation=given.trigger_annotation,
         verbose=given.verbose,
@@ -148,6 +151,12 @@ def _add_addresses(parser: argparse.ArgumentParser, defaults: Settings) -> None:
         type=int,
         default=defaults.webhook.port,
         help=f"port of the webhook for bindings, 0 for none and no {WEBHOOK_CONTROLLER} (%(default)s)",
+    )
+    parser.add_argument(
+        "--webhook-client-ca",
+        type=Path,
+        metavar="FILE",
+        help="let nobody ask the webhook but clients with a certificate of this CA, read at each start",
     )
 
 

@@ -19,21 +19,22 @@ def write_kubeconfig(
     credential: Credential | None = None,
     token: str = "",
     namespace: str = "default",
+    user: str = "test",
 ) -> Path:
     """Writes a kubeconfig (0600) with all data inline and returns its path.
 
     `server` is a URL; `authority` the PEM of the CA to trust. Without credential and token the client is
-    anonymous, as a node component is that speaks to the hub's plaintext port.
+    anonymous, as a node component is that speaks to the hub's plaintext port. `user` is the name of its entry.
     """
     cluster: dict[str, Any] = {"server": server}
     if authority:
         cluster["certificate-authority-data"] = _inline(authority)
-    user: dict[str, Any] = {}
+    identity: dict[str, Any] = {}
     if credential:
-        user["client-certificate-data"] = _inline(credential.certificate)
-        user["client-key-data"] = _inline(credential.key)
+        identity["client-certificate-data"] = _inline(credential.certificate)
+        identity["client-key-data"] = _inline(credential.key)
     if token:
-        user["token"] = token
+        identity["token"] = token
     path.touch(mode=0o600)
     path.write_text(
         yaml.safe_dump(
@@ -41,9 +42,9 @@ def write_kubeconfig(
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": "test", "cluster": cluster}],
-                "users": [{"name": "test", "user": user}],
+                "users": [{"name": user, "user": identity}],
                 "contexts": [
-                    {"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}
+                    {"name": "test", "context": {"cluster": "test", "user": user, "namespace": namespace}}
                 ],
                 "current-context": "test",
             },

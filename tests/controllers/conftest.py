@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
 from tests.cloud.real import RealCloud
 from tests.controllers.support.binding_scene import BindingScene
 from tests.controllers.support.process import ManagerProcess
@@ -40,8 +42,11 @@ def managed_cloud(
         "certificatesigningrequest-signing-controller",
         "clusterrole-aggregation-controller",
     ]
-    # Services have addresses of loopback, where a test can stand for kube-proxy.
-    flags = [f"--service-cluster-ip-range={SERVICE_RANGE}"]
+    flags = [
+        # Services have addresses of loopback, where a test can stand for kube-proxy.
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--admission-control-config-file={identity_for_webhooks(folder)}",
+    ]
     with RealCloud(folder, cloud_programs, controllers=controllers, apiserver_flags=flags) as cloud:
         cloud.apply(MANIFESTS)
         for kind in (
@@ -51,6 +56,27 @@ def managed_cloud(
         ):
             cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
         yield cloud
+
+
+def identity_for_webhooks(folder: Path) -> Path:
+    """An AdmissionConfiguration by which the API server shows its webhooks a certificate of `front-proxy.crt`."""
+    authority = Authority("front proxy CA")
+    (folder / "front-proxy.crt").write_bytes(authority.certificate)
+    shown = authority.issue_client("front-proxy-client")
+    kubeconfig = write_kubeconfig(folder / "webhooks.kubeconfig", "", credential=shown, user="*")
+    by_file = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "WebhookAdmissionConfiguration",
+        "kubeConfigFile": str(kubeconfig),
+    }
+    configuration = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "MutatingAdmissionWebhook", "configuration": by_file}],
+    }
+    written = folder / "admission.json"
+    written.write_text(json.dumps(configuration))
+    return written
 
 
 @pytest.fixture(scope="package")

@@ -47,7 +47,7 @@ def test_defaults() -> None:
 
 def test_every_option() -> None:
     options = "--kubeconfig k --namespace n --controllers a --listen 127.0.0.1 --admin-port 0"
-    more = "--no-leader-elect --trigger-annotation openyurt.io/update-trigger --verbose"
+    more = "--no-leader-elect --trigger-annotation openyurt.io/update-trigger --verbose --webhook-client-ca f"
     assert parse_settings([*options.split(), *more.split()], KNOWN) == Settings(
         kubeconfig=Path("k"),
         namespace="n",
@@ -55,6 +55,7 @@ def test_every_option() -> None:
         probes=Address("127.0.0.1", 0),
         metrics=Address("127.0.0.1", 0),
         webhook=Address("127.0.0.1", 9443),
+        webhook_client_ca=Path("f"),
         leader_elect=False,
         trigger_annotation="openyurt.io/update-trigger",
         verbose=True,

@@ -251,6 +251,15 @@ async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
         assert await served.post(b"{") == 400
 
 
+def test_a_file_without_a_ca_of_its_clients_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("none")
+    cluster = PretendedCluster()
+    settings = Settings(webhook_client_ca=tmp_path / "ca.crt")
+    api = WriteClient(cluster, lambda: 1.0)
+    with pytest.raises(ValueError, match=r"--webhook-client-ca .*ca\.crt has no certificate"):
+        WebhookController(Context(api, Informers(cluster), EventRecorder(api, "test"), settings, lambda: ""))
+
+
 async def test_reviews_that_are_not_finished_hold_so_many_bytes_and_so_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

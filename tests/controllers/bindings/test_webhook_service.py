@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from statistics import median
 from threading import Event
 
@@ -29,6 +30,7 @@ from tests.controllers.support.webhook_service import (
     client,
     create,
     dry_run,
+    wait_until_called,
 )
 from tests.controllers.support.workloads import DEPLOYMENT, image
 
@@ -144,6 +146,23 @@ def test_both_replicas_serve_and_one_may_go(
             stopped.set()
         creating.result(timeout=30)
     assert service.address.connections[service.pods[1]] > 0
+
+
+def test_with_a_ca_of_its_clients_it_answers_the_api_server_alone(
+    bindings: BindingScene, service: WebhookService, start_manager: StartManager, tmp_path: Path
+) -> None:
+    """This API server shows its webhooks a certificate of a CA of its own."""
+    authority = bindings.scene.cloud.folder / "front-proxy.crt"
+    start_manager(*service.pod, ONLY, "--webhook-client-ca", str(authority))
+    wait_until_called(bindings)
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
+    of_node = bindings.scene.cloud.authority.issue_node("n1").write(tmp_path, "n1")
+    for shown in (None, of_node):
+        with pytest.raises(urllib3.exceptions.HTTPError):
+            client(bindings.scene, shown).request("POST", url, body=b"{}")
 
 
 def test_a_manager_outside_the_cluster_is_called_by_url(

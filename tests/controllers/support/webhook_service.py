@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from base64 import b64decode
 from dataclasses import dataclass
+from pathlib import Path
 
 import urllib3
 
@@ -73,8 +74,10 @@ def dry_run(bindings: BindingScene, name: str) -> str:
     return str(dry_run_template(bindings, name)["containers"][0]["image"])
 
 
-def client(scene: Scene) -> urllib3.PoolManager:
-    """Trusts the webhook's CA."""
+def client(scene: Scene, certificate: tuple[Path, Path] | None = None) -> urllib3.PoolManager:
+    """Trusts the webhook's CA, and shows a certificate, which comes with its key."""
     bundle = b64decode(scene.admin.get(SECRET)["data"]["ca.crt"]).decode()
     context = ssl.create_default_context(cadata=bundle)
+    if certificate is not None:
+        context.load_cert_chain(*certificate)
     return urllib3.PoolManager(retries=False, ssl_context=context, assert_hostname=HOST, server_hostname=HOST)
