@@ -33,7 +33,12 @@ ALL_OFF: dict[str, Any] = {
 }
 ALL_ON: dict[str, Any] = {
     "imagePullSecrets": [{"name": "pull"}],
-    "manager": {"extraArgs": ["--verbose"], "nodeSelector": {"a": "b"}, "affinity": {"nodeAffinity": {}}},
+    "manager": {
+        "extraArgs": ["--verbose"],
+        "nodeSelector": {"a": "b"},
+        "affinity": {"nodeAffinity": {}},
+        "webhookClients": "requestheader-client-ca-file",
+    },
     "rules": {"create": True, "data": {"masterservice": "edge-agent"}},
     "hub": {"enabled": True, "extraArgs": ["--pod-address=auto"], "makesAddress": True},
 }
@@ -134,6 +139,17 @@ def test_the_manager_is_for_the_control_plane(helm: Path, tmp_path: Path) -> Non
     tolerated = {(each["key"], each["effect"]) for each in pod["tolerations"]}
     assert tolerated == {("node-role.kubernetes.io/control-plane", "NoSchedule")}
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_the_ca_of_the_webhooks_clients_is_the_clusters(helm: Path, tmp_path: Path) -> None:
+    rendered = template(helm, ALL_ON, tmp_path)
+    pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
+    mounted = {each["name"]: Path(each["mountPath"]) for each in pod["containers"][0]["volumeMounts"]}
+    volume = next(each for each in pod["volumes"] if each["name"] == "webhook-clients")
+    (item,) = volume["configMap"]["items"]
+    file = parse_settings(arguments(rendered), list(CONTROLLERS)).webhook_client_ca
+    assert file == mounted["webhook-clients"] / item["path"]
+    assert item["key"] == "requestheader-client-ca-file"
 
 
 def test_an_image_can_be_pinned(helm: Path, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ from tests.controllers.support.scene import Scene
 pytestmark = [pytest.mark.real]
 
 HTTP, TCP = {"port": 10261, "host": "127.0.0.1"}, {"port": 10261, "host": "localhost"}
+AS_KUBELET = [
+    {"name": "User-Agent", "value": "kubelet/v1.36.3 (linux/amd64) kubernetes/0000000"},
+    {"name": "Host", "value": "localhost"},
+]
 
 
 def create(scene: Scene, fields: Json, *, where: str = "containers", **meta: Any) -> int:
@@ -52,6 +56,13 @@ def test_pod_security_of_this_version_refuses_them_too(scene: Scene) -> None:
         ({"livenessProbe": {"httpGet": HTTP}, "restartPolicy": "Always"}, "initContainers"),
         ({"lifecycle": {"postStart": {"httpGet": HTTP}}}, "containers"),
         ({"lifecycle": {"preStop": {"httpGet": HTTP}}}, "containers"),
+        ({"livenessProbe": {"httpGet": {**HTTP, "httpHeaders": AS_KUBELET}}}, "containers"),
+        ({"readinessProbe": {"httpGet": {**HTTP, "host": "localhost"}}}, "containers"),
+        ({"readinessProbe": {"httpGet": {**HTTP, "host": "::1"}}}, "containers"),
+        ({"readinessProbe": {"httpGet": {**HTTP, "host": "169.254.2.1", "scheme": "HTTPS"}}}, "containers"),
+        ({"lifecycle": {"postStart": {"tcpSocket": TCP}}}, "containers"),
+        ({"lifecycle": {"preStop": {"tcpSocket": TCP}}}, "containers"),
+        ({"lifecycle": {"preStop": {"httpGet": HTTP}}, "restartPolicy": "Always"}, "initContainers"),
     ],
 )
 def test_a_probe_or_hook_that_names_a_host_is_refused(refusing: Scene, fields: Json, where: str) -> None:
@@ -69,6 +80,20 @@ def test_a_probe_or_hook_that_names_a_host_is_refused(refusing: Scene, fields: J
 )
 def test_other_pods_are_created(refusing: Scene, fields: Json) -> None:
     assert create(refusing, fields) == 201
+
+
+def test_a_container_that_is_added_later_has_no_probe_and_no_hook(refusing: Scene) -> None:
+    """So the policy looks at the creation of pods alone."""
+    assert create(refusing, {}) == 201
+    (pod,) = refusing.admin.get(f"/api/v1/namespaces/{refusing.namespace}/pods")["items"]
+    path = f"/api/v1/namespaces/{refusing.namespace}/pods/{pod['metadata']['name']}/ephemeralcontainers"
+    for fields in ({"livenessProbe": {"httpGet": HTTP}}, {"lifecycle": {"preStop": {"httpGet": HTTP}}}, {}):
+        added = {"name": "debug", "image": "app:1", **fields}
+        patch = {"spec": {"ephemeralContainers": [added]}}
+        answer = refusing.admin.request(
+            "PATCH", path, body=patch, headers={"Content-Type": "application/strategic-merge-patch+json"}
+        )
+        assert answer.status == (422 if fields else 200)
 
 
 def test_a_static_pod_has_its_mirror(refusing: Scene) -> None:
