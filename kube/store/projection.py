@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kube.packed_text import Kept
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
@@ -58,7 +59,7 @@ class ProjectedChange:
     after: Item | None
     last: Item | None
     is_local: bool = False
-    frames: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    frames: dict[tuple[str, str], Kept] = field(default_factory=dict)
 
 
 class ProjectionListener(Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube.bounds import reached
+from kube.packed_text import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,19 @@ class RingEvent:
 
     version: int
     sequence: int
-    frame: bytes
+    kept: Kept
+    """The frame. A long one is packed."""
     record: bytes = b""
     """The frame as a difference (`kube.differences.records`); empty where no watcher asked for differences."""
 
     @property
+    def frame(self) -> bytes:
+        return bytes(self.kept)
+
+    @property
     def size(self) -> int:
-        return len(self.frame) + len(self.record)
+        """Bytes of the event as its readers get it."""
+        return len(self.kept) + len(self.record)
 
 
 class Place(NamedTuple):
@@ -83,7 +90,7 @@ class Ring:
             self._bound.bytes -= self.bytes
             self._bound = None
 
-    def append(self, version: int, frame: bytes, record: bytes = b"") -> None:
+    def append(self, version: int, frame: Kept, record: bytes = b"") -> None:
         """Add the event that brought the view to `version`; one that is not newer is ordered after the last."""
         last_version, last_sequence = self._last
         self._last = (version, 0) if version > last_version else (last_version, last_sequence + 1)

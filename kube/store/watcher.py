@@ -62,7 +62,7 @@ class News:
         """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
 
     def _is_small(self) -> bool:
-        return 0 < sum(len(event.frame) for event in self._events) <= PIECE
+        return 0 < sum(len(event.kept) for event in self._events) <= PIECE
 
     def written(self, coding: StreamCoding) -> bytes:
         """The events, coded."""

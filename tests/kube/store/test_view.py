@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from kube.errors import StatusError, forbidden
 from kube.store.listing import Form
 from kube.store.projection import Projection
 from kube.store.scope import Scope
-from kube.store.view import View
+from kube.store.view import LONG_FRAME, View
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (
@@ -162,6 +164,20 @@ async def test_views_of_one_projection_share_the_bytes_of_an_event() -> None:
     assert second is not None
     assert first[0] is second[0]
     assert waiting(watchers[2]) is None
+
+
+async def test_histories_keep_a_long_event_packed_and_once() -> None:
+    projection = Projection(filled(10), None)
+    views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a")]
+    watchers = [view.watch(10, bookmarks=True) for view in views]
+    tell(projection.store, "ADDED", Toy("x", "a", version=11, address="1" * LONG_FRAME))
+    kept = [view.ring.read(0, 1)[0].kept for view in views]
+    assert kept[0] is kept[1]
+    assert sys.getsizeof(kept[0]) < LONG_FRAME / 10
+    assert views[0].ring.bytes > LONG_FRAME
+    for watcher in watchers:
+        (frame,) = waiting(watcher) or []
+        assert b"1" * LONG_FRAME in frame
 
 
 async def test_a_watch_list_is_the_state_then_what_follows() -> None:
