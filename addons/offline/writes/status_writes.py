@@ -127,11 +127,15 @@ class StatusWrites:
 
         They may be of an object that was made anew since, or from before the cloud gave it to this node.
         """
+        copies = await self._objects.copies(HUB_IDENTITY, request)
+        # Not in the loop: each older copy is written, as the newest is.
+        return await asyncio.to_thread(self._fitting, [ObjectCopy(*each) for each in copies], request)
+
+    def _fitting(self, copies: list[ObjectCopy], request: OfflineRequest) -> list[ObjectCopy]:
         found: list[ObjectCopy] = []
-        for each in await self._objects.copies(HUB_IDENTITY, request):
+        for copy in copies:
             # A kept answer may be a Table or the metadata alone, which no status can be written to.
             with contextlib.suppress(ValueError, LookupError):
-                copy = ObjectCopy(*each)
                 status_document(*copy.form)
                 if not found or self._fits(copy, found[0], request):
                     found.append(copy)

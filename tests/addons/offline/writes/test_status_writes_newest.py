@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from addons.offline.writes import status_writes
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.json_type import Json
+from kube.objects.status_update import updated
 from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.offline.writes.test_status_writes import (
@@ -71,3 +75,19 @@ async def test_an_older_copy_that_a_report_does_not_fit_refuses_nothing(world: W
     answer = await world.patch(patch, accept=f"{PROTOBUF},{JSON}")
     assert conditions(answered(answer)) == conditions(shown(store)) == {"Ready": "False"}
     assert (conditions(shown(old)) == {}) is (stale["uid"] != "u")
+
+
+async def test_no_copy_is_written_in_the_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have megabytes."""
+    threads: set[int] = set()
+
+    def noted(*how: Any) -> bytes:
+        threads.add(threading.get_ident())
+        return updated(*how)
+
+    monkeypatch.setattr(status_writes, "updated", noted)
+    stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
+    await world.patch(reports(Ready="False"))
+    assert [conditions(shown(store)) for store in stores] == [{"Ready": "False"}] * 2
+    assert threads
+    assert threading.get_ident() not in threads
