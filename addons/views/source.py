@@ -18,8 +18,6 @@ from addons.filters.foreign import need_json
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.given_versions import ANY, GivenVersions
 from addons.rules.table import Rules
-from addons.telemetry import metrics
-from addons.telemetry.labels import group_resource_label
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse, first_of
@@ -273,18 +271,10 @@ class Source:
 
     async def _follow_errors(self) -> None:
         """Count what interrupts the source, and end all watches with the cloud's words once it refuses this user."""
-        resource = group_resource_label(self.list_watch.type.group, self.list_watch.type.resource)
-        reasons = source_log.REASONS.items()
-        counters = {kind: metrics.SOURCE_ERRORS.labels(resource, text) for kind, text in reasons}
-        counted = None
+        failures = source_log.Failures(self.list_watch, self.user)
         while True:
             await self.reflector.changed.wait()
-            error = self.reflector.error
-            if error is not None and error is not counted:
-                counters[type(error)].inc()
-                counted = error
-                if self.is_up():
-                    source_log.log_failure(self.list_watch.path, self.user, error)
+            failures.note(self.reflector.error, is_up=self.is_up())
             if self.reflector.refusal is not None:
                 if self.copy is not None:
                     self.copy.refused(self.reflector.refusal)
@@ -352,29 +342,38 @@ class Source:
     def _settle(self) -> None:
         """Have a task evaluate what is left, and watch the store for pending objects that leave it."""
         if self._settling is None or self._settling.done():
-            if any(each.is_pending for each in self.projections.values()):
+            if any(each.is_pending for each in self.projections.values()) or any(self._unswitched()):
                 name = f"filters of {self.list_watch.path}"
                 self._settling = asyncio.create_task(self._settle_all(), name=name)
-        elif not all(each.is_evaluated for each in self.projections.values()):
+        elif any(self._unswitched()) or not all(each.is_evaluated for each in self.projections.values()):
             self._more.notify()
 
     async def _settle_all(self) -> None:
-        while pending := [each for each in self.projections.values() if each.is_pending]:
-            if not all(each.is_evaluated for each in pending):
-                for projection in pending:
+        while any(each.is_pending for each in self.projections.values()) or any(self._unswitched()):
+            if not all(each.is_evaluated for each in self.projections.values()):
+                for projection in list(self.projections.values()):
                     projection.evaluate_some()
                 await asyncio.sleep(0)
-            else:
+            elif not any(self._unswitched()):
                 # A change of an input switches views itself. The store's own changes are noticed here.
                 await first_of(self.store.next_update(), self._more.wait())
+            for view in list(self._unswitched()):
+                await view.match()
+                self._switch_settled()
             self._switch_settled()
 
+    def _unswitched(self) -> Iterator[View]:
+        """The views that may go on to their next filters."""
+        opened = self.views.values()
+        return (each.view for each in opened if each.next is not None and not each.next.is_pending)
+
     def _switch_settled(self) -> None:
-        self._settle()
+        """Switch the views that may, but for those that `_settle_all` must match first."""
         for opened in self.views.values():
-            if opened.next is not None and not opened.next.is_pending:
+            if opened.next is not None and not opened.next.is_pending and opened.view.is_soon_matched:
                 opened.view.switch(opened.next)
                 opened.next = None
+        self._settle()
         self._drop_projections()
         self._settled.notify()
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 
+from addons.telemetry import metrics
+from addons.telemetry.labels import group_resource_label
 from addons.telemetry.log import Pace
 from kube.differences.reader import Misfit
 from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
 from kube.reflector.list_pages import Malformed
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Failure
 
 REASONS = {
     Unreachable: "broken off",
@@ -33,6 +37,26 @@ NO_CLOUD = "the cloud cannot be reached"
 """How the hub's own answer begins where no server gave one."""
 
 _pace = Pace()
+
+
+class Failures:
+    """Counts and logs what interrupts one source, each failure once."""
+
+    def __init__(self, list_watch: ListWatch, user: str) -> None:
+        self._path, self._user = list_watch.path, user
+        resource = group_resource_label(list_watch.type.group, list_watch.type.resource)
+        self._counters = {
+            kind: metrics.SOURCE_ERRORS.labels(resource, text) for kind, text in REASONS.items()
+        }
+        self._noted: Failure | None = None
+
+    def note(self, error: Failure | None, *, is_up: bool) -> None:
+        """`error` is why the source does not follow the cloud now; what an outage explains is no news."""
+        if error is not None and error is not self._noted:
+            self._counters[type(error)].inc()
+            self._noted = error
+            if is_up:
+                log_failure(self._path, self._user, error)
 
 
 def log_failure(path: str, user: str, error: Exception) -> None:

@@ -28,8 +28,7 @@ class Item:
     """One object at one version: its raw form, and what selectors need of it. Immutable.
 
     `kept` is the raw form as the item keeps it: a text is packed, and `raw` unpacks it at each call.
-    `unfiltered` is the item as the cloud sent it. Selectors match the unfiltered item, as they would at a
-    kube-apiserver.
+    Selectors match the unfiltered item, as they would at a kube-apiserver.
     """
 
     __slots__ = ("_fields", "_unfiltered", "kept", "key", "labels", "store", "version")
@@ -54,6 +53,11 @@ class Item:
     @property
     def raw(self) -> bytes:
         return bytes(self.kept)
+
+    @property
+    def unfiltered(self) -> Item:
+        """The item as the cloud sent it."""
+        return self._unfiltered or self
 
     def field(self, path: str) -> str:
         """The value of a selector's field, "" when absent. The item keeps the fields that it has parsed."""

@@ -88,7 +88,7 @@ class View:
         """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
         self._known: dict[Item, bool] = {}
-        """Whether objects match, of those that `match` has just looked at."""
+        """Whether objects, unfiltered, match, of those that `match` has just looked at."""
         self._is_telling = False
         """`_tell` comes in the loop's next turn, with all events of this one."""
         projection.listen(self, scope)
@@ -115,18 +115,28 @@ class View:
     def __iter__(self) -> Iterator[Item]:
         if self._everything:
             return iter(self._projection)
-        known, matches = self._known, self.scope.matches
-        return (item for item in self._projection if (known[item] if item in known else matches(item)))
+        return filter(self._matches, self._projection)
+
+    def _matches(self, item: Item) -> bool:
+        if self._everything:
+            return True
+        known = self._known.get(item.unfiltered)
+        return self.scope.matches(item) if known is None else known
+
+    @property
+    def is_soon_matched(self) -> bool:
+        """Whether all objects may be held against the selectors at once, or just were."""
+        return self._everything or bool(self._known) or len(self._projection.store) <= MATCHED_AT_ONCE
 
     async def match(self) -> None:
         """Hold all objects against the selectors in slices, between which others work.
 
-        A list or a watch that is begun before the caller waits for anything else knows the results.
+        A list, a watch or a switch that is begun before the caller waits for anything else knows the results.
         """
         if self._everything:
             return
         known: dict[Item, bool] = {}
-        for part in batched(list(self._projection), MATCHED_AT_ONCE):
+        for part in batched(list(self._projection.store), MATCHED_AT_ONCE):
             known.update((item, self.scope.matches(item)) for item in part)
             await asyncio.sleep(0)
         self._known = known
@@ -202,11 +212,11 @@ class View:
         self.end_ahead()
         old.forget(self)
         projection.listen(self, self.scope)
-        before = {item.key: item for item in old if self.scope.matches(item)}
+        before = {item.key: item for item in filter(self._matches, old)}
         after = {item.key: item for item in self}
         for key in sorted(before.keys() | after.keys()):
             was, now = before.get(key), after.get(key)
-            if was is None or now is None or was.raw != now.raw:
+            if was is not now and (was is None or now is None or was.raw != now.raw):
                 item = now or was
                 assert item is not None
                 self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))

@@ -16,6 +16,9 @@ from addons.views.source import ViewKey
 from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
+from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.scope import Scope
+from kube.store.store import Item
 from kube.wire.encoding import Encoding
 from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.hub_parts import HubParts
@@ -199,6 +202,35 @@ async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_withou
     assert (source.views[KEY].next is not None, len(list(view))) == (True, 5)
     assert len(await watcher.frames()) == 5
     assert (source.views[KEY].next, list(view)) == (None, [])
+    watcher.end()
+
+
+async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kube.store.view.MATCHED_AT_ONCE", 2)
+    for number in range(20):
+        cloud.store.create(cloud_service(f"s{number}"))
+    source = await ready(parts)
+    selected = replace(KEY, scope=Scope("", parse_label_selector("a!=b"), parse_field_selector("")))
+    watcher = (await source.view(selected, 5)).watch(None, bookmarks=False)
+    matched = 0
+
+    def matches(_scope: Scope, _item: Item) -> bool:
+        nonlocal matched
+        matched += 1
+        return True
+
+    monkeypatch.setattr(Scope, "matches", matches)
+    parts.set_rules(DISCARDING)
+    seen = [matched]
+    while source.views[selected].next is not None:
+        await asyncio.sleep(0)
+        seen.append(matched)
+    # The last turn holds what differs against them once more, to write the events.
+    assert max(after - before for before, after in pairwise(seen[:-1])) == 2
+    assert seen[-2] >= 18
+    assert len(await watcher.frames()) == 20
     watcher.end()
 
 
