@@ -10,6 +10,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
@@ -51,8 +52,8 @@ class Manager:
         ]
         for controller in self._controllers:
             controller.publish()
-        for informer in self._informers:
-            metrics.OBJECTS.labels(informer.resource.type.group_resource).set_function(informer.__len__)
+        for resource in {informer.resource.type.group_resource for informer in self._informers}:
+            metrics.OBJECTS.labels(resource).set_function(partial(self._informers.objects, resource))
 
     def readiness_error(self) -> str:
         """Which informers have not synced and why, and which controllers cannot serve; "" when all is well.

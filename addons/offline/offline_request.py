@@ -17,6 +17,7 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object, write_json
 from kube.wire.negotiation import acceptable
 
 SUFFIX_LENGTH = 5
@@ -81,12 +82,22 @@ class OfflineRequest:
             raise unsupported_media_type(f"the body's type {self.content_type} is not supported") from None
         codec = codec_for(encoding)
         try:
-            api_version, found, raw = codec.decode_single(self.body)
+            api_version, found, raw = codec.decode_single(self._typed(encoding, kind))
             if found != kind:
                 raise ValueError(f"it is a {found or 'nothing'}, not a {kind}")
             return codec, decode_object(encoding, api_version, found, raw)
         except ValueError as error:
             raise bad_request(f"the body cannot be read: {error}") from None
+
+    def _typed(self, encoding: Encoding, kind: str) -> bytes:
+        """The body. A kube-apiserver takes apiVersion and kind from the path where JSON lacks them."""
+        assert self.info.type is not None
+        if encoding is not Encoding.JSON:
+            return self.body
+        given = parse_object(self.body)
+        lacking = {"kind": kind, "apiVersion": self.info.type.api_version}
+        lacking = {name: text for name, text in lacking.items() if not given.get(name)}
+        return write_json(given | lacking) if lacking else self.body
 
     def check_accepted(self, codec: Codec) -> None:
         """StatusError 406 where the client does not accept the encoding that it sent. The hub does not translate."""

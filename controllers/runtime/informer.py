@@ -280,6 +280,10 @@ class Informers:
     def __iter__(self) -> Iterator[Informer[Any]]:
         return iter(self._informers.values())
 
+    def objects(self, group_resource: str) -> int:
+        """How many objects of a resource are kept, by all informers of it."""
+        return sum(len(each) for each in self if each.resource.type.group_resource == group_resource)
+
 
 class _TransformingStore(Store):
     """A store that transforms each object before it keeps it."""

@@ -94,6 +94,13 @@ def test_a_body_without_a_type_is_json() -> None:
     assert asked("POST", PODS, pod(name="p"), content_type="").decoded("Pod")[0].encoding is Encoding.JSON
 
 
+@pytest.mark.parametrize("lacking", [["kind"], ["apiVersion"], ["kind", "apiVersion"]])
+def test_json_without_apiversion_or_kind_is_what_its_path_says(lacking: list[str]) -> None:
+    body = {name: value for name, value in pod(name="p").items() if name not in lacking}
+    _, obj = asked("POST", PODS, body).named("Pod")
+    assert (obj.api_version, obj.kind, obj.name) == ("v1", "Pod", "p")
+
+
 def test_a_name_is_made_and_the_namespace_of_the_request_is_put_in() -> None:
     _, obj = asked("POST", PODS, pod(generateName="web-")).named("Pod")
     assert re.fullmatch(rf"web-[{SUFFIX_ALPHABET}]{{{SUFFIX_LENGTH}}}", obj.name)

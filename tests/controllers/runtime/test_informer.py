@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,24 @@ async def test_catching_up_waits_for_the_version(cloud: ScriptableCloud, followe
     await follower.informer.wait_until_observed(written)
     assert follower.informer.get(("default", "second")) == "y"
     await follower.informer.wait_until_observed({})
+
+
+async def test_the_objects_of_a_resource_are_those_of_all_its_informers(cloud: ScriptableCloud) -> None:
+    for name in ("one", "two", "three"):
+        cloud.store.create(config_map(name))
+    async with new_session() as session:
+        informers = Informers(Client(session, cloud.url, {}))
+        for chosen in ("metadata.name=one", "metadata.name!=one"):
+            informers.informer_for(replace(KIND, field_selector=chosen))
+        tasks = [asyncio.ensure_future(each.run()) for each in informers]
+        async with asyncio.timeout(PATIENCE):
+            for each in informers:
+                await each.wait_for_sync()
+        assert informers.objects("configmaps") == 3
+        assert informers.objects("secrets") == 0
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def test_an_unknown_kind_is_refused_and_said(cloud: ScriptableCloud) -> None:
