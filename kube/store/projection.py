@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kube.packed_text import Kept
+from kube.store.ring import Frame
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
@@ -59,7 +59,7 @@ class ProjectedChange:
     after: Item | None
     last: Item | None
     is_local: bool = False
-    frames: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    frames: dict[tuple[str, str], Frame] = field(default_factory=dict)
 
 
 class ProjectionListener(Protocol):

@@ -13,7 +13,33 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube.bounds import reached
-from kube.packed_text import Kept
+from kube.packed_text import Kept, packed
+
+LONG_FRAME = 32 * 1024
+"""Bytes of an event from which on histories pack it. A client that comes late has it unpacked in 0.1 ms."""
+
+
+class Frame:
+    """An event as clients get it, which the histories of views share. A long one may be packed."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, frame: bytes) -> None:
+        self._kept: Kept = frame
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __bytes__(self) -> bytes:
+        return bytes(self._kept)
+
+    def __sizeof__(self) -> int:
+        """Bytes of memory, with the frame."""
+        return object.__sizeof__(self) + self._kept.__sizeof__()
+
+    def pack(self) -> None:
+        if isinstance(self._kept, bytes) and len(self._kept) > LONG_FRAME:
+            self._kept = packed(self._kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +48,7 @@ class RingEvent:
 
     version: int
     sequence: int
-    kept: Kept
-    """The frame. A long one is packed."""
+    kept: Frame
     record: bytes = b""
     """The frame as a difference (`kube.differences.records`); empty where no watcher asked for differences."""
 
@@ -71,6 +96,8 @@ class Ring:
         self.bytes = 0
         self._bound = bound
         self._events: deque[RingEvent] = deque()
+        self._packed = 0
+        """The events before this position are packed."""
         self.start = 0
         self.oldest = version
         """The ring holds every event after this version: a client that has seen it can resume."""
@@ -90,7 +117,7 @@ class Ring:
             self._bound.bytes -= self.bytes
             self._bound = None
 
-    def append(self, version: int, frame: Kept, record: bytes = b"") -> None:
+    def append(self, version: int, frame: Frame, record: bytes = b"") -> None:
         """Add the event that brought the view to `version`; one that is not newer is ordered after the last."""
         last_version, last_sequence = self._last
         self._last = (version, 0) if version > last_version else (last_version, last_sequence + 1)
@@ -106,6 +133,12 @@ class Ring:
             self.start += 1
             # A client at this version may not have seen the local events at it.
             self.oldest = max(self.oldest, dropped.version + bool(dropped.sequence))
+
+    def pack(self) -> None:
+        """Pack the long events that came since the last call. Who reads them from now on has a copy of its own."""
+        for event in self.read(max(self._packed, self.start), self.end):
+            event.kept.pack()
+        self._packed = self.end
 
     def touch(self, version: int) -> None:
         """The view has reached this version: events that the node causes now are ordered after it."""

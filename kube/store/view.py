@@ -29,12 +29,11 @@ from itertools import batched
 
 from kube.differences.records import Former, event_record
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
-from kube.packed_text import Kept, packed
 from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.resumption import Resumption, judge
-from kube.store.ring import Place, Ring, Rings
+from kube.store.ring import Frame, Place, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
@@ -46,15 +45,13 @@ RING_MIN_EVENTS = 1000
 """Events of history kept at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
 RING_MAX_BYTES = 16 * 1024 * 1024
 """Bytes of history kept by a view at most, as its clients get them: nodes with 1 GB of memory run several views."""
-LONG_FRAME = 32 * 1024
-"""Bytes of an event from which on histories keep it packed. Its clients of now have it unpacked in 0.1 ms."""
 
 MAX_CONFIRMED = 100
 """Versions that a view remembers to have given in lists although no event brought it there."""
 MATCHED_AT_ONCE = 200
 """Objects that a list holds against its selectors at once. With a first look at a field each costs up to 0.1 ms."""
 TRIM_DELAY = 0.1
-"""Seconds until a view drops history over its bounds. Each watcher that keeps up has read a burst by then."""
+"""Seconds until a view packs its history, and drops what is over its bounds. By then who keeps up has read a burst."""
 
 
 class View:
@@ -192,8 +189,8 @@ class View:
         if resumption is Resumption.CORRECT:
             beginning = correction(self._projection, self.scope, since)
         else:
-            missed = (bytes(self._event(change)) for change in self._projection.replay(since))
-            beginning = Beginning((), [frame for frame in missed if frame])
+            missed = (self._event(change) for change in self._projection.replay(since))
+            beginning = Beginning((), [bytes(frame) for frame in missed if frame])
         return self._open(self.ring.end, 0, bookmarks, coding, beginning)
 
     def place(self) -> Place:
@@ -235,11 +232,8 @@ class View:
         if self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
 
-    def _event(self, change: ProjectedChange) -> Kept:
-        """The event that a change is for this view's clients; empty where it concerns none of their objects.
-
-        All views of a projection have the same one, in their histories too.
-        """
+    def _event(self, change: ProjectedChange) -> Frame:
+        """The event that a change is for this view's clients; empty where it concerns none of their objects."""
         before, after = change.before is not None, change.after is not None
         if not self._everything:
             before = change.before is not None and self.scope.matches(change.before)
@@ -251,14 +245,11 @@ class View:
             if item is not None and not change.is_local:
                 item = item.with_version(change.version)
         else:
-            return b""
+            return Frame(b"")
         assert item is not None
         frame = change.frames.get((event_type, self.form.name))
         if frame is None:
-            frame = self.frame(event_type, item)
-            if len(frame) > LONG_FRAME:
-                frame = packed(frame)
-            change.frames[event_type, self.form.name] = frame
+            frame = change.frames[event_type, self.form.name] = Frame(self.frame(event_type, item))
         return frame
 
     def jumped(self) -> None:
@@ -323,6 +314,7 @@ class View:
     def _trim(self) -> None:
         self._trimming = None
         self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self._projection.store)), RING_MAX_BYTES)
+        self.ring.pack()
         if self._bound is not None:
             self._bound.trim()
 
@@ -333,7 +325,7 @@ class View:
         api_version, kind = self._type()
         return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
 
-    def _record(self, frame: Kept, former: Item | None) -> bytes:
+    def _record(self, frame: Frame, former: Item | None) -> bytes:
         """The frame as a difference to the object that watchers hold; empty where no watcher asked for differences."""
         if not self._writes_differences:
             return b""

@@ -12,11 +12,14 @@ from typing import Protocol
 
 from kube.errors import StatusError
 from kube.store.beginning import Beginning
-from kube.store.ring import Place, Ring
+from kube.store.ring import Place, Ring, RingEvent
 from kube.store.store import Item
 from kube.store.stream_coding import StreamCoding
 from kube.wire.codec import Codec
 from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
+
+READ_AT_ONCE = 256 * 1024
+"""Bytes of events that one client has taken out of the history and not been sent, but for the last of them."""
 
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
@@ -208,26 +211,26 @@ class Watcher:
         self.wake()
 
     def _read(self) -> list[bytes]:
-        """All events up to the end of the ring, or of the watch, and then a bookmark where one is due."""
+        """Some of the events up to the end of the ring, or of the watch, and behind the last a bookmark that is due."""
         if self.fell_behind:
             return []
-        ring, frames = self.view.ring, []
-        end = ring.end if self._end is None else self._end.position
-        if self._position < end:
+        frames: list[bytes] = []
+        end = self.view.ring.end if self._end is None else self._end.position
+        while self._position < end and not frames:
             try:
-                events = ring.read(self._position, end)
+                events = self._some(end)
             except LookupError:
                 self.fell_behind = True
                 self.end()
                 return []
-            self._position = end
+            self._position += len(events)
+            seen = self.seen_version
             if any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
                 self.seen_version, self._bookmark_due = 0, self._error is None
-            seen = self.seen_version
             write = self.coding.event
             frames = [write(event) for event in events if event.version > seen or event.sequence]
-        if self._bookmark_due:
+        if self._bookmark_due and self._position >= end:
             self._bookmark_due = False
             if self.bookmarks:
                 version = self.view.version if self._end is None else self._end.version
@@ -235,3 +238,14 @@ class Watcher:
                 frames.append(self.coding.frame(bookmark))
                 self._gap = NO_ANNOTATIONS
         return frames
+
+    def _some(self, end: int) -> list[RingEvent]:
+        """The next events, of READ_AT_ONCE bytes but for the last: packed ones are unpacked for this client alone."""
+        some: list[RingEvent] = []
+        size = 0
+        for event in self.view.ring.read(self._position, end):
+            some.append(event)
+            size += len(event.kept)
+            if size > READ_AT_ONCE:
+                break
+        return some

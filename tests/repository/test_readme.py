@@ -25,8 +25,8 @@ LINES = 150
 
 SCRIPT = re.compile(r"scripts/(?P<name>[a-z]+)(?P<rest>[^`\n#]*)")
 
-FOREIGN = {"--set"}
-"""Flags of mitmproxy's own, which follow `--`."""
+FOREIGN = {"--admission-control-config-file", "--set"}
+"""Flags of mitmproxy, which follow `--`, and of kube-apiserver."""
 
 
 def test_the_readme_is_short() -> None:

@@ -9,8 +9,10 @@ import pytest
 from kube.errors import StatusError, forbidden
 from kube.store.listing import Form
 from kube.store.projection import Projection
+from kube.store.ring import LONG_FRAME
 from kube.store.scope import Scope
-from kube.store.view import LONG_FRAME, View
+from kube.store.view import View
+from kube.store.watcher import READ_AT_ONCE
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (
@@ -173,11 +175,30 @@ async def test_histories_keep_a_long_event_packed_and_once() -> None:
     tell(projection.store, "ADDED", Toy("x", "a", version=11, address="1" * LONG_FRAME))
     kept = [view.ring.read(0, 1)[0].kept for view in views]
     assert kept[0] is kept[1]
+    assert bytes(kept[0]) is bytes(kept[1]), "who keeps up shares it"
+    for view in views:
+        view._trim()
     assert sys.getsizeof(kept[0]) < LONG_FRAME / 10
     assert views[0].ring.bytes > LONG_FRAME
     for watcher in watchers:
         (frame,) = waiting(watcher) or []
         assert b"1" * LONG_FRAME in frame
+
+
+async def test_a_client_that_falls_behind_takes_a_little_of_the_history_at_a_time() -> None:
+    view = view_of(filled(10))
+    watcher = view.watch(10, bookmarks=True)
+    for version in range(11, 61):
+        tell(view.projection.store, "ADDED", Toy(f"x{version}", version=version, address="1" * LONG_FRAME))
+    watcher.send_bookmark()
+    taken = []
+    while frames := waiting(watcher):
+        taken.append(frames)
+    assert max(sum(map(len, frames)) for frames in taken) < READ_AT_ONCE + 2 * LONG_FRAME
+    assert [len(frames) > 1 for frames in taken[:-1]] == [True] * (len(taken) - 1)
+    events = [each for frames in taken for each in events_of(view, frames)]
+    assert [each.version for each in events] == [*range(11, 61), 60], "all, and the bookmark"
+    assert events[-1].type == "BOOKMARK"
 
 
 async def test_a_watch_list_is_the_state_then_what_follows() -> None:
