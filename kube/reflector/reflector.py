@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
@@ -25,7 +26,7 @@ from kube.reflector.list_pages import Malformed, codec_of, read_items, read_name
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.upstream import Upstream
 from kube.requests.resource_versions import parse_version
-from kube.store.store import Store
+from kube.store.store import Key, Store
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame
 from kube.wire.codec_base import HISTORY_GAP
@@ -105,8 +106,7 @@ class Reflector:
         self.error: Failure | None = None
         self.changed = Pulse()
         """Notified when `state` or `error` changes."""
-        self.lists = 0
-        self.watches = 0
+        self.lists = self.watches = 0
         self.heard = 0.0
         """When the cloud last sent a list, an event or a bookmark, in monotonic seconds; 0 for never."""
         self.retry_at = 0.0
@@ -203,8 +203,7 @@ class Reflector:
                 self.lists += 1
                 await self._list()
                 self._continuity.begin()
-                self._must_list = False
-                self._refusal = None
+                self._must_list, self._refusal = False, None
             self._must_verify = False
             await self._watch()
         except OtherHistory as error:
@@ -218,13 +217,15 @@ class Reflector:
     async def _verify(self) -> None:
         """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
         was_at_cloud = self.upstream is None or not self.upstream.is_elsewhere
+        given = self._store.newest_given
         if self.upstream is not None and await self.upstream.goes_elsewhere():
-            # A leader proves its own history, and tells its followers of another one. What came from disk or from the
-            # cloud may be of another one than its own, and a list of a leader costs no byte of the link to the cloud.
-            self._must_list = was_at_cloud or not self.watches
+            # A leader proves its own history, and tells its followers of another one. What came from disk may be older
+            # than its word, and what came from the cloud of another history. Neither costs a byte of the cloud's link.
+            self._must_list = not self.watches
+            if was_at_cloud and self.watches:
+                self._continuity.compare(*await self._read_names(self.upstream), 0)
         elif not self._continuity.expect_witness():
-            given = self._store.newest_given
-            version, names = await read_names(self._ask_names, self._list_watch.query)
+            version, names = await self._read_names(self.client)
             self._continuity.compare(version, names, given)
             self.reached(version)
 
@@ -299,9 +300,9 @@ class Reflector:
             codings=LIST_CODINGS,
         )
 
-    async def _ask_names(self, query: Mapping[str, str]) -> ApiResponse:
+    async def _ask_names(self, server: Client | Upstream, query: Mapping[str, str]) -> ApiResponse:
         accept = replace(self._list_watch, metadata_only=True).accept_as("PartialObjectMetadataList")
-        return await self.client.request("GET", self._list_watch.path, query=query, accept=accept)
+        return await server.request("GET", self._list_watch.path, query=query, accept=accept, codings=GZIP)
 
     def _page_came(self, size: int) -> None:
         self.on_its_way = size
@@ -309,7 +310,10 @@ class Reflector:
 
     async def current_version(self) -> int:
         """The version that the cloud has reached. Raises a Failure where none comes."""
-        return await read_version(self._ask_names, self._list_watch.query)
+        return await read_version(partial(self._ask_names, self.client), self._list_watch.query)
+
+    async def _read_names(self, server: Client | Upstream) -> tuple[int, dict[Key, int]]:
+        return await read_names(partial(self._ask_names, server), self._list_watch.query)
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
