@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from controllers.autonomy.autonomy_controller import AutonomyController
 from controllers.bindings.config_binding_controller import ConfigBindingController
 from controllers.bindings.webhook_controller import WebhookController
 from controllers.certificates.hub_certificates_controller import HubCertificatesController
@@ -25,6 +26,7 @@ CONTROLLERS: dict[str, Make] = {
     HubLeaderController.name: HubLeaderController,
     HubLeaderConfigController.name: HubLeaderConfigController,
     HubLeaderRbacController.name: HubLeaderRbacController,
+    AutonomyController.name: AutonomyController,
     HubCertificatesController.name: HubCertificatesController,
     ServiceGridController.name: ServiceGridController,
     ConfigBindingController.name: ConfigBindingController,

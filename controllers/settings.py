@@ -47,6 +47,8 @@ class Settings:
     """Whose certificates the webhook's clients must have; None where anybody may ask."""
     leader_elect: bool = True
     trigger_annotation: str = UPDATE_TRIGGER
+    default_toleration: int = 300
+    """Seconds for which kube-apiserver has a pod without tolerations of its own tolerate a node that is away."""
     verbose: bool = False
 
 
@@ -71,6 +73,7 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         webhook_client_ca=given.webhook_client_ca,
         leader_elect=given.leader_elect,
         trigger_annotation=given.trigger_annotation,
+        default_toleration=given.default_toleration,
         verbose=given.verbose,
     )
 
@@ -118,6 +121,13 @@ def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
         default=defaults.trigger_annotation,
         metavar="NAME",
         help="annotation that triggers hubs on Endpoints and EndpointSlices (%(default)s)",
+    )
+    parser.add_argument(
+        "--default-toleration",
+        type=int,
+        default=defaults.default_toleration,
+        metavar="SECONDS",
+        help="kube-apiserver's --default-unreachable-toleration-seconds (%(default)s)",
     )
     parser.add_argument("--verbose", action="store_true", help="log more")
     parser.add_argument("--version", action="version", version=f"edgehub-manager {_version()}")

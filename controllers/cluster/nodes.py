@@ -20,6 +20,10 @@ class Node:
     uid: str = ""
     pool: str = ""
     ready: bool = False
+    unheard_since: str = ""
+    """Since when the node lifecycle controller has not heard it, as the condition Ready has it; "" while it has."""
+    autonomy: tuple[str, str, str] = ("", "", "")
+    """Status, reason and message of the condition Autonomy."""
     address: str = ""
     """Its first InternalIP in canonical form, "" without a valid one."""
     addresses: frozenset[str] = frozenset()
@@ -34,15 +38,16 @@ class Node:
 def read_node(obj: Json) -> Node:
     meta, status = metadata(obj), mapping(obj.get("status"))
     labels = texts(meta.get("labels"))
+    conditions = {text(each.get("type")): each for each in objects(status.get("conditions"))}
+    ready, autonomy = conditions.get("Ready", {}), conditions.get("Autonomy", {})
     internal = [each for each in objects(status.get("addresses")) if each.get("type") == "InternalIP"]
     return Node(
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
         pool=labels.get(POOL_LABEL, ""),
-        ready=any(
-            each.get("type") == "Ready" and each.get("status") == "True"
-            for each in objects(status.get("conditions"))
-        ),
+        ready=ready.get("status") == "True",
+        unheard_since=text(ready.get("lastTransitionTime")) if ready.get("status") == "Unknown" else "",
+        autonomy=(text(autonomy.get("status")), text(autonomy.get("reason")), text(autonomy.get("message"))),
         address=parse_address(text(internal[0].get("address"))) if internal else "",
         addresses=frozenset(
             filter(
@@ -82,9 +87,12 @@ def _transform(obj: Json) -> Json:
         "status": {
             "addresses": status.get("addresses"),
             "conditions": [
-                {"type": each.get("type"), "status": each.get("status")}
+                {
+                    name: each.get(name)
+                    for name in ("type", "status", "lastTransitionTime", "reason", "message")
+                }
                 for each in objects(status.get("conditions"))
-                if each.get("type") == "Ready"
+                if each.get("type") in ("Ready", "Autonomy")
             ],
         },
     }

@@ -55,12 +55,14 @@ class WriteClient:
         path = resource.path(text(metadata(obj).get("namespace")))
         return await self._write("create", resource, "POST", path, obj)
 
-    async def apply(self, resource: ResourceType, obj: Json) -> Json:
+    async def apply(self, resource: ResourceType, obj: Json, subresource: str = "") -> Json:
         """Server-side apply: takes ownership of the given fields and leaves the fields of others alone.
 
-        The server removes fields that we applied before and no longer name. It creates an object that is missing.
+        The server removes fields that we applied before and no longer name. It creates an object that is missing, but
+        for a subresource.
         """
         path = resource.path(text(metadata(obj).get("namespace")), text(metadata(obj).get("name")))
+        path += f"/{subresource}" if subresource else ""
         return await self._write(
             "apply", resource, "PATCH", path, obj, "application/apply-patch+yaml", {"force": "true"}
         )

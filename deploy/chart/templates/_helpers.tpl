@@ -23,6 +23,9 @@
 {{- if not (and $duties.bindings $duties.webhook) -}}
 {{- $chosen = append $chosen "-configbindingwebhook" -}}
 {{- end -}}
+{{- if not $duties.autonomy -}}
+{{- $chosen = append $chosen "-autonomy" -}}
+{{- end -}}
 {{- if not $duties.hubCertificates -}}
 {{- $chosen = append $chosen "-hubcertificates" -}}
 {{- end -}}

@@ -1,0 +1,180 @@
+"""Keeps the pods of an autonomous node where they are, and ready, while the cloud does not hear the node.
+
+It only prepares. kube-controller-manager evicts by the tolerations that the pods have then, and an admission policy of
+the API server (autonomy-endpoints.yaml) leaves the pods ready of the nodes that a ConfigMap names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from controllers.autonomy.node_autonomy import Autonomy, read_autonomy, toleration_patch
+from controllers.cluster.nodes import NODES, Node
+from controllers.cluster.pods import PODS, Pod
+from controllers.runtime.controller import Context, Controller, own_key
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import texts
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+from kube.store.store import Key
+
+CONFIG_MAP = "edgehub-manager-autonomy"
+"""The parameter of the admission policy, of autonomy.yaml: the names of nodes whose pods stay ready."""
+CONDITION = "Autonomy"
+AUTONOMOUS, OVER, INVALID = "NodeAutonomous", "AutonomyOver", "InvalidAutonomyDuration"
+"""Reasons of the condition."""
+OVER_INTERVAL = 5.0
+"""Seconds between two looks for autonomies that are over, as often as the node lifecycle controller looks at nodes."""
+
+
+class AutonomyController(Controller):
+    """Key: a node."""
+
+    name = "autonomy"
+    workers = 4
+    debounce = 0.1
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._nodes = self.watch(NODES, own_key)
+        self._pods = self.watch(PODS, self._node_of)
+        self._configs = self.watch(_config_map(context.settings.namespace), _nodes_named)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super().run(), name=self.name)
+            tasks.create_task(self._look_for_ends(), name=f"{self.name} that are over")
+
+    async def reconcile(self, key: Key) -> None:
+        node = self._nodes.get(key) or Node(key[1])
+        autonomy = read_autonomy(node.annotations)
+        granted = None if autonomy is None or autonomy.error else autonomy
+        refused = await self._set_tolerations(node, granted)
+        is_over = granted is not None and granted.is_over(node.unheard_since, datetime.now(UTC))
+        await self._hold(node, None if is_over else granted)
+        if node.uid:
+            await self._set_condition(node, autonomy, is_over)
+        if refused is not None:
+            raise refused
+
+    async def _set_tolerations(self, node: Node, autonomy: Autonomy | None) -> StatusError | None:
+        """The last error of a pod that could not be patched, which holds up no other pod."""
+        refused, default = None, self._context.settings.default_toleration
+        for _, pod in self._pods.by_index("node", node.name):
+            patch = toleration_patch(pod, node, autonomy, default)
+            if not patch:
+                continue
+            try:
+                written = await self._context.api.merge_patch(PODS.type, pod.namespace, pod.name, patch)
+            except StatusError as error:
+                refused = error if error.code != 404 else refused
+            else:
+                await self._pods.wait_until_observed(written)
+        return refused
+
+    async def _hold(self, node: Node, autonomy: Autonomy | None) -> None:
+        """Have the policy leave the pods of the node ready, or let go of them.
+
+        Pods of a node that nobody hears are made unready first, as without autonomy: kube-controller-manager does so
+        but once, when the node goes.
+        """
+        namespace = self._context.settings.namespace
+        held = self._configs.get((namespace, CONFIG_MAP)) or {}
+        wanted = None if autonomy is None else str(autonomy)
+        if held.get(node.name) == wanted:
+            return
+        if wanted is None and node.unheard_since:
+            for _, pod in self._pods.by_index("node", node.name):
+                if pod.ready:
+                    await self._make_unready(pod)
+        patch = {"data": {node.name: wanted}}
+        written = await self._context.api.merge_patch(self._configs.type, namespace, CONFIG_MAP, patch)
+        await self._configs.wait_until_observed(written)
+
+    async def _make_unready(self, pod: Pod) -> None:
+        condition = {"type": "Ready", "status": "False", "lastTransitionTime": _now()}
+        status: Json = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"namespace": pod.namespace, "name": pod.name, "resourceVersion": pod.version},
+            "status": {"conditions": [condition]},
+        }
+        try:
+            await self._context.api.apply(PODS.type, status, "status")
+        except StatusError as error:
+            if error.code != 404:
+                raise
+
+    async def _set_condition(self, node: Node, autonomy: Autonomy | None, is_over: bool) -> None:
+        wanted = _condition(autonomy, is_over)
+        if node.autonomy == wanted or (
+            wanted is None and node.autonomy[1] not in (AUTONOMOUS, OVER, INVALID)
+        ):
+            return
+        named = ("status", "reason", "message")
+        conditions = (
+            []
+            if wanted is None
+            else [{"type": CONDITION, "lastTransitionTime": _now(), **dict(zip(named, wanted, strict=True))}]
+        )
+        status: Json = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node.name, "uid": node.uid},
+            "status": {"conditions": conditions},
+        }
+        await self._nodes.wait_until_observed(await self._context.api.apply(NODES.type, status, "status"))
+
+    async def _look_for_ends(self) -> None:
+        while True:
+            await asyncio.sleep(OVER_INTERVAL)
+            now = datetime.now(UTC)
+            for key, node in self._nodes.items():
+                autonomy = read_autonomy(node.annotations) if node.unheard_since else None
+                if (
+                    autonomy is not None
+                    and node.autonomy[1] == AUTONOMOUS
+                    and autonomy.is_over(node.unheard_since, now)
+                ):
+                    self.queue.add(key)
+
+    def _node_of(self, _key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
+        """The node of a pod that is new there, or changed, where it has to do with autonomy."""
+        if new is None or old == new:
+            return ()
+        node = self._nodes.get(("", new.node))
+        is_autonomous = node is not None and read_autonomy(node.annotations) is not None
+        return (("", new.node),) if is_autonomous or new.records else ()
+
+
+def _config_map(namespace: str) -> WatchedResource[dict[str, str]]:
+    return WatchedResource(
+        ResourceType("", "v1", "configmaps"),
+        lambda obj: texts(obj.get("data")),
+        namespace=namespace,
+        field_selector=f"metadata.name={CONFIG_MAP}",
+    )
+
+
+def _nodes_named(_key: Key, old: dict[str, str] | None, new: dict[str, str] | None) -> Iterable[Key]:
+    """The nodes whose entry changed."""
+    before, after = old or {}, new or {}
+    return [("", name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+
+
+def _condition(autonomy: Autonomy | None, is_over: bool) -> tuple[str, str, str] | None:
+    """Status, reason and message; None for no condition."""
+    if autonomy is None:
+        return None
+    if autonomy.error:
+        return "False", INVALID, autonomy.error
+    if is_over:
+        return "False", OVER, f"nobody has heard the node for longer than {autonomy}: its pods are evicted"
+    return "True", AUTONOMOUS, f"pods stay {autonomy} while nobody hears the node"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,114 @@
+"""What the annotations of a Node say about its autonomy, and how long its pods tolerate its absence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controllers.cluster.nodes import Node
+from controllers.cluster.pods import RECORDS, Pod
+from controllers.runtime.unstructured import copied, text
+from kube.json_type import Json
+from kube.requests.query import parse_duration
+
+DURATION = "node.openyurt.io/autonomy-duration"
+"""A duration as Go writes it; 0 or less is for ever."""
+FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
+"""OpenYurt's older annotations: with the value "true" they are for ever, and count before `DURATION`."""
+TAKEN_BACK = 0
+"""The seconds that stand for no toleration: nobody can take one away from a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Autonomy:
+    """For how many seconds a node is autonomous, None for ever. `error` says why an annotation counts as none."""
+
+    seconds: int | None = None
+    error: str = ""
+
+    def is_over(self, since: str, now: datetime) -> bool:
+        """Whether a node that was last heard before `since` has been away for longer than this."""
+        if self.seconds is None or not since:
+            return False
+        return now - datetime.fromisoformat(since) >= timedelta(seconds=self.seconds)
+
+    def __str__(self) -> str:
+        return "for ever" if self.seconds is None else f"{self.seconds} s"
+
+
+def read_autonomy(annotations: Mapping[str, str]) -> Autonomy | None:
+    """The autonomy that a Node's annotations ask for; None without any."""
+    if any(annotations.get(name) == "true" for name in FOR_EVER):
+        return Autonomy()
+    if DURATION not in annotations:
+        return None
+    try:
+        seconds = parse_duration(annotations[DURATION])
+    except ValueError as error:
+        return Autonomy(error=str(error))
+    return Autonomy(None if seconds <= 0 else max(1, int(seconds)))
+
+
+def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: int) -> Json:
+    """The merge patch that has a pod tolerate its node's absence as long as `autonomy` says; {} if it does.
+
+    `default` are the seconds of the API server's admission plugin DefaultTolerationSeconds.
+
+    A pod's own tolerations are left alone, those of DaemonSets and static pods among them: only what the API server
+    gave the pod is made longer, and what it had is recorded. Without autonomy the record is given back.
+
+    The taint eviction controller schedules an eviction once, and makes it neither later nor earlier when the
+    seconds change, but cancels it when the pod tolerates the taint for ever. So while the node has the taint, a pod
+    tolerates it for ever first. The next reconcile writes the seconds.
+    """
+    tolerations: list[Json] = copied(list(pod.tolerations))
+    records: dict[str, str | None] = {}
+    for taint, record in RECORDS.items():
+        found = [each for each in tolerations if _tolerates(each, taint)]
+        before = pod.records.get(record)
+        if len(found) > 1 or (found and not _is_ours(found[0], taint, before, default)):
+            continue
+        if autonomy is None and before is None:
+            continue
+        toleration: Json = found[0] if found else {"key": taint, "operator": "Exists", "effect": "NoExecute"}
+        given = toleration.get("tolerationSeconds") if found else TAKEN_BACK
+        wanted = _recorded(before, default) if autonomy is None else autonomy.seconds
+        if given is not None and given != wanted and _has_taint(node, taint):
+            wanted = None
+        elif autonomy is None:
+            records[record] = None
+        if autonomy is not None and before is None:
+            records[record] = str(given)
+        if given != wanted or not found:
+            toleration.pop("tolerationSeconds", None)
+            toleration.update({} if wanted is None else {"tolerationSeconds": wanted})
+            tolerations += [] if found else [toleration]
+    patch: Json = {"metadata": {"resourceVersion": pod.version}}
+    if records:
+        patch["metadata"]["annotations"] = records
+    if tolerations != list(pod.tolerations):
+        patch["spec"] = {"tolerations": tolerations}
+    return patch if len(patch) > 1 or records else {}
+
+
+def _tolerates(toleration: Json, taint: str) -> bool:
+    key, effect = text(toleration.get("key")), text(toleration.get("effect"))
+    return key in ("", taint) and effect in ("", "NoExecute")
+
+
+def _is_ours(toleration: Json, taint: str, record: str | None, default: int) -> bool:
+    """Whether a toleration is the API server's default, or one that was made of it."""
+    shape = {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+    is_default = toleration.get("tolerationSeconds") == default or record is not None
+    return is_default and shape == {"key": taint, "operator": "Exists", "effect": "NoExecute"}
+
+
+def _recorded(record: str | None, default: int) -> int | None:
+    if record == "infinite":  # as OpenYurt writes it
+        return None
+    return int(record) if record is not None and record.isdecimal() else default
+
+
+def _has_taint(node: Node, taint: str) -> bool:
+    return any(each.get("key") == taint and each.get("effect") == "NoExecute" for each in node.taints)
