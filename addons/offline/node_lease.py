@@ -79,7 +79,7 @@ class NodeLease:
     def describe(self) -> dict[str, Any]:
         """The state of the Lease, for the debug page."""
         age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
-        return {"node": self._node, "secondsSinceKubelet": age, "renewing": self._is_alive()}
+        return {"node": self._node, "secondsSinceKubelet": age, "renewing": self.is_alive()}
 
     async def answer(self, wanted: ClientRequest, http_request: web.BaseRequest) -> web.StreamResponse:
         """The answer to a GET, POST or PUT of the Lease; StatusError as kube-apiserver."""
@@ -96,7 +96,7 @@ class NodeLease:
     async def run(self) -> None:
         """Renew the cloud's Lease until cancelled, while kubelet renews its own."""
         while True:
-            if not self._is_alive():
+            if not self.is_alive():
                 await self._renewed.wait()
             elif not self._is_up():
                 await self._changed.wait()
@@ -269,7 +269,8 @@ class NodeLease:
         self._last_stamp = (wall, clock)
         return wall
 
-    def _is_alive(self) -> bool:
+    def is_alive(self) -> bool:
+        """Whether kubelet renews its Lease."""
         return self._renewed_at is not None and self._clock() - self._renewed_at < self._duration
 
     @property

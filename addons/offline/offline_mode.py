@@ -14,6 +14,7 @@ from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import TABLE, Journal
+from addons.offline.writes.node_return import NodeReturn
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
@@ -70,12 +71,16 @@ class Offline:
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")
         self._lease = NodeLease(settings.node, alive, self._answers, lambda: cloud.is_up, changed)
+        returned = NodeReturn(
+            settings.node, alive, objects, lambda: cloud.is_up, changed, self._lease.is_alive
+        )
         garbage = Garbage(
             self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
         )
         self._tasks = [
             asyncio.create_task(replay.run(), name="replay of the journal"),
             asyncio.create_task(self._lease.run(), name="renewal of the lease"),
+            asyncio.create_task(returned.run(), name="return of the node"),
             asyncio.create_task(garbage.run(), name="garbage on disk"),
         ]
 

@@ -30,6 +30,9 @@ second. Over HTTP/2 a probe is some 150 bytes.
 """
 PROBE_TIMEOUT = 1.9
 """Seconds in which a server must answer a probe, or send anything else: twice the round trip of a satellite link."""
+RECOVERY_TIMEOUT = 6.0
+"""The same for a server that is down, to which a probe opens a connection first: three more round trips, and when all
+nodes come back at once their handshakes wait for each other."""
 RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
 PROMPT_PAUSE = 0.25
@@ -150,10 +153,9 @@ class Probes:
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
         """The server's answer, noted; None where there was none."""
+        timeout = PROBE_TIMEOUT if health.usable else RECOVERY_TIMEOUT
         try:
-            answer = await client.relay(
-                "GET", PROBE_PATH, headers=PROBE_HEADERS, body=b"", timeout=PROBE_TIMEOUT
-            )
+            answer = await client.relay("GET", PROBE_PATH, headers=PROBE_HEADERS, body=b"", timeout=timeout)
         except Unreachable as error:
             # On a full link the probe may wait in the queue while the server sends to other streams.
             if health.heard <= began or not health.usable:

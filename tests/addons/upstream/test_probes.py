@@ -71,8 +71,9 @@ class World:
         says = self.says
         if self.failure:
             self.probes.connect_failed(self.health, self.failure)
-        if self.delay:
-            await asyncio.sleep(self.delay)
+        await asyncio.sleep(min(self.delay, timeout))
+        if self.delay > timeout:
+            raise Unreachable("the probe took too long")
         if isinstance(says, Exception):
             raise says
         asks = {"Retry-After": self.asks_for} if self.asks_for else {}
@@ -125,7 +126,8 @@ async def test_what_probes_say_of_a_server(
 ) -> None:
     await probed(server, script)
     assert server.health.condition is condition
-    assert set(server.asked) == {("GET", PROBE_PATH, PROBE_TIMEOUT)}
+    assert server.asked[0] == ("GET", PROBE_PATH, PROBE_TIMEOUT)
+    assert {each[:2] for each in server.asked} == {("GET", PROBE_PATH)}
     assert server.headers == [{SERVER_HEADER: str(A)}], "each probe names its server"
 
 
@@ -183,6 +185,16 @@ async def test_a_probe_outlives_whatever_goes_wrong(server: World) -> None:
     """A probe task that ends would freeze its server's health for good, without a word."""
     await probed(server, [RuntimeError("unforeseen"), GONE])
     assert server.health.condition is Condition.DOWN
+
+
+@pytest.mark.looptime
+async def test_a_server_that_is_down_has_time_for_a_handshake(server: World) -> None:
+    """A satellite link needs three round trips more than a probe of an open connection."""
+    server.says = GONE
+    server.start()
+    await until(lambda: not server.health.usable, 60)
+    server.says, server.delay = OK, 2 * PROBE_TIMEOUT
+    await until(lambda: server.health.usable, 60)
 
 
 def test_a_black_hole_is_noticed_in_time() -> None:

@@ -1,0 +1,115 @@
+"""Tells the cloud after an outage that this node is as its kubelet reported it last, as long as kubelet lives.
+
+kube-controller-manager calls a node's conditions Unknown while its Lease is late. kubelet looks at its own copy of the
+Node every 10 s, and would tell no sooner.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Callable
+
+import orjson
+
+from addons.offline.offline_reads import OfflineReads
+from addons.requests.cloud_identity import HUB_IDENTITY
+from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
+from kube.objects.status_update import status_document
+from kube.requests.request_info import ResourceType, parse_request
+
+NODES = ResourceType("", "v1", "nodes")
+TRIES = 3
+"""Times that the conditions are sent, because others, the journal among them, write the Node then too."""
+TIMEOUT = 10.0
+"""Seconds for a request: by then kubelet has told the cloud itself."""
+
+logger = logging.getLogger(__name__)
+
+
+class NodeReturn:
+    """Runs a task that waits for the ends of outages."""
+
+    def __init__(
+        self,
+        node: str,
+        client: Client,
+        objects: OfflineReads,
+        is_up: Callable[[], bool],
+        changed: Pulse,
+        is_alive: Callable[[], bool],
+    ) -> None:
+        """`changed` is notified when the cloud comes or goes. `is_alive`: whether kubelet renews its Lease."""
+        self._path = NODES.path("", node)
+        self._client = client
+        self._objects = objects
+        self._is_up = is_up
+        self._changed = changed
+        self._is_alive = is_alive
+
+    async def run(self) -> None:
+        """Report after each outage until cancelled."""
+        was_up = False
+        while True:
+            if self._is_up() and not was_up and self._is_alive():
+                try:
+                    await self._report()
+                except (StatusError, Unreachable) as error:
+                    logger.info("kubelet tells the cloud itself how the node is: %s", error)
+                except Exception:
+                    # The task must live on, for the next outage.
+                    logger.exception("kubelet tells the cloud itself how the node is")
+            was_up = self._is_up()
+            await self._changed.wait()
+
+    async def _report(self) -> None:
+        # At once: the next list replaces the copy, and kubelet's word in it.
+        reported = await self._reported()
+        for _ in range(TRIES):
+            answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
+            patch = return_patch(orjson.loads(answer.body), reported, datetime.datetime.now(datetime.UTC))
+            if not patch:
+                return
+            path, body = f"{self._path}/status", orjson.dumps(patch)
+            try:
+                await self._client.request(
+                    "PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT
+                )
+            except StatusError as error:
+                if error.code != 409:
+                    raise
+            else:
+                logger.info("the cloud hears again how the node is")
+                return
+
+    async def _reported(self) -> Json:
+        """The Node as kubelet reported it; {} where the hub has no copy."""
+        for item in await self._objects.find(HUB_IDENTITY, parse_request("GET", self._path)):
+            codec = item.store.codec
+            return status_document(codec.encoding, item.store.api_version, "Node", item.raw)
+        return {}
+
+
+def return_patch(node: Json, reported: Json, now: datetime.datetime) -> Json:
+    """The strategic merge patch that sets each condition that is Unknown to what was reported; {} for none."""
+    known = {each["type"]: each for each in _conditions(reported) if each["status"] != "Unknown"}
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [
+        # Not the time of the report: one that stays as it was would be no sign of life.
+        known[each["type"]] | {"lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
+        for each in _conditions(node)
+        if each["status"] == "Unknown" and each["type"] in known
+    ]
+    if not conditions or node["metadata"]["uid"] != reported["metadata"]["uid"]:
+        return {}
+    version = node["metadata"]["resourceVersion"]
+    return {"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}}
+
+
+def _conditions(node: Json) -> list[Json]:
+    found: list[Json] = node.get("status", {}).get("conditions") or []
+    return found
