@@ -16,6 +16,8 @@ DURATION = "node.openyurt.io/autonomy-duration"
 """A duration as Go writes it; 0 or less is for ever."""
 FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
 """OpenYurt's older annotations: with the value "true" they are for ever, and count before `DURATION`."""
+LONGEST_RECORD = 9
+"""Digits of recorded seconds, 30 years: whoever may write a pod could write more than a number can hold."""
 TAKEN_BACK = 0
 """The seconds that stand for no toleration: nobody can take one away from a pod."""
 
@@ -107,7 +109,8 @@ def _is_ours(toleration: Json, taint: str, record: str | None, default: int) -> 
 def _recorded(record: str | None, default: int) -> int | None:
     if record == "infinite":  # as OpenYurt writes it
         return None
-    return int(record) if record is not None and record.isdecimal() else default
+    is_number = record is not None and record.isdecimal() and len(record) <= LONGEST_RECORD
+    return int(record) if record is not None and is_number else default
 
 
 def _has_taint(node: Node, taint: str) -> bool:

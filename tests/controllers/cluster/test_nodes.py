@@ -68,3 +68,15 @@ def test_what_is_kept_reads_the_same() -> None:
     assert read_node(kept) == read_node(NODE)
     assert "images" not in kept["status"]
     assert "managedFields" not in kept["metadata"]
+
+
+def test_a_node_that_nobody_hears() -> None:
+    at = "2026-01-02T03:04:05Z"
+    away = copy.deepcopy(NODE)
+    away["status"]["conditions"] = [
+        {"type": "Ready", "status": "Unknown", "lastTransitionTime": at, "lastHeartbeatTime": "before"},
+        {"type": "Autonomy", "status": "True", "reason": "R", "message": "M"},
+    ]
+    for node in (read_node(away), read_node(NODES.transform(away))):
+        assert (node.ready, node.unheard_since, node.autonomy) == (False, at, ("True", "R", "M"))
+    assert read_node(NODE).unheard_since == ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kube.json_type import Json
 from tests.cloud.rest import RestClient
 from tests.controllers.conftest import MANIFESTS, StartManager
 from tests.controllers.support.scene import ACCOUNT, CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
@@ -24,7 +25,7 @@ def account_client(scene: Scene) -> RestClient:
     return scene.cloud.client(token=scene.cloud.token("kube-system", "edgehub-manager"))
 
 
-def patch(client: RestClient, path: str, body: dict[str, object]) -> int:
+def patch(client: RestClient, path: str, body: Json) -> int:
     return client.request("PATCH", path, body=body, headers=MERGE).status
 
 
@@ -57,11 +58,51 @@ def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> Non
     assert account_client.request("DELETE", f"{NODES}/any").status == 403
 
 
+def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
+    scene: Scene, account_client: RestClient
+) -> None:
+    node, pods = scene.node(), f"/api/v1/namespaces/{scene.namespace}/pods"
+    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
+    scene.admin.post(accounts, {"metadata": {"name": "default"}})
+    spec = {"nodeName": node, "containers": [{"name": "main", "image": "mine"}]}
+    made = scene.admin.post(pods, {"metadata": {"name": "p"}, "spec": spec})
+    pod, status = f"{pods}/p", f"{pods}/p/status"
+    evil = [{**each, "image": "evil"} for each in made["spec"]["containers"]]
+    scene.until(lambda: patch(account_client, pod, {"spec": {"containers": evil}}) == 403)
+    for metadata in ({"labels": {"app": "x"}}, {"annotations": {"a": "b"}}, {"finalizers": ["a/b"]}):
+        assert patch(account_client, pod, {"metadata": metadata}) == 403
+    assert patch(account_client, pod, {"spec": {"activeDeadlineSeconds": 1}}) == 403
+    assert (
+        patch(account_client, status, {"status": {"podIPs": [{"ip": "10.6.6.6"}], "podIP": "10.6.6.6"}})
+        == 403
+    )
+
+    longer = [{**each, "tolerationSeconds": 9} for each in made["spec"]["tolerations"]]
+    record = {"apps.openyurt.io/original-unreachable-toleration-duration": "300"}
+    wanted = {"metadata": {"annotations": record}, "spec": {"tolerations": longer}}
+    assert patch(account_client, pod, wanted) == 200
+    assert (
+        patch(account_client, status, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+        == 200
+    )
+
+    conditions = scene.admin.get(f"{NODES}/{node}")["status"]["conditions"]
+    forged = {"addresses": [{"type": "InternalIP", "address": "10.6.6.6"}]}
+    lie = {"conditions": [{"type": "Ready", "status": "False"}]}
+    node_status = f"{NODES}/{node}/status"
+    scene.until(lambda: patch(account_client, node_status, {"status": forged}) == 403)
+    assert patch(account_client, node_status, {"status": lie}) == 403
+    told = {"conditions": [*conditions, {"type": "Autonomy", "status": "True"}]}
+    assert patch(account_client, node_status, {"status": told}) == 200
+
+
 @pytest.mark.parametrize(
     ("manifest", "verb", "resource"),
     [
         ("triggers.yaml", "patch", "endpointslices.discovery.k8s.io"),
         ("triggers.yaml", "patch", "endpoints"),
+        ("autonomy.yaml", "patch", "pods"),
+        ("autonomy.yaml", "patch", "nodes/status"),
         ("servicegrids-rbac.yaml", "create", "services"),
         ("configbindings-rbac.yaml", "patch", "deployments.apps"),
         ("configbindings-rbac.yaml", "patch", "statefulsets.apps"),

@@ -1,0 +1,151 @@
+"""What annotations of a Node mean, and what becomes of the tolerations of its pods."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controllers.autonomy.node_autonomy import DURATION, Autonomy, read_autonomy, toleration_patch
+from controllers.cluster.nodes import Node
+from controllers.cluster.pods import RECORDS, Pod
+from kube.json_type import Json
+
+NOT_READY, UNREACHABLE = RECORDS
+DEFAULT = 300
+DAY = 86400
+NODE = Node("n1", uid="u")
+AWAY = Node("n1", uid="u", taints=({"key": UNREACHABLE, "effect": "NoExecute"},))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "meant"),
+    [
+        ({}, None),
+        ({DURATION: "24h"}, Autonomy(DAY)),
+        ({DURATION: "1h30m"}, Autonomy(5400)),
+        ({DURATION: "1500ms"}, Autonomy(1)),
+        ({DURATION: "1ns"}, Autonomy(1)),
+        ({DURATION: "0"}, Autonomy()),
+        ({DURATION: "-1s"}, Autonomy()),
+        ({DURATION: "1d"}, Autonomy(error='time: unknown unit "d" in duration "1d"')),
+        ({DURATION: ""}, Autonomy(error='time: invalid duration ""')),
+        ({DURATION: "999999h", "node.beta.openyurt.io/autonomy": "false"}, Autonomy(999999 * 3600)),
+        ({DURATION: "1h", "node.beta.openyurt.io/autonomy": "true"}, Autonomy()),
+        ({"apps.openyurt.io/binding": "true"}, Autonomy()),
+    ],
+)
+def test_what_annotations_mean(annotations: dict[str, str], meant: Autonomy | None) -> None:
+    assert read_autonomy(annotations) == meant
+
+
+def test_when_it_is_over() -> None:
+    at = datetime(2026, 1, 2, 12, 0, 10, tzinfo=UTC)
+    since = "2026-01-02T12:00:00Z"
+    assert [Autonomy(seconds).is_over(since, at) for seconds in (9, 10, 11, None)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not Autonomy(9).is_over("", at), "the node is heard"
+
+
+def tolerates(taint: str, seconds: int | None, **more: str) -> Json:
+    given: Json = {"key": taint, "operator": "Exists", "effect": "NoExecute", **more}
+    return given if seconds is None else {**given, "tolerationSeconds": seconds}
+
+
+def defaults(seconds: int | None = DEFAULT) -> tuple[Json, ...]:
+    return tolerates(NOT_READY, seconds), tolerates(UNREACHABLE, seconds)
+
+
+def pod(*tolerations: Json, **records: str) -> Pod:
+    by_name = {"not_ready": RECORDS[NOT_READY], "unreachable": RECORDS[UNREACHABLE]}
+    kept = {by_name[name]: value for name, value in records.items()}
+    return Pod("ns", "p", "n1", tolerations, kept, version="7")
+
+
+def patched(before: Pod, autonomy: Autonomy | None, node: Node = NODE) -> tuple[Any, dict[str, Any]]:
+    """The tolerations and the records in the patch, None where it leaves them."""
+    patch = toleration_patch(before, node, autonomy, DEFAULT)
+    assert not patch or patch["metadata"]["resourceVersion"] == "7"
+    records = patch.get("metadata", {}).get("annotations", {})
+    assert set(records) <= set(RECORDS.values())
+    return patch.get("spec", {}).get("tolerations"), records
+
+
+OTHER = {"key": "gpu", "operator": "Exists"}
+
+
+def test_what_the_api_server_gave_is_made_longer_and_recorded() -> None:
+    tolerations, records = patched(pod(OTHER, *defaults()), Autonomy(DAY))
+    assert tolerations == [OTHER, *defaults(DAY)]
+    assert set(records.values()) == {"300"}
+    tolerations, _ = patched(pod(*defaults()), Autonomy())
+    assert tolerations == [*defaults(None)]
+
+
+def test_a_pod_without_any_gets_them_and_then_tolerates_nothing_again() -> None:
+    tolerations, records = patched(pod(OTHER), Autonomy(DAY))
+    assert tolerations == [OTHER, *defaults(DAY)]
+    assert set(records.values()) == {"0"}
+    given_back, records = patched(pod(OTHER, *defaults(DAY), not_ready="0", unreachable="0"), None)
+    assert given_back == [OTHER, *defaults(0)]
+    assert set(records.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        defaults(30),
+        defaults(None),
+        ({"operator": "Exists"},),
+        ({"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": DEFAULT},),
+        (tolerates(NOT_READY, DEFAULT, operator="Equal", value="x"), tolerates(UNREACHABLE, None)),
+        (*defaults(), *defaults(30)),
+    ],
+)
+def test_what_a_pod_brought_is_left_alone(own: tuple[Json, ...]) -> None:
+    assert patched(pod(*own), Autonomy(DAY)) == (None, {})
+
+
+def test_another_effect_is_no_toleration_of_the_absence() -> None:
+    only_scheduled = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}
+    tolerations, _ = patched(pod(only_scheduled, *defaults()), Autonomy(DAY))
+    assert tolerations == [only_scheduled, *defaults(DAY)]
+
+
+@pytest.mark.parametrize(
+    ("record", "seconds"),
+    [("300", 300), ("30", 30), ("infinite", None), ("soon", 300), ("-1", 300), ("9" * 30, 300)],
+)
+def test_what_was_recorded_is_given_back(record: str, seconds: int | None) -> None:
+    tolerations, records = patched(pod(*defaults(DAY), not_ready=record, unreachable=record), None)
+    assert tolerations == [*defaults(seconds)]
+    assert set(records.values()) == {None}
+
+
+def test_a_steady_pod_is_not_written() -> None:
+    kept = pod(*defaults(DAY), not_ready="300", unreachable="300")
+    assert toleration_patch(kept, NODE, Autonomy(DAY), DEFAULT) == {}
+    assert toleration_patch(kept, AWAY, Autonomy(DAY), DEFAULT) == {}
+    assert toleration_patch(pod(*defaults()), NODE, None, DEFAULT) == {}
+
+
+def test_a_scheduled_eviction_is_cancelled_before_it_is_scheduled_anew() -> None:
+    """kube-controller-manager neither prolongs nor shortens one."""
+    first, records = patched(pod(*defaults()), Autonomy(DAY), AWAY)
+    assert first == [tolerates(NOT_READY, DAY), tolerates(UNREACHABLE, None)]
+    assert set(records.values()) == {"300"}
+    second, _ = patched(pod(*first, not_ready="300", unreachable="300"), Autonomy(DAY), AWAY)
+    assert second == [*defaults(DAY)]
+
+    held = pod(*defaults(DAY), not_ready="300", unreachable="300")
+    first, records = patched(held, None, AWAY)
+    assert first == [tolerates(NOT_READY, 300), tolerates(UNREACHABLE, None)]
+    assert records == {RECORDS[NOT_READY]: None}
+    second, records = patched(pod(*first, unreachable="300"), None, AWAY)
+    assert second == [*defaults(300)]
+    assert records == {RECORDS[UNREACHABLE]: None}
