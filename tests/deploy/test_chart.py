@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 ALL_OFF: dict[str, Any] = {
     "manager": {
         "duties": dict.fromkeys(
-            ["triggers", "serviceGrids", "bindings", "webhook", "hubCertificates", "kinds"], False
+            ["triggers", "serviceGrids", "bindings", "webhook", "autonomy", "hubCertificates", "kinds"], False
         ),
         "podDisruptionBudget": {"enabled": False},
         "tolerations": [],
