@@ -25,7 +25,7 @@ LINES = 150
 
 SCRIPT = re.compile(r"scripts/(?P<name>[a-z]+)(?P<rest>[^`\n#]*)")
 
-FOREIGN = {"--admission-control-config-file", "--set"}
+FOREIGN = {"--admission-control-config-file", "--default-unreachable-toleration-seconds", "--set"}
 """Flags of mitmproxy, which follow `--`, and of kube-apiserver."""
 
 

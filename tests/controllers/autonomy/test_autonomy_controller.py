@@ -10,7 +10,7 @@ import pytest
 
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
-from tests.controllers.autonomy.cluster import (
+from tests.controllers.autonomy.support.cluster import (
     APISERVER,
     CONTROLLERS,
     MANAGER,

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from controllers.autonomy.node_autonomy import DURATION, Autonomy, read_autonomy, toleration_patch
+from controllers.autonomy.node_autonomy import (
+    DURATION,
+    LONGEST_RECORD,
+    Autonomy,
+    read_autonomy,
+    toleration_patch,
+)
 from controllers.cluster.nodes import Node
 from controllers.cluster.pods import RECORDS, Pod
 from kube.json_type import Json
@@ -119,7 +125,11 @@ def test_another_effect_is_no_toleration_of_the_absence() -> None:
 
 @pytest.mark.parametrize(
     ("record", "seconds"),
-    [("300", 300), ("30", 30), ("infinite", None), ("soon", 300), ("-1", 300), ("9" * 30, 300)],
+    [
+        *[("300", 300), ("30", 30), ("infinite", None), ("soon", 300), ("-1", 300)],
+        ("9" * LONGEST_RECORD, 10**LONGEST_RECORD - 1),
+        ("9" * (LONGEST_RECORD + 1), 300),
+    ],
 )
 def test_what_was_recorded_is_given_back(record: str, seconds: int | None) -> None:
     tolerations, records = patched(pod(*defaults(DAY), not_ready=record, unreachable=record), None)
