@@ -132,7 +132,7 @@ class Assembly:
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
         await asyncio.to_thread(self._claim_folder, settings)
-        if settings.makes_pod_addresses:
+        if settings.pod_address.makes:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
         self._resolve.allow(settings.allowed_hosts)

@@ -7,22 +7,57 @@ import gc
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mitmproxy.exceptions import OptionsError
 
-from addons.options import OPTIONS, Options, UnknownOptionError, as_flags, refuse_unknown
+from addons.options import Options, UnknownOptionError, refuse_unknown
 from addons.proxy.lean_imports import leave_out_unused
-from addons.settings import parse_settings, version
+from addons.settings import OPTIONS, parse_settings, version
 from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
-from kube.flag_parser import FlagParser
+from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
 
 HUB = Path(__file__).parent / "hub.py"
 NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade"})
 """The subcommands of `addons.install.commands`; all others ask a running hub."""
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
 """The log levels of the hub as mitmproxy's event log calls them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFlags:
+    """The flags of the program that are no options of mitmproxy."""
+
+    ui: str = option(
+        "none",
+        "mitmproxy's [interface](seeing.md).",
+        choices=("none", "console", "web"),
+        begins="What people see",
+    )
+    log_level: str = option(
+        "info",
+        "The least that is logged. Libraries log `info` at most: below, they log tokens.",
+        choices=LEVELS,
+    )
+    log_format: str = option(
+        "text",
+        "Lines for people, or one JSON object a line, on standard error. Without effect beside an interface, "
+        "which has a log of its own.",
+        choices=FORMATS,
+    )
+
+
+def _sorted(options: Sequence[Option]) -> tuple[Option, ...]:
+    """By groups, in the order of the settings."""
+    order = list(dict.fromkeys(each.group for each in OPTIONS))
+    return tuple(sorted(options, key=lambda each: order.index(each.group)))
+
+
+PROGRAM_FLAGS = options_of(ProgramFlags)
+FLAGS = _sorted((*PROGRAM_FLAGS, *OPTIONS))
+"""All flags of the hub, by their groups."""
 
 
 def program() -> None:
@@ -54,13 +89,15 @@ def main(arguments: Sequence[str]) -> None:
             sys.exit(2)
         sys.exit(shell.run(arguments))
     own, rest = _split(arguments)
-    parser = make_parser()
+    parser = make_parser(has_commands=not {"-h", "--help"}.isdisjoint(own))
     asked = vars(parser.parse_args(own))
-    ui, level, log_format = asked.pop("ui"), asked.pop("log_level"), asked.pop("log_format")
-    if ui == "none":
+    flags = read(
+        ProgramFlags, {each.name: asked.pop(each.name) for each in PROGRAM_FLAGS if each.name in asked}
+    )
+    if flags.ui == "none":
         leave_out_unused()
     try:
-        specifications = _specifications(rest, ui)
+        specifications = _specifications(rest, flags.ui)
         set_here = dict(each.partition("=")[::2] for each in specifications)
         refuse_unknown(set_here)
         configured = _configuration(set_here.get("confdir"))
@@ -71,51 +108,36 @@ def main(arguments: Sequence[str]) -> None:
     except ValueError as error:
         parser.error(as_flags(str(error)))
     Options.are_flags = True
-    if ui == "none":
-        log_to_stderr(level, log_format)
+    if flags.ui == "none":
+        log_to_stderr(flags.log_level, flags.log_format)
         _run_alone(given, specifications)
     else:
         # The interface has a log of its own, and the terminal is its screen.
         logging.getLogger("mitmproxy").setLevel(logging.WARNING)
-        _run_interface(ui, asked, level, rest)
+        _run_interface(flags, asked, rest)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The flags of the hub."""
+def make_parser(*, has_commands: bool = False) -> argparse.ArgumentParser:
+    """The flags of the hub by their groups, and before them the commands where they are wanted."""
     parser = FlagParser(
         prog="edgehub",
-        description="The edge hub of a Kubernetes node. Each flag is also an option hub_… of mitmproxy.",
-        epilog="With an interface, what follows -- goes to mitmproxy as it is; without one, --set NAME=VALUE does. "
-        "`edgehub explain --help`: ask a running hub. `edgehub install --help`, `edgehub doctor --help`: put a node "
-        "behind its hub, and see what is wrong with it.",
-        argument_default=argparse.SUPPRESS,
+        usage="edgehub [FLAG ...] [-- FLAG ...]\n       edgehub COMMAND ...",
+        description="The edge hub of a Kubernetes node. Without a command the hub runs.",
+        epilog="Each flag but --ui and --log-… is also an option hub_… of mitmproxy. With an interface, what "
+        "follows -- goes to mitmproxy as it is; without one, --set NAME=VALUE does.",
+        add_help=False,
     )
-    for name, kind, default, text in OPTIONS:
-        shown = "" if default == "" else f" Default: {default}."
-        flag, help_text = f"--{name.replace('_', '-')}", as_flags(text).replace("%", "%%")
-        if kind is bool:
-            parser.add_argument(
-                flag, dest=name, action="store_true", default=argparse.SUPPRESS, help=help_text
-            )
-        else:
-            parser.add_argument(flag, dest=name, type=kind, help=help_text + shown)
-    parser.add_argument(
-        "--ui",
-        choices=("none", "console", "web"),
-        default="none",
-        help="mitmproxy's interface. Default: none.",
+    if has_commands:
+        from addons.install import commands  # noqa: PLC0415 - a hub that runs needs neither
+        from addons.ui.commands import shell  # noqa: PLC0415 - as said above
+
+        add_commands(parser, shell.make_parser(), commands.make_parser())
+    add_flags(parser, FLAGS)
+    program = parser.add_argument_group("The program itself")
+    program.add_argument("-h", "--help", action="help", help="Print this, and end.")
+    program.add_argument(
+        "--version", action="version", version=f"edgehub {version()}", help="Print the version, and end."
     )
-    parser.add_argument(
-        "--log-level", choices=LEVELS, default="info", help="The least that is logged. Default: info."
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=FORMATS,
-        default="text",
-        help="Lines for people, or one JSON object a line, on standard error. Without effect beside an interface, "
-        "which has a log of its own. Default: text.",
-    )
-    parser.add_argument("--version", action="version", version=f"edgehub {version()}")
     return parser
 
 
@@ -147,9 +169,11 @@ def _specifications(rest: Sequence[str], ui: str) -> list[str]:
 def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> None:
     """ValueError when the settings cannot be used; what `--set` says wins."""
     values = {}
-    for name, kind, default, _ in OPTIONS:
-        option = f"hub_{name}"
-        values[name] = kind(set_here[option]) if option in set_here else given.get(option, default)
+    for each in OPTIONS:
+        name = f"hub_{each.name}"
+        values[each.name] = (
+            each.from_text(set_here[name]) if name in set_here else given.get(name, each.default)
+        )
     parse_settings(values)
 
 
@@ -181,16 +205,20 @@ def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
         gc.enable()
 
 
-def _run_interface(ui: str, asked: Mapping[str, Any], level: str, rest: Sequence[str]) -> None:
+def _run_interface(flags: ProgramFlags, asked: Mapping[str, Any], rest: Sequence[str]) -> None:
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 
     options: dict[str, Any] = {"server": "false"}  # the last addon opens the listeners, when it can answer
     options |= {f"hub_{name}": value for name, value in asked.items()}
-    verbosity = "console_eventlog_verbosity" if ui == "console" else "termlog_verbosity"
-    options[verbosity] = MITMPROXY_LEVELS[level]
-    settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+    verbosity = "console_eventlog_verbosity" if flags.ui == "console" else "termlog_verbosity"
+    options[verbosity] = MITMPROXY_LEVELS[flags.log_level]
+    # mitmproxy writes a boolean in lower case.
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
+    }
+    settings = [part for name, value in texts.items() for part in ("--set", f"{name}={value}")]
     arguments = [*settings, "-s", str(HUB), *rest]
-    if ui == "web":
+    if flags.ui == "web":
         programs.mitmweb(arguments)
         return
     last = LastWords()

@@ -1,86 +1,311 @@
-"""The hub's settings as one frozen value. `parse_settings` makes it of the options, and refuses what cannot be used."""
+"""The hub's options, each declared once, as the field of one frozen value that the hub reads them from."""
 
 from __future__ import annotations
 
 import ipaddress
-import pwd
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from addons.filters.chain import build_filters
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
 from addons.upstream.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
+from kube.option import (
+    Option,
+    above_zero,
+    address,
+    addresses,
+    files,
+    http_url,
+    names,
+    option,
+    options_of,
+    path,
+    port_number,
+    read,
+    users,
+    words,
+)
 
-Mode = Literal["edge", "cloud"]
-PeerClients = Literal["pool", "nodes"]
 AUTO_ADDRESS = "169.254.2.1"
 """The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
 INTERNAL_MODE = "hub:internal@127.0.0.1:0"
 """The hub's own listener, on a free loopback port: reflectors and probes leave the node through it."""
 
 
+def _servers(_name: str, text: str) -> tuple[Server, ...]:
+    return tuple(parse_server(each) for each in words(text))
+
+
+@dataclass(frozen=True, slots=True)
+class PodAddress:
+    """Where pods reach the hub; no address where nobody says."""
+
+    addresses: tuple[str, ...]
+    makes: bool
+    """Whether the hub itself gives the node these addresses, and listens there."""
+
+
+def _pod_address(name: str, text: str) -> PodAddress:
+    """`auto`, or `auto,ADDRESS` with one for each family, or addresses of the node."""
+    first, *others = text.split(",")
+    if first.strip() != "auto":
+        return PodAddress(addresses(name, text), makes=False)
+    return PodAddress(addresses(name, ",".join(others)) if others else (AUTO_ADDRESS,), makes=True)
+
+
+_seconds = partial(above_zero, "seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator sets. Ports: 0 switches a listener off."""
+    """What an operator sets; the texts say what each field means. Ports: 0 switches a listener off."""
 
-    servers: tuple[Server, ...]
-    kubeconfig: Path | None
-    bootstrap_kubeconfig: Path | None
-    """With a token, by which the hub asks for an identity of its own."""
-    node: str
-    pool: str
-    state_dir: Path
-    mode: Mode
-    listen: str
-    port: int
-    tls_port: int
-    peer_port: int
-    """0: the hub neither serves nor reads the copies of other nodes."""
-    peer_address: str
-    """Where the peer port listens; "" is every address."""
-    peer_clients: PeerClients
-    """Whom the peer port serves: the nodes of this node's pool, or as a relay all nodes of the cluster."""
-    relays: tuple[Server, ...]
-    """Hubs in the cloud from which this hub reads what pools share; none for those that the pool's ConfigMap names."""
-    leaders: tuple[Server, ...]
-    """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap."""
-    peer_cert: Path | None
-    peer_key: Path | None
-    admin_port: int
-    pod_addresses: tuple[str, ...]
-    makes_pod_addresses: bool
-    """Whether the hub itself gives the node these addresses, and listens there."""
-    allowed_hosts: frozenset[str]
-    plain_users: frozenset[int]
-    """User ids; all of this node where it is empty."""
-    tls_cert: Path | None
-    tls_key: Path | None
-    tls_signer: Literal["local", "cluster"]
-    """Who signs the TLS port's certificate where the operator gives none."""
-    namespace: str
-    configmap: str
-    server_order: ServerOrder
-    disabled_filters: frozenset[str]
-    filter_modules: tuple[Path, ...]
-    """Files with filters that are not the hub's."""
-    topology_order: Literal["any", "preferred"]
-    local_endpoint: HubAddress | None
-    local_health: str
-    local_health_interval: int
-    wait: int
-    idle: int
-    review_max_age: int
-    keep_days: int
-    allow_drills: bool
-    """`edgehub link` may rehearse an outage."""
-    show_secrets: bool
-    """Interfaces show the values of Secrets."""
+    kubeconfig: Path | None = option(
+        "",
+        "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with.",
+        path,
+        begins="To begin with",
+    )
+    servers: tuple[Server, ...] = option(
+        "",
+        "URLs of the kube-apiserver, separated by commas.",
+        _servers,
+        name="server",
+        shown="the kubeconfig's",
+    )
+    node: str = option(os.uname().nodename, "Name of this node.", shown="the host's name")
+    pool: str = option("", "Node pool of this node.", shown="the node's label `apps.openyurt.io/nodepool`")
+    state_dir: Path = option(
+        "/var/lib/edgehub",
+        "Folder for what outlives a restart: copies of what was read, and the CA of the TLS port. The hub "
+        "makes it for its user alone.",
+        path,
+    )
+    bootstrap_kubeconfig: Path | None = option(
+        "",
+        "Kubeconfig with a bootstrap token, in place of hub_kubeconfig: the hub [asks the cluster for a "
+        "client certificate](operations.md#certificates) of this node, keeps it in the state dir, and "
+        "renews it.",
+        path,
+    )
+    mode: Literal["edge", "cloud"] = option(
+        "edge",
+        "`edge`, or `cloud`: keeps nothing on disk, and switches off the filters that make no sense in the "
+        "cloud.",
+        choices=("edge", "cloud"),
+    )
+    server_order: ServerOrder = option(
+        "round-robin",
+        "`round-robin`, or `priority`: the first server that is up, as listed.",
+        choices=("round-robin", "priority"),
+    )
+    allow_drills: bool = option(
+        False,
+        "`edgehub link` may [take the link to the cloud away](seeing.md#rehearse-an-outage) for some "
+        "minutes, or slow it down. An interface allows it, too.",
+        begins="What people see",
+    )
+    show_secrets: bool = option(
+        False, "Interfaces show the values of Secrets, which they [hide else](seeing.md#what-nobody-sees)."
+    )
+    listen: str = option(
+        "127.0.0.1", "IP address of the listeners for this node.", address, begins="Listeners"
+    )
+    port: int = option(10261, "Port for node components, plain HTTP. 0: off.", port_number)
+    tls_port: int = option(10268, "Port for pods, TLS. 0: off.", port_number)
+    admin_port: int = option(
+        10267, "Port of /healthz, /readyz, /metrics and /debug, on the listen address. 0: off.", port_number
+    )
+    plain_users: frozenset[int] = option(
+        "",
+        "Users of this node, by name or id and separated by commas, who may use the plain port. Each can do"
+        " there what this node can.",
+        users,
+        shown="every user",
+    )
+    allowed_hosts: frozenset[str] = option(
+        "",
+        "Names, separated by commas, by which clients may call the plain port and the admin port besides "
+        "localhost and IP addresses. All others are refused, so that no web page can use them (DNS "
+        "rebinding); see [security](security.md).",
+        lambda name, text: names(name, text.lower()),
+    )
+    pod_address: PodAddress = option(
+        "",
+        "IP address (or two, one per family) that filters write for pods. `auto`: the hub [makes the "
+        "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or with the addresses "
+        "behind `auto`, and listens there for pods.",
+        _pod_address,
+        shown="hub_listen",
+        begins="Pods",
+    )
+    tls_cert: Path | None = option(
+        "",
+        "Certificate of the TLS port. The one that is made at first start is of a CA in the state dir; pods"
+        " trust its `pki/ca.crt`.",
+        path,
+        shown="made at first start",
+    )
+    tls_key: Path | None = option("", "Key of hub_tls_cert.", path)
+    tls_signer: Literal["local", "cluster"] = option(
+        "local",
+        "Who signs the TLS port's certificate without hub_tls_cert: `local`, the hub's own CA, or "
+        "`cluster`, so that pods [trust the port](operations.md#what-pods-trust) at the node's addresses "
+        "and hub_pod_address by the ca.crt that they have.",
+        choices=("local", "cluster"),
+    )
+    local_hosts: tuple[str, ...] = option(
+        "",
+        "IP address (or two, one per family) that the [endpoints of "
+        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes) become for kube-proxy, "
+        "whatever their annotations say.",
+        addresses,
+        name="local_endpoint",
+        shown="as the annotations say",
+    )
+    local_port: int = option(0, "Port of hub_local_endpoint. 0: hub_tls_port.", port_number)
+    namespace: str = option(
+        "kube-system", "Namespace of the [rules](rules.md) ConfigMap.", begins="Rules and filters"
+    )
+    configmap: str = option("yurt-hub-cfg", "Name of the rules ConfigMap.")
+    disabled_filters: frozenset[str] = option(
+        "",
+        "Filters that never apply, whatever the rules say, separated by commas.",
+        names,
+    )
+    filter_modules: tuple[Path, ...] = option(
+        "",
+        "Python files, separated by commas, with [filters that are not the hub's](filters.md). Their code "
+        "runs as the hub.",
+        files,
+        name="filter_module",
+    )
+    topology_order: Literal["any", "preferred"] = option(
+        "any",
+        "Several `topologyKeys`: `any` of them, or `preferred`: in their order.",
+        choices=("any", "preferred"),
+    )
+    local_health: str = option(
+        "",
+        "URL of a [health service](topology.md#local-health) of the site, which answers with JSON by node "
+        "name or IP address.",
+        http_url,
+    )
+    local_health_interval: int = option(
+        30,
+        "Seconds between requests to hub_local_health. After three without an answer no node is unhealthy.",
+        _seconds,
+    )
+    peer_port: int = option(
+        10269,
+        "Port at which the hubs of a [pool](pool.md) read from each other, the same on all nodes of the "
+        "pool. It opens when the pool elects leaders. 0: off, and the hub reads everything from the cloud "
+        "itself.",
+        port_number,
+        begins="Pools",
+    )
+    peer_address: str = option("", "IP address of the peer port.", address, shown="every address")
+    peer_cert: Path | None = option(
+        "",
+        "Certificate of the peer port, of the cluster's CA and for this node.",
+        path,
+        shown="asked of the cluster by a CertificateSigningRequest",
+    )
+    peer_key: Path | None = option("", "Key of hub_peer_cert.", path)
+    peer_clients: Literal["pool", "nodes"] = option(
+        "pool",
+        "Whom the peer port serves: `pool`, the nodes of this pool; `nodes`, all nodes of the cluster, as a"
+        " [relay](pool.md#relays) in the cloud.",
+        choices=("pool", "nodes"),
+    )
+    leader_names: str = option(
+        "",
+        "Leaders of the pool to begin with, NODE/ADDRESS,…, for a node [without a cloud and without "
+        "copies](pool.md#which-server-a-follower-reads-from). They count until the hub has read its pool's "
+        "ConfigMap.",
+        name="leaders",
+    )
+    relays: tuple[Server, ...] = option(
+        "",
+        "Relays, https://host:port,…, from which the hub reads what pools share.",
+        lambda _name, text: parse_relays(text),
+        name="relay",
+        shown="those that the pool's ConfigMap names",
+    )
+    wait: int = option(
+        10,
+        "Seconds a request waits for rules or a first copy before it gets a 503.",
+        _seconds,
+        begins="Times",
+    )
+    idle: int = option(300, "Seconds after its last user when a source stops.", _seconds)
+    review_max_age: int = option(
+        86400,
+        "Seconds without a cloud for which the cloud's last answer about a pod's token still counts.",
+        _seconds,
+    )
+    keep_days: int = option(
+        14,
+        "Days after its last use when a copy is deleted from disk; never while the cloud is away.",
+        partial(above_zero, "days"),
+    )
+
+    @property
+    def pod_addresses(self) -> tuple[str, ...]:
+        """The addresses at which pods reach the hub."""
+        return self.pod_address.addresses or (self.listen,)
+
+    @property
+    def local_endpoint(self) -> HubAddress | None:
+        """Where the endpoints of default/kubernetes are to lead; None when nothing is asked for."""
+        return HubAddress(self.local_hosts, self.local_port or self.tls_port) if self.local_hosts else None
+
+    @property
+    def leaders(self) -> tuple[Server, ...]:
+        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap."""
+        return parse_leaders(self.leader_names, self.peer_port)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports of the hub's listeners, 0 where one is off, by the option that sets each."""
+        return {
+            "hub_port": self.port,
+            "hub_tls_port": self.tls_port,
+            "hub_peer_port": self.peer_port,
+            "hub_admin_port": self.admin_port,
+        }
+
+    @property
+    def plain_url(self) -> str:
+        """Where components reach the hub."""
+        return f"http://{_host(self.listen)}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{_host(self.listen)}:{self.admin_port}"
+
+    @property
+    def tls_addresses(self) -> tuple[str, ...]:
+        """Where the TLS port listens: those for pods that the hub makes are not at its other address."""
+        has_own = self.pod_address.makes and not ipaddress.ip_address(self.listen).is_unspecified
+        return (self.listen, *(self.pod_addresses if has_own else ()))
+
+    @property
+    def handed_over(self) -> list[tuple[str, int]]:
+        """The addresses that systemd keeps open while an installed hub is replaced."""
+        found = [(self.listen, self.port), *((each, self.tls_port) for each in self.tls_addresses)]
+        return [(host, port) for host, port in found if port]
+
+
+OPTIONS: tuple[Option, ...] = options_of(Settings)
+"""Each is an option `hub_…` of mitmproxy and a flag of `edgehub`."""
 
 
 def version() -> str:
@@ -93,70 +318,61 @@ def version() -> str:
 
 def parse_settings(values: Mapping[str, Any]) -> Settings:
     """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
-    servers = tuple(parse_server(text) for text in str(values["server"]).split(",") if text.strip())
-    identity = _identity(values)
-    if not servers and not any(identity.values()):
-        raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
-    if not values["node"]:
-        raise ValueError("say which node this is: hub_node")
-    ports = {name: values[name] for name in ("port", "tls_port", "peer_port", "admin_port")}
-    for name, port in ports.items():
-        if not 0 <= port <= 65535:
-            raise ValueError(f"hub_{name} {port} is not a port")
-    taken = [port for port in ports.values() if port]
+    settings = read(Settings, values, "hub_")
+    _check_identity(settings)
+    taken = [each for each in settings.ports.values() if each]
     if len(set(taken)) != len(taken):
         raise ValueError("two listeners have the same port")
-    if not values["pod_address"] and ipaddress.ip_address(_address(values["listen"])).is_unspecified:
+    if not settings.pod_address.addresses and ipaddress.ip_address(settings.listen).is_unspecified:
         raise ValueError(
             "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
         )
-    pod_addresses, makes = parse_pod_address(values["pod_address"] or values["listen"])
-    for name in ("wait", "idle", "review_max_age", "local_health_interval"):
-        if values[name] <= 0:
-            raise ValueError(f"hub_{name} is seconds above 0")
-    if values["keep_days"] <= 0:
-        raise ValueError("hub_keep_days is days above 0")
-    return Settings(
-        servers=servers,
-        node=values["node"],
-        pool=values["pool"],
-        state_dir=Path(values["state_dir"]).expanduser(),
-        mode=_choice(values, "mode", "edge", "cloud"),
-        listen=_address(values["listen"]),
-        peer_address=_address(values["peer_address"]) if values["peer_address"] else "",
-        pod_addresses=pod_addresses,
-        makes_pod_addresses=makes,
-        allowed_hosts=frozenset(words(values["allowed_hosts"].lower())),
-        plain_users=_users(values["plain_users"]),
-        namespace=values["namespace"],
-        configmap=values["configmap"],
-        server_order=_choice(values, "server_order", "round-robin", "priority"),
-        disabled_filters=_disabled_filters(values["disabled_filters"]),
-        filter_modules=tuple(Path(each).expanduser() for each in words(values["filter_module"])),
-        topology_order=_choice(values, "topology_order", "any", "preferred"),
-        local_endpoint=_local_endpoint(values),
-        local_health=_health_url(values["local_health"]),
-        local_health_interval=values["local_health_interval"],
-        wait=values["wait"],
-        idle=values["idle"],
-        review_max_age=values["review_max_age"],
-        keep_days=values["keep_days"],
-        allow_drills=values["allow_drills"],
-        show_secrets=values["show_secrets"],
-        **ports,
-        **identity,
-        **_tls(values),
-        **_pair(values, "peer"),
-        **_relaying(values),
-    )
+    for name in ("tls", "peer"):
+        if (getattr(settings, f"{name}_cert") is None) != (getattr(settings, f"{name}_key") is None):
+            raise ValueError(f"hub_{name}_cert and hub_{name}_key belong together")
+    _check_pool(settings)
+    _check_local_endpoint(settings)
+    _check_filters(settings.disabled_filters)
+    return settings
 
 
-def parse_pod_address(text: str) -> tuple[tuple[str, ...], bool]:
-    """The addresses for pods, and whether the hub makes them: `auto`, or `auto,ADDRESS` with one for each family."""
-    first, *others = text.split(",")
-    if first.strip() != "auto":
-        return _addresses(text), False
-    return (_addresses(",".join(others)) if others else (AUTO_ADDRESS,)), True
+def _check_identity(settings: Settings) -> None:
+    """The hub has a kubeconfig with an identity, or one by which it asks for it; or nobody's, and a server."""
+    if settings.kubeconfig is not None and settings.bootstrap_kubeconfig is not None:
+        raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
+    if not settings.servers and not settings.kubeconfig and not settings.bootstrap_kubeconfig:
+        raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
+    if not settings.node:
+        raise ValueError("say which node this is: hub_node")
+
+
+def _check_pool(settings: Settings) -> None:
+    """A relay needs a certificate of the operator's, and leaders a port."""
+    if settings.peer_clients == "nodes" and (settings.mode != "cloud" or not settings.peer_cert):
+        raise ValueError(
+            "a relay, hub_peer_clients nodes, needs hub_mode cloud, hub_peer_cert and hub_peer_key"
+        )
+    if settings.leaders and not settings.peer_port:
+        raise ValueError("hub_leaders needs hub_peer_port, which leaders have, too")
+
+
+def _check_local_endpoint(settings: Settings) -> None:
+    hosts = settings.local_hosts
+    if settings.local_port and not hosts:
+        raise ValueError("hub_local_port needs hub_local_endpoint")
+    if hosts and not settings.local_port and not settings.tls_port:
+        raise ValueError("hub_local_endpoint needs hub_local_port, for hub_tls_port is off")
+    if len({family_of(host) for host in hosts}) != len(hosts):
+        raise ValueError("hub_local_endpoint is one IP address per family")
+
+
+def _check_filters(disabled: frozenset[str]) -> None:
+    """ValueError for one that no filter of the hub has. What is not the hub's is known at the start."""
+    known = [each.name for each in build_filters(health=True)]
+    for name in sorted(each for each in disabled.difference(known) if not is_foreign_name(each)):
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
+        raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")
 
 
 def listener_modes(settings: Settings) -> list[str]:
@@ -165,9 +381,7 @@ def listener_modes(settings: Settings) -> list[str]:
     if settings.port:
         modes.append(f"hub:plain@{settings.listen}:{settings.port}")
     if settings.tls_port:
-        is_everywhere = ipaddress.ip_address(settings.listen).is_unspecified
-        own = settings.pod_addresses if settings.makes_pod_addresses and not is_everywhere else ()
-        modes += [f"hub:tls@{address}:{settings.tls_port}" for address in (settings.listen, *own)]
+        modes += [f"hub:tls@{address}:{settings.tls_port}" for address in settings.tls_addresses]
     return modes
 
 
@@ -179,107 +393,5 @@ def peer_spec(settings: Settings) -> str:
     return f"hub:peer@{host}{settings.peer_port}"
 
 
-def _path(text: str) -> Path | None:
-    return Path(text).expanduser() if text else None
-
-
-def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The kubeconfig that has the hub's identity, or the one by which the hub asks for it."""
-    kubeconfig, bootstrap = _path(values["kubeconfig"]), _path(values["bootstrap_kubeconfig"])
-    if kubeconfig is not None and bootstrap is not None:
-        raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
-    return {"kubeconfig": kubeconfig, "bootstrap_kubeconfig": bootstrap}
-
-
-def _relaying(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether the hub is a relay, which needs a certificate of the operator's, and which hubs it reads from."""
-    clients: PeerClients = _choice(values, "peer_clients", "pool", "nodes")
-    if clients == "nodes" and (values["mode"] != "cloud" or not values["peer_cert"]):
-        raise ValueError(
-            "a relay, hub_peer_clients nodes, needs hub_mode cloud, hub_peer_cert and hub_peer_key"
-        )
-    leaders = parse_leaders(values["leaders"], values["peer_port"])
-    if leaders and not values["peer_port"]:
-        raise ValueError("hub_leaders needs hub_peer_port, which leaders have, too")
-    return {"peer_clients": clients, "relays": parse_relays(values["relay"]), "leaders": leaders}
-
-
-def _tls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The certificate of the TLS port: the operator's, or who signs one."""
-    return {**_pair(values, "tls"), "tls_signer": _choice(values, "tls_signer", "local", "cluster")}
-
-
-def _pair(values: Mapping[str, Any], port: str) -> dict[str, Any]:
-    """The files of a port's certificate and key; none, or both."""
-    certificate, key = _path(values[f"{port}_cert"]), _path(values[f"{port}_key"])
-    if (certificate is None) != (key is None):
-        raise ValueError(f"hub_{port}_cert and hub_{port}_key belong together")
-    return {f"{port}_cert": certificate, f"{port}_key": key}
-
-
-def _local_endpoint(values: Mapping[str, Any]) -> HubAddress | None:
-    """Where the endpoints of default/kubernetes are to lead; None when nothing is asked for."""
-    port = values["local_port"]
-    if not 0 <= port <= 65535:
-        raise ValueError(f"hub_local_port {port} is not a port")
-    if not values["local_endpoint"]:
-        if port:
-            raise ValueError("hub_local_port needs hub_local_endpoint")
-        return None
-    port = port or values["tls_port"]
-    if not port:
-        raise ValueError("hub_local_endpoint needs hub_local_port, for hub_tls_port is off")
-    hosts = _addresses(values["local_endpoint"])
-    if len({family_of(host) for host in hosts}) != len(hosts):
-        raise ValueError("hub_local_endpoint is one IP address per family")
-    return HubAddress(hosts, port)
-
-
-def _disabled_filters(text: str) -> frozenset[str]:
-    """The names; ValueError for one that no filter of the hub has. What is not the hub's is known at the start."""
-    names = frozenset(words(text))
-    known = [each.name for each in build_filters(health=True)]
-    for name in sorted(each for each in names.difference(known) if not is_foreign_name(each)):
-        nearest = get_close_matches(name, known, n=1)
-        hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
-        raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")
-    return names
-
-
-def _users(text: str) -> frozenset[int]:
-    try:
-        return frozenset(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in words(text))
-    except KeyError as error:
-        raise ValueError(
-            f"hub_plain_users: this node has no user {error.args[0].rpartition(' ')[2]}"
-        ) from None
-
-
-def words(text: str) -> Iterator[str]:
-    """The parts of an option that lists several, separated by commas."""
-    return (word.strip() for word in text.split(",") if word.strip())
-
-
-def _health_url(text: str) -> str:
-    parts = urlsplit(text)
-    if text and (parts.scheme not in ("http", "https") or not parts.hostname):
-        raise ValueError(f"hub_local_health {text!r} is not of the form http://host:port/path")
-    return text
-
-
-def _addresses(texts: str) -> tuple[str, ...]:
-    return tuple(_address(text) for text in texts.split(","))
-
-
-def _address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text.strip()))
-    except ValueError:
-        raise ValueError(f"{text!r} is not an IP address") from None
-
-
-def _choice[T: str](values: Mapping[str, Any], name: str, *choices: T) -> T:
-    for choice in choices:
-        if values[name] == choice:
-            return choice
-    raise ValueError(f"hub_{name} is one of {', '.join(choices)}, not {values[name]!r}")
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from kube.flag_parser import FlagParser
+from kube.option import FlagParser
 
 WEBHOOK_CONTROLLER = "configbindingwebhook"
 """The controller that `--webhook-port 0` takes away."""

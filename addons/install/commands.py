@@ -31,8 +31,8 @@ from addons.install.wish import (
     Wish,
     parse_hub_flags,
 )
-from kube.flag_parser import FlagParser
 from kube.http.kubeconfig import load_kubeconfig
+from kube.option import FlagParser
 from kube.peers import NODE_PREFIX
 
 OWN_KUBECONFIGS = (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG)

@@ -24,8 +24,8 @@ from addons.install.checks.node_checks import (
     check_program,
 )
 from addons.install.cloud import get, local
-from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, HubFlags
-from addons.settings import parse_pod_address, version, words
+from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE
+from addons.settings import Settings, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
@@ -36,7 +36,7 @@ def examine(
     root: Path,
     kubeconfig: Path,
     node: str,
-    hub: HubFlags,
+    hub: Settings,
     bootstrap: str = "",
     program: Path | None = None,
 ) -> Iterator[Finding]:
@@ -48,18 +48,20 @@ def examine(
     """
     yield check_program(program) if program is not None else ok("program", f"edgehub {version()}")
     held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
+    ports = {"--port": hub.port, "--tls-port": hub.tls_port, "--admin-port": hub.admin_port}
     is_running = asyncio.run(_is_running(hub))
-    yield from check_ports(hub.listen, hub.ports, is_running, held)
-    addresses, are_made = parse_pod_address(hub.pod_address or hub.listen)
-    if are_made and not is_running:
-        yield ok("address", f"{', '.join(addresses)}: the hub gives itself the address when it starts")
-    elif hub.pod_address:
-        yield from check_address(addresses)
-    state = below(root, Path(hub.state_dir))
+    yield from check_ports(hub.listen, ports, is_running, held)
+    if hub.pod_address.makes and not is_running:
+        yield ok(
+            "address", f"{', '.join(hub.pod_addresses)}: the hub gives itself the address when it starts"
+        )
+    elif hub.pod_address.addresses:
+        yield from check_address(hub.pod_addresses)
+    state = below(root, hub.state_dir)
     yield check_disk(state)
     yield from check_kept(state, datetime.datetime.now(datetime.UTC))
     files = [below(root, each) if each.is_absolute() else each for each in hub.filter_modules]
-    if finding := check_filters(files, list(words(hub.disabled_filters))):
+    if finding := check_filters(files, sorted(hub.disabled_filters)):
         yield finding
     try:
         file = below(root, kubeconfig)
@@ -96,7 +98,7 @@ async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:
     return [each async for each in findings]
 
 
-async def _is_running(hub: HubFlags) -> bool:
+async def _is_running(hub: Settings) -> bool:
     """Whether a hub answers at the admin port."""
     if not hub.admin_port:
         return False

@@ -24,7 +24,6 @@ from addons.install.wish import (
     Wish,
     read_wish,
 )
-from addons.settings import parse_pod_address
 from addons.startup import pod_interface
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -170,12 +169,11 @@ class Joining:
 
     def _free_addresses(self, wish: Wish) -> None:
         """Remove the addresses that the hub gave the node for pods. A hub that still ran would make them anew."""
-        addresses, were_made = parse_pod_address(wish.hub.pod_address or wish.hub.listen)
-        if not were_made or not self._services.can_be_called:
+        if not wish.hub.pod_address.makes or not self._services.can_be_called:
             return
         try:
             asyncio.run(wait_until_gone(wish.hub, time.monotonic() + LIMIT_OF_STATIC_POD))
-            pod_interface.remove(addresses)
+            pod_interface.remove(wish.hub.pod_addresses)
         except (NotReadyError, ValueError) as error:
             self._say(
                 f"the address for pods stays: {error}; `ip link del {pod_interface.INTERFACE}` removes it"

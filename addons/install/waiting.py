@@ -7,7 +7,7 @@ import re
 import time
 
 from addons.install.cloud import get, local
-from addons.install.wish import HubFlags
+from addons.settings import Settings
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -24,7 +24,7 @@ class NotReadyError(Exception):
     """The deadline has passed; the message says what was missing last."""
 
 
-async def wait_for_hub(hub: HubFlags, deadline: float) -> None:
+async def wait_for_hub(hub: Settings, deadline: float) -> None:
     """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over."""
     async with local(hub.admin_url) as admin:
         missing = "the hub has not started"
@@ -39,13 +39,13 @@ async def wait_for_hub(hub: HubFlags, deadline: float) -> None:
             await _pause(missing, deadline)
 
 
-async def count_writes(hub: HubFlags) -> float:
+async def count_writes(hub: Settings) -> float:
     """How often kubelet has written its node or its lease through the hub; Unreachable where no hub answers."""
     async with local(hub.admin_url) as admin:
         return await _count(admin)
 
 
-async def wait_until_gone(hub: HubFlags, deadline: float) -> None:
+async def wait_until_gone(hub: Settings, deadline: float) -> None:
     """Return when nobody answers at the hub's admin port, NotReadyError when the time is over before."""
     async with local(hub.admin_url) as admin:
         while hub.admin_port:
@@ -58,7 +58,7 @@ async def wait_until_gone(hub: HubFlags, deadline: float) -> None:
             await _pause("the hub still runs", deadline)
 
 
-async def wait_for_node(hub: HubFlags, node: str, writes: float, deadline: float) -> None:
+async def wait_for_node(hub: Settings, node: str, writes: float, deadline: float) -> None:
     """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise."""
     async with local(hub.admin_url) as admin, local(hub.plain_url) as plain:
         while True:

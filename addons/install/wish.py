@@ -6,16 +6,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import folders_of, moved, pointed_at, server_of, without_credentials
 from addons.install.system_services import KUBELET_UNIT
-from addons.install.templates import KUBELET_PKI, STATE_DIR, socket_unit, static_pod, unit
-from addons.settings import parse_pod_address, words
+from addons.install.templates import KUBELET_PKI, socket_unit, static_pod, unit
+from addons.settings import OPTIONS, Settings
 from kube.json_type import Json
+from kube.option import add_flags, as_flags, read
 from kube.peers import is_node_name
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
@@ -38,49 +38,13 @@ LEDGER = Path("/var/lib/edgehub-install")
 Method = Literal["systemd", "static-pod"]
 
 
-@dataclass(frozen=True, slots=True)
-class HubFlags:
-    """The flags of the hub that the installation reads."""
-
-    listen: str = "127.0.0.1"
-    port: int = 10261
-    tls_port: int = 10268
-    admin_port: int = 10267
-    pod_address: str = ""
-    state_dir: str = STATE_DIR
-    namespace: str = "kube-system"
-    configmap: str = "yurt-hub-cfg"
-    filter_module: str = ""
-    disabled_filters: str = ""
-    tls_signer: str = "local"
-    tls_cert: str = ""
-    tls_key: str = ""
-
-    @property
-    def plain_url(self) -> str:
-        return f"http://{_host(self.listen)}:{self.port}"
-
-    @property
-    def admin_url(self) -> str:
-        return f"http://{_host(self.listen)}:{self.admin_port}"
-
-    @property
-    def handed_over(self) -> list[tuple[str, int]]:
-        """The addresses at which components and pods reach the hub. systemd keeps them open while the hub is
-        replaced."""
-        addresses, makes = parse_pod_address(self.pod_address or self.listen)
-        pods = addresses if makes and not ip_address(self.listen).is_unspecified else ()
-        found = [(self.listen, self.port), *((each, self.tls_port) for each in (self.listen, *pods))]
-        return [(host, port) for host, port in found if port]
-
-    @property
-    def filter_modules(self) -> list[Path]:
-        return [Path(each) for each in words(self.filter_module)]
-
-    @property
-    def ports(self) -> dict[str, int]:
-        """By option."""
-        return {"--port": self.port, "--tls-port": self.tls_port, "--admin-port": self.admin_port}
+HUB_FLAGS = frozenset(
+    {
+        *("listen", "port", "tls_port", "admin_port", "pod_address", "state_dir", "namespace", "configmap"),
+        *("filter_module", "disabled_filters", "tls_signer", "tls_cert", "tls_key"),
+    }
+)
+"""The options of the hub that the installation reads. The hub itself refuses what is wrong with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +69,7 @@ class Wish:
     """The service that kubelet runs in."""
 
     @property
-    def hub(self) -> HubFlags:
+    def hub(self) -> Settings:
         return parse_hub_flags(self.arguments)
 
     @property
@@ -147,11 +111,12 @@ class Wish:
         hub = self.hub
         flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
-        _, makes = parse_pod_address(hub.pod_address or hub.listen)
         own = self._own_kubeconfig(ledger)
         if self.method == "systemd":
             handed = hub.handed_over
-            started = unit([self.program, *arguments], makes_address=makes, has_sockets=bool(handed))
+            started = unit(
+                [self.program, *arguments], makes_address=hub.pod_address.makes, has_sockets=bool(handed)
+            )
             sockets = [FileChange(SOCKET_FILE, socket_unit(handed).encode())] if handed else []
             return [*own, *sockets, FileChange(self.hub_file, started.encode())]
         admin = hub.listen, hub.admin_port
@@ -161,7 +126,7 @@ class Wish:
             arguments,
             str(self.kubeconfig),
             admin,
-            makes_address=makes,
+            makes_address=hub.pod_address.makes,
             folders=sorted(self._folders(hub, text.decode())),
         )
         return [*own, FileChange(self.hub_file, started.encode())]
@@ -182,12 +147,12 @@ class Wish:
     def to_json(self) -> Json:
         return {name: value for name, value in asdict(self).items() if name != "bootstrap"}
 
-    def _folders(self, hub: HubFlags, kubeconfig: str) -> set[str]:
+    def _folders(self, hub: Settings, kubeconfig: str) -> set[str]:
         """Those of the files that the hub reads besides its kubeconfig, but for kubelet's certificates.
 
         `kubeconfig` is the text of the hub's own.
         """
-        named = [*hub.filter_modules, *(Path(each) for each in (hub.tls_cert, hub.tls_key) if each)]
+        named = [*hub.filter_modules, *filter(None, (hub.tls_cert, hub.tls_key))]
         folders = {str(each.parent) for each in named}
         return folders.union(folders_of(kubeconfig, self.kubeconfig.parent)) - {KUBELET_PKI}
 
@@ -210,21 +175,15 @@ def read_wish(kept: Json) -> Wish:
     return Wish(**{**kept, "flags": tuple(kept["flags"]), "proxies": tuple(kept["proxies"])})
 
 
-def parse_hub_flags(flags: Sequence[str]) -> HubFlags:
-    """Reads the flags that the installation needs. The hub itself refuses unknown flags."""
-    defaults = HubFlags()
+def parse_hub_flags(flags: Sequence[str]) -> Settings:
+    """What the installation reads of the hub's flags; all else has its default."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name, default in asdict(defaults).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    add_flags(parser, [each for each in OPTIONS if each.name in HUB_FLAGS])
     try:
         known, _ = parser.parse_known_args(list(flags))
-    except argparse.ArgumentError as error:
-        raise ValueError(f"after --: {error}") from None
-    try:
-        known.listen = str(ip_address(known.listen.strip()))
-    except ValueError as error:
-        raise ValueError(f"after --: --listen: {error}") from None
-    return HubFlags(**vars(known))
+        return read(Settings, vars(known), "hub_")
+    except (argparse.ArgumentError, ValueError) as error:
+        raise ValueError(f"after --: {as_flags(str(error))}") from None
 
 
 def _text(ledger: Ledger, path: Path) -> str:
@@ -235,7 +194,3 @@ def _text(ledger: Ledger, path: Path) -> str:
         return original.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

@@ -40,7 +40,7 @@ def _check_certificate(settings: Settings) -> None:
 
 
 def _check_server(settings: Settings, server: Server) -> None:
-    for option, port in own_ports(settings).items():
+    for option, port in settings.ports.items():
         if port and port == server.port and _is_served(settings.listen, server.host):
             where = (
                 "hub_server"
@@ -90,9 +90,7 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
     """The error message for a listener that could not be opened; `error.filename` ends with the listener's address."""
     address = str(error.filename).rpartition("@")[2]
     port = int(address.rpartition(":")[2])
-    option = next(
-        (name for name, own in own_ports(settings).items() if own == port), "the hub's own listener"
-    )
+    option = next((name for name, own in settings.ports.items() if own == port), "the hub's own listener")
     address_option = "hub_peer_address" if option == "hub_peer_port" else "hub_listen"
     cures = {
         errno.EADDRINUSE: "stop the process that has it, or choose another port",
@@ -101,13 +99,3 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
     }
     cure = cures.get(error.errno or 0, "")
     return f"{option}: cannot listen on {address}: {error.strerror}" + (f"; {cure}" if cure else "")
-
-
-def own_ports(settings: Settings) -> dict[str, int]:
-    """The ports of the hub's listeners, 0 where one is off, by the option that sets each."""
-    return {
-        "hub_port": settings.port,
-        "hub_tls_port": settings.tls_port,
-        "hub_peer_port": settings.peer_port,
-        "hub_admin_port": settings.admin_port,
-    }

@@ -32,9 +32,9 @@ from controllers.runtime.connection import connect, find_account, open_session
 from controllers.runtime.discovery import served_type
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.errors import StatusError
-from kube.flag_parser import FlagParser
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
+from kube.option import FlagParser
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 from kube.requests.request_info import ResourceType
 

@@ -7,23 +7,18 @@ program of the product imports it.
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import shtab
 from argparse_manpage.manpage import Manpage
 
 from addons import command
-from addons.install import commands as node_commands
 from addons.settings import version
-from addons.ui.commands import shell
 from controllers import settings
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
-
-type Subcommand = tuple[str, str, argparse.ArgumentParser]
-"""Name, what it does in a line, and its parser."""
+from kube.option import add_commands
 
 
 def command_files() -> dict[Path, str]:
@@ -41,33 +36,28 @@ def command_files() -> dict[Path, str]:
 
 def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
     """Each command's whole parser, subcommands included, with what it is in a line."""
-    hub = command.make_parser()
-    for action in hub._actions:
-        # The default of one flag is the name of this machine, which must not get into a release.
-        action.help = (action.help or "").replace(f"Default: {os.uname().nodename}.", "Default: the host's.")
-    add(hub, [*subcommands(node_commands.make_parser()), *subcommands(shell.make_parser())])
-    yield hub, "the edge hub of a Kubernetes node"
     manager = settings.make_parser(list(CONTROLLERS))
-    add(manager, [("render", "show what bindings would change", preview.make_parser())])
-    yield manager, "the cloud-side controllers of Edgehub"
+    others = argparse.ArgumentParser(add_help=False)
+    render = {
+        "help": "show what bindings would change",
+        "parents": [preview.make_parser()],
+        "add_help": False,
+    }
+    others.add_subparsers().add_parser("render", **render)  # type: ignore[arg-type]  # of mixed values
+    add_commands(manager, others)
+    for parser, summary in (
+        (command.make_parser(has_commands=True), "the edge hub of a Kubernetes node"),
+        (manager, "the cloud-side controllers of Edgehub"),
+    ):
+        complete_files(parser)
+        yield parser, summary
 
 
-def subcommands(parser: argparse.ArgumentParser) -> Iterator[Subcommand]:
-    """The subcommands of a parser."""
+def complete_files(parser: argparse.ArgumentParser) -> None:
+    """Have paths completed as files, in the subcommands too."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            texts = {each.dest: each.help or "" for each in action._choices_actions}
-            yield from ((name, texts[name], each) for name, each in action.choices.items())
-
-
-def add(parser: argparse.ArgumentParser, found: Iterable[Subcommand]) -> None:
-    """Give a parser subcommands that the program finds by itself, and have paths completed as files."""
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    for name, text, each in found:
-        commands.add_parser(
-            name, help=text, description=each.description, epilog=each.epilog, parents=[each], add_help=False
-        )
-    for each in (parser, *commands.choices.values()):
-        for action in each._actions:
-            if action.type is Path or action.dest in {"path", "file"}:
-                action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab looks there
+            for each in action.choices.values():
+                complete_files(each)
+        elif action.type is Path or action.metavar == "FILE" or action.dest in {"path", "file"}:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab looks there

@@ -23,7 +23,7 @@ from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.offline.offline_mode import Offline
-from addons.options import OPTIONS, Options
+from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
 from addons.requests.headers import INTERNAL_HEADER
@@ -47,8 +47,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def settings(**given: Any) -> Settings:
-    defaults = {name: default for name, _, default, _ in OPTIONS}
-    return parse_settings({**defaults, "server": "https://a:6443", **given})
+    return parse_settings({"server": "https://a:6443", **given})
 
 
 class Running:

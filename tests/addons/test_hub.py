@@ -26,7 +26,7 @@ from addons.hub import addon, places
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.memory import Memory
-from addons.options import OPTIONS, Options
+from addons.options import Options
 from addons.parts import Parts
 from addons.proxy.hub_addon import HubAddon
 from addons.requests.caller import Lending
@@ -153,9 +153,7 @@ def chain() -> Iterator[dict[type, Any]]:
 
 
 def hub_settings() -> Settings:
-    return parse_settings(
-        {**{name: default for name, _, default, _ in OPTIONS}, "server": "https://cloud:6443"}
-    )
+    return parse_settings({"server": "https://cloud:6443"})
 
 
 def _as(_type: type, value: Any) -> Any:

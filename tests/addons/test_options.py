@@ -9,7 +9,8 @@ from mitmproxy import exceptions
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.options import OPTIONS, Options, as_flags
+from addons.options import Options
+from addons.settings import OPTIONS
 
 CLOUD = "https://cloud:6443"
 
@@ -27,15 +28,9 @@ def context(options: Options) -> Iterator[taddons.context]:
 
 
 def test_every_option_is_declared_with_its_help(context: taddons.context) -> None:
-    for name, typespec, default, text in OPTIONS:
-        option = context.options._options[f"hub_{name}"]
-        assert (option.typespec, option.default, option.help) == (typespec, default, text)
-
-
-def test_names_are_unique_and_explained() -> None:
-    names = [name for name, *_ in OPTIONS]
-    assert len(set(names)) == len(names)
-    assert all(text.endswith(".") for *_, text in OPTIONS)
+    for each in OPTIONS:
+        option = context.options._options[f"hub_{each.name}"]
+        assert (option.typespec, option.default, option.help) == (each.kind, each.default, each.plain_text)
 
 
 def test_there_are_no_settings_before_the_cloud_is_known(options: Options, context: taddons.context) -> None:
@@ -105,15 +100,3 @@ def test_options_of_others_may_come_later(options: Options, context: taddons.con
     context.options.set("another_addon=1", defer=True)
     context.configure(options, hub_server=CLOUD)
     assert options.settings.port == 10261
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("hub_tls_cert /c cannot be read", "--tls-cert /c cannot be read"),
-        ("say hub_server", "say --server"),
-        ("github_x", "github_x"),
-    ],
-)
-def test_messages_in_flags(said: str, told: str) -> None:
-    assert as_flags(said) == told

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from addons.options import OPTIONS
 from addons.parts import disabled_by, filter_modules, filters_of
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
@@ -15,8 +14,7 @@ from tests.addons.support.foreign_filters import text_of, write
 
 
 def settings(**given: Any) -> Settings:
-    defaults = {name: default for name, _, default, _ in OPTIONS}
-    return parse_settings({**defaults, "server": "https://a:6443", **given})
+    return parse_settings({"server": "https://a:6443", **given})
 
 
 @pytest.mark.parametrize(

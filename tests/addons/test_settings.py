@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 
 from addons.filters.inputs import HubAddress
-from addons.options import OPTIONS
 from addons.proxy.listener_mode import HubMode
 from addons.requests.caller import Listener
 from addons.settings import INTERNAL_MODE, listener_modes, parse_settings, peer_spec
 
 
 def values(**given: Any) -> dict[str, Any]:
-    return {**{name: default for name, _, default, _ in OPTIONS}, "server": "https://cloud:6443", **given}
+    return {"server": "https://cloud:6443", **given}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from aiohttp import web
 from addons.filters.chain import FILTERS
 from addons.offline.offline_mode import Offline
 from addons.offline.offline_request import OfflineRequest
-from addons.options import OPTIONS
 from addons.parts import Parts, make_parts
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
@@ -61,7 +60,7 @@ DISK_DELAY = 0.002
 """Seconds that the disk takes for a piece of work."""
 JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 OWNER: contextvars.ContextVar[Hub | None] = contextvars.ContextVar("owner", default=None)
-SETTINGS = {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER}
+SETTINGS = {"server": SERVER}
 
 
 class InlineWriter(DiskWriter):

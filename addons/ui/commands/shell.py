@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
-from kube.flag_parser import FlagParser
+from kube.option import FlagParser
 
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""

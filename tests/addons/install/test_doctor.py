@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from addons.install.doctor import examine
-from addons.install.wish import BOOTSTRAP_KUBECONFIG, HubFlags
+from addons.install.wish import BOOTSTRAP_KUBECONFIG
+from addons.settings import Settings
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
@@ -17,15 +18,15 @@ FILE = Path("/kubelet.conf")
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> HubFlags:
-    return HubFlags(port=free_port(), tls_port=0, admin_port=free_port(), state_dir=str(tmp_path / "state"))
+def hub(tmp_path: Path) -> Settings:
+    return Settings(port=free_port(), tls_port=0, admin_port=free_port(), state_dir=tmp_path / "state")
 
 
-def last(root: Path, hub: HubFlags) -> str:
+def last(root: Path, hub: Settings) -> str:
     return [str(each) for each in examine(root, FILE, "n1", hub)][-1]
 
 
-def test_without_a_kubeconfig_the_node_is_looked_at(tmp_path: Path, hub: HubFlags) -> None:
+def test_without_a_kubeconfig_the_node_is_looked_at(tmp_path: Path, hub: Settings) -> None:
     lines = [str(each) for each in examine(tmp_path, FILE, "n1", hub)]
     assert [line.split()[:2] for line in lines] == [
         ["ok", "program"],
@@ -36,22 +37,22 @@ def test_without_a_kubeconfig_the_node_is_looked_at(tmp_path: Path, hub: HubFlag
     ]
 
 
-def test_a_hub_that_would_call_itself_is_told(tmp_path: Path, hub: HubFlags) -> None:
+def test_a_hub_that_would_call_itself_is_told(tmp_path: Path, hub: Settings) -> None:
     write_kubeconfig(tmp_path / "kubelet.conf", hub.plain_url)
     assert "leads to the hub itself" in last(tmp_path, hub)
 
 
-def test_an_identity_that_has_ended_is_told_and_the_cloud_not_asked(tmp_path: Path, hub: HubFlags) -> None:
+def test_an_identity_that_has_ended_is_told_and_the_cloud_not_asked(tmp_path: Path, hub: Settings) -> None:
     ended = Authority().issue_node("n1", timedelta(seconds=-1))
     write_kubeconfig(tmp_path / "kubelet.conf", "https://127.0.0.1:1", credential=ended)
     assert (last(tmp_path, hub)).startswith("failed   certificate  CN=system:node:n1")
 
 
-def test_the_identity_that_a_hub_asked_for_is_looked_at(tmp_path: Path, hub: HubFlags) -> None:
+def test_the_identity_that_a_hub_asked_for_is_looked_at(tmp_path: Path, hub: Settings) -> None:
     bootstrap = tmp_path / BOOTSTRAP_KUBECONFIG.relative_to("/")
     bootstrap.parent.mkdir(parents=True)
     write_kubeconfig(bootstrap, "http://127.0.0.1:1", token="abcdef.0123456789abcdef")
-    pki = tmp_path / hub.state_dir.lstrip("/") / "pki"
+    pki = tmp_path / hub.state_dir.relative_to("/") / "pki"
     pki.mkdir(parents=True)
     issued = Authority().issue_node("n1")
     (pki / "node.pem").write_bytes(issued.certificate + issued.key)
@@ -59,19 +60,19 @@ def test_the_identity_that_a_hub_asked_for_is_looked_at(tmp_path: Path, hub: Hub
     assert any(line.startswith("ok       certificate  CN=system:node:n1") for line in lines), lines
 
 
-def test_before_there_is_one_the_token_is(tmp_path: Path, hub: HubFlags) -> None:
+def test_before_there_is_one_the_token_is(tmp_path: Path, hub: Settings) -> None:
     path = write_kubeconfig(tmp_path / "token", "http://127.0.0.1:1", token="abcdef.0123456789abcdef")
     lines = [str(each) for each in examine(tmp_path, BOOTSTRAP_KUBECONFIG, "n1", hub, path.read_text())]
     assert "ok       certificate  the kubeconfig has a token and no client certificate" in lines
     assert lines[-1].startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
 
 
-def test_a_cloud_that_is_away_is_told(tmp_path: Path, hub: HubFlags) -> None:
+def test_a_cloud_that_is_away_is_told(tmp_path: Path, hub: Settings) -> None:
     write_kubeconfig(tmp_path / "kubelet.conf", "http://127.0.0.1:1", token="secret")
     assert "cannot be reached" in last(tmp_path, hub)
 
 
 def test_the_files_of_filters_that_a_hub_is_given_are_looked_at(tmp_path: Path) -> None:
-    hub = HubFlags(port=free_port(), tls_port=0, admin_port=0, filter_module="/etc/edgehub/acme.py")
+    hub = Settings(port=free_port(), tls_port=0, admin_port=0, filter_modules=(Path("/etc/edgehub/acme.py"),))
     lines = [str(each) for each in examine(tmp_path, FILE, "n1", hub)]
     assert f"failed   filters      {tmp_path}/etc/edgehub/acme.py cannot be read" in "\n".join(lines)

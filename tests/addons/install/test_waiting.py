@@ -16,7 +16,7 @@ from addons.install.waiting import (
     wait_until_gone,
     why_not_ready,
 )
-from addons.install.wish import HubFlags
+from addons.settings import Settings
 from tests.addons.support.small_api import small_api
 
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
@@ -30,10 +30,10 @@ edgehub_requests_total{code="201",component="kubelet",resource="events",route="r
 """
 
 
-def hub_at(url: str) -> HubFlags:
+def hub_at(url: str) -> Settings:
     port = urlsplit(url).port
     assert port is not None
-    return HubFlags(port=port, admin_port=port)
+    return Settings(port=port, admin_port=port)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ async def test_what_was_missing_last_is_told(node: object, writes: float, why: s
 
 async def test_a_hub_that_is_not_there_or_not_ready_is_told() -> None:
     with pytest.raises(NotReadyError, match="does not answer"):
-        await wait_for_hub(HubFlags(admin_port=1), 0.0)
+        await wait_for_hub(Settings(admin_port=1), 0.0)
     async with small_api({}) as url:
         with pytest.raises(NotReadyError, match="is not ready"):
             await wait_for_hub(hub_at(url), 0.0)

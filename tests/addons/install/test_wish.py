@@ -19,12 +19,12 @@ from addons.install.wish import (
     SOCKET_FILE,
     STATIC_POD,
     UNIT_FILE,
-    HubFlags,
     Method,
     Wish,
     parse_hub_flags,
     read_wish,
 )
+from addons.settings import AUTO_ADDRESS, PodAddress, Settings
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
 
@@ -144,24 +144,27 @@ def test_a_node_without_a_kubelet_is_told(tmp_path: Path, ledger: Ledger) -> Non
 @pytest.mark.parametrize(
     ("flags", "found"),
     [
-        ([], HubFlags()),
-        (["--listen", "::1", "--admin-port=3", "--ui", "none"], HubFlags(listen="::1", admin_port=3)),
+        ([], Settings()),
+        (["--listen", "::1", "--admin-port=3", "--ui", "none"], Settings(listen="::1", admin_port=3)),
     ],
 )
-def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], found: HubFlags) -> None:
+def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], found: Settings) -> None:
     assert parse_hub_flags(flags) == found
 
 
 @pytest.mark.parametrize(
     ("hub", "found"),
     [
-        (HubFlags(tls_port=0), [("127.0.0.1", 10261)]),
-        (HubFlags(listen="::", pod_address="auto"), [("::", 10261), ("::", 10268)]),
-        (HubFlags(port=0, pod_address="10.0.0.7"), [("127.0.0.1", 10268)]),
-        (HubFlags(port=0, tls_port=0), []),
+        (Settings(tls_port=0), [("127.0.0.1", 10261)]),
+        (
+            Settings(listen="::", pod_address=PodAddress((AUTO_ADDRESS,), makes=True)),
+            [("::", 10261), ("::", 10268)],
+        ),
+        (Settings(port=0, pod_address=PodAddress(("10.0.0.7",), makes=False)), [("127.0.0.1", 10268)]),
+        (Settings(port=0, tls_port=0), []),
     ],
 )
-def test_systemd_opens_what_clients_connect_to(hub: HubFlags, found: list[tuple[str, int]]) -> None:
+def test_systemd_opens_what_clients_connect_to(hub: Settings, found: list[tuple[str, int]]) -> None:
     assert hub.handed_over == found
 
 

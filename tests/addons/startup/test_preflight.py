@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from addons.options import OPTIONS
 from addons.settings import Settings, parse_settings
 from addons.startup import preflight
 from tests.cloud.pki import Authority
@@ -18,8 +17,7 @@ EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
 
 
 def settings(**given: Any) -> Settings:
-    defaults = {name: default for name, _, default, _ in OPTIONS}
-    return parse_settings({**defaults, "server": "https://a:6443", **given})
+    return parse_settings({"server": "https://a:6443", **given})
 
 
 def check(given: Settings) -> None:

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from addons.offline.offline_mode import Offline
-from addons.options import OPTIONS
 from addons.rules.table import parse_rules
 from addons.settings import parse_settings
 from addons.upstream.health import Cloud, ServerHealth
@@ -19,9 +18,7 @@ from kube.concurrency.pulse import Pulse
 from tests.addons.support.offline_parts import Told, ToldClients
 
 SERVER = "https://a:6443"
-SETTINGS = parse_settings(
-    {name: default for name, _, default, _ in OPTIONS} | {"server": SERVER, "node": "n1"}
-)
+SETTINGS = parse_settings({"server": SERVER, "node": "n1"})
 
 
 class Process:

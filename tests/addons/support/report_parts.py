@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from addons.filters.chain import FILTERS
-from addons.options import OPTIONS
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
@@ -25,9 +24,8 @@ SERVICES = ResourceType("", "v1", "services")
 
 
 def settings(**given: Any) -> Settings:
-    defaults = {name: default for name, _, default, _ in OPTIONS}
     own = {"server": "https://a:6443", "node": NODE, "admin_port": free_port()}
-    return parse_settings({**defaults, **own, **given})
+    return parse_settings({**own, **given})
 
 
 def running_hub(parts: HubParts, rules: Mapping[str, str] = RULES, **given: Any) -> RunningHub:

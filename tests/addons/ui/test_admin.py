@@ -14,7 +14,6 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.inputs.config_maps import one_config_map
-from addons.options import OPTIONS
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
@@ -33,8 +32,7 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 
 
 def settings(**given: Any) -> Settings:
-    defaults = {name: default for name, _, default, _ in OPTIONS}
-    return parse_settings({**defaults, "server": "https://a:6443", "admin_port": free_port(), **given})
+    return parse_settings({"server": "https://a:6443", "admin_port": free_port(), **given})
 
 
 class Pages:

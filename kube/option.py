@@ -1,0 +1,270 @@
+"""An option of a program is declared once, as a field of the program's settings.
+
+Flags, the options of mitmproxy, the settings, `--help`, shell completion, man pages and the tables of `docs/` are all
+made from these fields. A mistyped flag is told in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import ipaddress
+import pwd
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+type Parse = Callable[[str, Any], Any]
+"""Makes the setting of an option's name and its value as typed; ValueError in the operator's words."""
+
+_TRUE, _FALSE = frozenset({"1", "t", "true"}), frozenset({"0", "f", "false"})
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. Its text is Markdown, with links as in `docs/`."""
+
+    name: str
+    """With underscores; the flag has dashes."""
+    default: Any
+    """As it is typed: a string, a whole number or a boolean."""
+    text: str
+    """What it is for; begins with a capital or a name, ends with a full stop."""
+    field: str
+    """The field of the settings, if that has another name."""
+    parse: Parse
+    shown: str
+    """The default in words, where that is a rule and no value."""
+    choices: tuple[str, ...]
+    group: str
+    """The heading under which `--help` and the docs have the option."""
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def kind(self) -> type:
+        return type(self.default)
+
+    @property
+    def plain_text(self) -> str:
+        """The text for a terminal."""
+        return _LINK.sub(r"\1", self.text).replace("`", "")
+
+    @property
+    def told_default(self) -> str:
+        """The default for people; "" where there is none."""
+        return self.shown or ("" if self.default in ("", False) else str(self.default))
+
+    def from_text(self, text: str) -> Any:
+        """The value of NAME=VALUE, as mitmproxy's `--set` takes it."""
+        return text in ("", "true") if self.kind is bool else self.kind(text)
+
+
+def option(
+    default: Any,
+    text: str,
+    parse: Parse | None = None,
+    *,
+    name: str = "",
+    shown: str = "",
+    choices: tuple[str, ...] = (),
+    begins: str = "",
+) -> Any:
+    """A field of settings that is an option, by the field's name or `name`.
+
+    `begins` is the heading of the group that begins here. `choices` are all values; else `parse` says what a value is.
+    """
+    made = parse or (partial(one_of, choices) if choices else _as_typed)
+    given = {
+        "default": default,
+        "text": text,
+        "parse": made,
+        "shown": shown,
+        "choices": choices,
+        "group": begins,
+    }
+    return dataclasses.field(default_factory=partial(made, name, default), metadata={**given, "name": name})
+
+
+def options_of(settings: type) -> tuple[Option, ...]:
+    """The options of a class of settings, in their order."""
+    found: list[Option] = []
+    for field in dataclasses.fields(settings):
+        given = dict(field.metadata)
+        given["name"] = given["name"] or field.name
+        given["group"] = given["group"] or (found[-1].group if found else "")
+        found.append(Option(**given, field=field.name))
+    return tuple(found)
+
+
+def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
+    """The settings of `{option name: value as typed}`; what is not there has its default.
+
+    ValueError for the first value that cannot be used; it names the option with `prefix`.
+    """
+    found = {
+        each.field: each.parse(prefix + each.name, values[each.name])
+        for each in options_of(settings)
+        if each.name in values
+    }
+    return settings(**found)
+
+
+def grouped(options: Iterable[Option]) -> Iterator[tuple[str, list[Option]]]:
+    """The options by their headings, both in the order in which they come first."""
+    groups: dict[str, list[Option]] = {}
+    for each in options:
+        groups.setdefault(each.group, []).append(each)
+    yield from groups.items()
+
+
+def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    """Give a parser a flag for each option. What was not typed is not in the result of parsing."""
+    for heading, those in grouped(options):
+        group = parser.add_argument_group(heading)
+        for each in those:
+            told = f" Default: {as_flags(each.told_default)}." if each.told_default else ""
+            given: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS}
+            given["help"] = (as_flags(each.plain_text) + told.replace("`", "")).replace("%", "%%")
+            if each.default is False:
+                given["action"] = "store_true"
+            elif each.default is True:
+                given |= {"nargs": "?", "const": True, "type": boolean, "metavar": "BOOL"}
+            elif each.choices:
+                given["choices"] = each.choices
+            else:
+                given |= {"type": each.kind, "metavar": _metavar(each)}
+            group.add_argument(each.flag, **given)
+            if each.default is True:
+                told = f"The same as {each.flag}=false."
+                group.add_argument(f"--no-{each.flag[2:]}", dest=each.name, action="store_false", help=told)
+
+
+def add_commands(parser: argparse.ArgumentParser, *others: argparse.ArgumentParser) -> None:
+    """List the subcommands of other parsers, which the program leads to by itself, in the help of this one."""
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for action in (each for other in others for each in other._actions):
+        if isinstance(action, argparse._SubParsersAction):
+            texts = {each.dest: each.help or "" for each in action._choices_actions}
+            for name, each in action.choices.items():
+                text = texts[name][:1].lower() + texts[name][1:].removesuffix(".")
+                commands.add_parser(
+                    name,
+                    help=text,
+                    description=each.description,
+                    epilog=each.epilog,
+                    parents=[each],
+                    add_help=False,
+                )
+
+
+def as_flags(text: str) -> str:
+    """A message about options of mitmproxy, in the flags of `edgehub`: `hub_tls_cert` is `--tls-cert`."""
+    return re.sub(r"\bhub_[a-z_]+", lambda found: "--" + found[0][4:].replace("_", "-"), text)
+
+
+class FlagParser(argparse.ArgumentParser):
+    """argparse's own prints all flags before its error, and whoever mistyped one has to look for the line below."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` names all flags\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.option_strings and action.choices is not None and value not in action.choices:
+            self.error(f"{action.option_strings[-1]} is one of {', '.join(action.choices)}, not {value!r}")
+        super()._check_value(action, value)
+
+
+def boolean(text: str) -> bool:
+    """A boolean as Go's flags take it, in any case; ValueError for another word."""
+    word = text.lower()
+    if word not in _TRUE | _FALSE:
+        raise ValueError(text)
+    return word in _TRUE
+
+
+def words(text: str) -> Iterator[str]:
+    """The parts of an option that lists several, separated by commas."""
+    return (word.strip() for word in text.split(",") if word.strip())
+
+
+def _as_typed(_name: str, value: Any) -> Any:
+    return value
+
+
+def path(_name: str, text: str) -> Path | None:
+    """A file; None where none is named."""
+    return Path(text).expanduser() if text else None
+
+
+def files(_name: str, text: str) -> tuple[Path, ...]:
+    """Files, separated by commas."""
+    return tuple(Path(each).expanduser() for each in words(text))
+
+
+def names(_name: str, text: str) -> frozenset[str]:
+    """Names, separated by commas."""
+    return frozenset(words(text))
+
+
+def users(name: str, text: str) -> frozenset[int]:
+    """User ids of this machine's users, named or numbered."""
+    try:
+        return frozenset(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in words(text))
+    except KeyError as error:
+        raise ValueError(f"{name}: this node has no user {error.args[0].rpartition(' ')[2]}") from None
+
+
+def http_url(name: str, text: str) -> str:
+    """A URL, or ""."""
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError(f"{name} {text!r} is not of the form http://host:port/path")
+    return text
+
+
+def port_number(name: str, number: int) -> int:
+    """A port, or 0."""
+    if not 0 <= number <= 65535:
+        raise ValueError(f"{name} {number} is not a port")
+    return number
+
+
+def address(name: str, text: str) -> str:
+    """An IP address as Python writes it, or ""."""
+    try:
+        return str(ipaddress.ip_address(text.strip())) if text else ""
+    except ValueError:
+        raise ValueError(f"{name}: {text!r} is not an IP address") from None
+
+
+def addresses(name: str, text: str) -> tuple[str, ...]:
+    """IP addresses, separated by commas."""
+    return tuple(address(name, each.strip() or " ") for each in text.split(",")) if text else ()
+
+
+def above_zero(unit: str, name: str, number: int) -> int:
+    """A number of some unit, such as seconds."""
+    if number <= 0:
+        raise ValueError(f"{name} is {unit} above 0")
+    return number
+
+
+def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
+    """One of some words."""
+    if text not in choices:
+        raise ValueError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+    return text
+
+
+def _metavar(option: Option) -> str:
+    """What stands behind the flag in `--help`: the last word of its name says what it takes."""
+    last = option.name.rpartition("_")[2]
+    return {"kubeconfig": "FILE", "cert": "FILE", "key": "FILE", "dir": "FOLDER"}.get(last, last.upper())
