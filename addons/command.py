@@ -9,14 +9,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mitmproxy.exceptions import OptionsError
 
 from addons.options import Options, UnknownOptionError, refuse_unknown
 from addons.proxy.lean_imports import leave_out_unused
 from addons.settings import OPTIONS, parse_settings, version
-from addons.telemetry.log import FORMATS, LEVELS, log_to_stderr
+from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
 
 HUB = Path(__file__).parent / "hub.py"
@@ -30,22 +30,15 @@ MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error"
 class ProgramFlags:
     """The flags of the program that are no options of mitmproxy."""
 
-    ui: str = option(
-        "none",
-        "mitmproxy's [interface](seeing.md).",
-        choices=("none", "console", "web"),
-        begins="What people see",
+    ui: Literal["none", "console", "web"] = option(
+        "none", "mitmproxy's [interface](seeing.md).", begins="What people see"
     )
-    log_level: str = option(
-        "info",
-        "The least that is logged. Libraries log `info` at most: below, they log tokens.",
-        choices=LEVELS,
+    log_level: Level = option(
+        "info", "The least that is logged. Libraries log `info` at most: below, they log tokens."
     )
-    log_format: str = option(
+    log_format: Format = option(
         "text",
-        "Lines for people, or one JSON object a line, on standard error. Without effect beside an interface, "
-        "which has a log of its own.",
-        choices=FORMATS,
+        "Lines for people, or one JSON object a line, on standard error. An interface has a log of its own.",
     )
 
 

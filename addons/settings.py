@@ -7,29 +7,30 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from importlib import metadata
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from addons.filters.chain import build_filters
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
 from addons.upstream.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from kube.option import (
+    Days,
+    File,
+    Files,
+    Folder,
+    HttpUrl,
+    IpAddress,
+    IpAddresses,
+    Names,
     Option,
-    above_zero,
-    address,
+    Port,
+    Seconds,
+    Users,
     addresses,
-    files,
-    http_url,
-    names,
     option,
     options_of,
-    path,
-    port_number,
     read,
-    users,
     words,
 )
 
@@ -41,6 +42,14 @@ INTERNAL_MODE = "hub:internal@127.0.0.1:0"
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
     return tuple(parse_server(each) for each in words(text))
+
+
+def _relays(_name: str, text: str) -> tuple[Server, ...]:
+    return parse_relays(text)
+
+
+def _hosts(_name: str, text: str) -> frozenset[str]:
+    return frozenset(words(text.lower()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,170 +69,136 @@ def _pod_address(name: str, text: str) -> PodAddress:
     return PodAddress(addresses(name, ",".join(others)) if others else (AUTO_ADDRESS,), makes=True)
 
 
-_seconds = partial(above_zero, "seconds")
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What an operator sets; the texts say what each field means. Ports: 0 switches a listener off."""
 
-    kubeconfig: Path | None = option(
+    kubeconfig: File = option(
         "",
         "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with.",
-        path,
         begins="To begin with",
     )
-    servers: tuple[Server, ...] = option(
-        "",
-        "URLs of the kube-apiserver, separated by commas.",
-        _servers,
-        name="server",
-        shown="the kubeconfig's",
+    servers: Annotated[tuple[Server, ...], _servers] = option(
+        "", "URLs of the kube-apiserver, separated by commas.", name="server", shown="the kubeconfig's"
     )
     node: str = option(os.uname().nodename, "Name of this node.", shown="the host's name")
     pool: str = option("", "Node pool of this node.", shown="the node's label `apps.openyurt.io/nodepool`")
-    state_dir: Path = option(
+    state_dir: Folder = option(
         "/var/lib/edgehub",
-        "Folder for what outlives a restart: copies of what was read, and the CA of the TLS port. The hub "
-        "makes it for its user alone.",
-        path,
+        "Folder for what outlives a restart: copies of what was read, and the CA of the TLS port. The hub makes it "
+        "for its user alone.",
     )
-    bootstrap_kubeconfig: Path | None = option(
+    bootstrap_kubeconfig: File = option(
         "",
-        "Kubeconfig with a bootstrap token, in place of hub_kubeconfig: the hub [asks the cluster for a "
-        "client certificate](operations.md#certificates) of this node, keeps it in the state dir, and "
-        "renews it.",
-        path,
+        "Kubeconfig with a bootstrap token, in place of hub_kubeconfig: the hub [asks the cluster for a client "
+        "certificate](operations.md#certificates) of this node, keeps it in the state dir, and renews it.",
     )
     mode: Literal["edge", "cloud"] = option(
         "edge",
-        "`edge`, or `cloud`: keeps nothing on disk, and switches off the filters that make no sense in the "
-        "cloud.",
-        choices=("edge", "cloud"),
+        "`edge`, or `cloud`: keeps nothing on disk, and switches off the filters that make no sense in the cloud.",
     )
     server_order: ServerOrder = option(
-        "round-robin",
-        "`round-robin`, or `priority`: the first server that is up, as listed.",
-        choices=("round-robin", "priority"),
+        "round-robin", "`round-robin`, or `priority`: the first server that is up, as listed."
     )
     allow_drills: bool = option(
         False,
-        "`edgehub link` may [take the link to the cloud away](seeing.md#rehearse-an-outage) for some "
-        "minutes, or slow it down. An interface allows it, too.",
+        "`edgehub link` may [take the link to the cloud away](seeing.md#rehearse-an-outage) for some minutes, or "
+        "slow it down. An interface allows it, too.",
         begins="What people see",
     )
     show_secrets: bool = option(
         False, "Interfaces show the values of Secrets, which they [hide else](seeing.md#what-nobody-sees)."
     )
-    listen: str = option(
-        "127.0.0.1", "IP address of the listeners for this node.", address, begins="Listeners"
+    listen: IpAddress = option("127.0.0.1", "IP address of the listeners for this node.", begins="Listeners")
+    port: Port = option(10261, "Port for node components, plain HTTP. 0: off.")
+    tls_port: Port = option(10268, "Port for pods, TLS. 0: off.")
+    admin_port: Port = option(
+        10267, "Port of /healthz, /readyz, /metrics and /debug, on the listen address. 0: off."
     )
-    port: int = option(10261, "Port for node components, plain HTTP. 0: off.", port_number)
-    tls_port: int = option(10268, "Port for pods, TLS. 0: off.", port_number)
-    admin_port: int = option(
-        10267, "Port of /healthz, /readyz, /metrics and /debug, on the listen address. 0: off.", port_number
-    )
-    plain_users: frozenset[int] = option(
+    plain_users: Users = option(
         "",
-        "Users of this node, by name or id and separated by commas, who may use the plain port. Each can do"
-        " there what this node can.",
-        users,
+        "Users of this node, by name or id and separated by commas, who may use the plain port. Each can do there "
+        "what this node can.",
         shown="every user",
     )
-    allowed_hosts: frozenset[str] = option(
+    allowed_hosts: Annotated[frozenset[str], _hosts] = option(
         "",
-        "Names, separated by commas, by which clients may call the plain port and the admin port besides "
-        "localhost and IP addresses. All others are refused, so that no web page can use them (DNS "
-        "rebinding); see [security](security.md).",
-        lambda name, text: names(name, text.lower()),
+        "Names, separated by commas, by which clients may call the plain port and the admin port besides localhost "
+        "and IP addresses. All others are refused, so that no web page can use them (DNS rebinding); see "
+        "[security](security.md).",
     )
-    pod_address: PodAddress = option(
+    pod_address: Annotated[PodAddress, _pod_address] = option(
         "",
         "IP address (or two, one per family) that filters write for pods. `auto`: the hub [makes the "
-        "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or with the addresses "
-        "behind `auto`, and listens there for pods.",
-        _pod_address,
+        "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or with the addresses behind "
+        "`auto`, and listens there for pods.",
         shown="hub_listen",
         begins="Pods",
     )
-    tls_cert: Path | None = option(
+    tls_cert: File = option(
         "",
-        "Certificate of the TLS port. The one that is made at first start is of a CA in the state dir; pods"
-        " trust its `pki/ca.crt`.",
-        path,
+        "Certificate of the TLS port. The one that is made at first start is of a CA in the state dir; pods trust "
+        "its `pki/ca.crt`.",
         shown="made at first start",
     )
-    tls_key: Path | None = option("", "Key of hub_tls_cert.", path)
+    tls_key: File = option("", "Key of hub_tls_cert.")
     tls_signer: Literal["local", "cluster"] = option(
         "local",
-        "Who signs the TLS port's certificate without hub_tls_cert: `local`, the hub's own CA, or "
-        "`cluster`, so that pods [trust the port](operations.md#what-pods-trust) at the node's addresses "
-        "and hub_pod_address by the ca.crt that they have.",
-        choices=("local", "cluster"),
+        "Who signs the TLS port's certificate without hub_tls_cert: `local`, the hub's own CA, or `cluster`, so "
+        "that pods [trust the port](operations.md#what-pods-trust) at the node's addresses and hub_pod_address by "
+        "the ca.crt that they have.",
     )
-    local_hosts: tuple[str, ...] = option(
+    local_hosts: IpAddresses = option(
         "",
         "IP address (or two, one per family) that the [endpoints of "
-        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes) become for kube-proxy, "
-        "whatever their annotations say.",
-        addresses,
+        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes) become for kube-proxy, whatever their "
+        "annotations say.",
         name="local_endpoint",
         shown="as the annotations say",
     )
-    local_port: int = option(0, "Port of hub_local_endpoint. 0: hub_tls_port.", port_number)
+    local_port: Port = option(0, "Port of hub_local_endpoint. 0: hub_tls_port.")
     namespace: str = option(
         "kube-system", "Namespace of the [rules](rules.md) ConfigMap.", begins="Rules and filters"
     )
     configmap: str = option("yurt-hub-cfg", "Name of the rules ConfigMap.")
-    disabled_filters: frozenset[str] = option(
-        "",
-        "Filters that never apply, whatever the rules say, separated by commas.",
-        names,
+    disabled_filters: Names = option(
+        "", "Filters that never apply, whatever the rules say, separated by commas."
     )
-    filter_modules: tuple[Path, ...] = option(
+    filter_modules: Files = option(
         "",
-        "Python files, separated by commas, with [filters that are not the hub's](filters.md). Their code "
-        "runs as the hub.",
-        files,
+        "Python files, separated by commas, with [filters that are not the hub's](filters.md). Their code runs as "
+        "the hub.",
         name="filter_module",
     )
     topology_order: Literal["any", "preferred"] = option(
-        "any",
-        "Several `topologyKeys`: `any` of them, or `preferred`: in their order.",
-        choices=("any", "preferred"),
+        "any", "Several `topologyKeys`: `any` of them, or `preferred`: in their order."
     )
-    local_health: str = option(
+    local_health: HttpUrl = option(
         "",
-        "URL of a [health service](topology.md#local-health) of the site, which answers with JSON by node "
-        "name or IP address.",
-        http_url,
+        "URL of a [health service](topology.md#local-health) of the site, which answers with JSON by node name or "
+        "IP address.",
     )
-    local_health_interval: int = option(
+    local_health_interval: Seconds = option(
         30,
         "Seconds between requests to hub_local_health. After three without an answer no node is unhealthy.",
-        _seconds,
     )
-    peer_port: int = option(
+    peer_port: Port = option(
         10269,
-        "Port at which the hubs of a [pool](pool.md) read from each other, the same on all nodes of the "
-        "pool. It opens when the pool elects leaders. 0: off, and the hub reads everything from the cloud "
-        "itself.",
-        port_number,
+        "Port at which the hubs of a [pool](pool.md) read from each other, the same on all nodes of the pool. It "
+        "opens when the pool elects leaders. 0: off, and the hub reads everything from the cloud itself.",
         begins="Pools",
     )
-    peer_address: str = option("", "IP address of the peer port.", address, shown="every address")
-    peer_cert: Path | None = option(
+    peer_address: IpAddress = option("", "IP address of the peer port.", shown="every address")
+    peer_cert: File = option(
         "",
         "Certificate of the peer port, of the cluster's CA and for this node.",
-        path,
         shown="asked of the cluster by a CertificateSigningRequest",
     )
-    peer_key: Path | None = option("", "Key of hub_peer_cert.", path)
+    peer_key: File = option("", "Key of hub_peer_cert.")
     peer_clients: Literal["pool", "nodes"] = option(
         "pool",
-        "Whom the peer port serves: `pool`, the nodes of this pool; `nodes`, all nodes of the cluster, as a"
-        " [relay](pool.md#relays) in the cloud.",
-        choices=("pool", "nodes"),
+        "Whom the peer port serves: `pool`, the nodes of this pool; `nodes`, all nodes of the cluster, as a "
+        "[relay](pool.md#relays) in the cloud.",
     )
     leader_names: str = option(
         "",
@@ -232,29 +207,21 @@ class Settings:
         "ConfigMap.",
         name="leaders",
     )
-    relays: tuple[Server, ...] = option(
+    relays: Annotated[tuple[Server, ...], _relays] = option(
         "",
         "Relays, https://host:port,…, from which the hub reads what pools share.",
-        lambda _name, text: parse_relays(text),
         name="relay",
         shown="those that the pool's ConfigMap names",
     )
-    wait: int = option(
-        10,
-        "Seconds a request waits for rules or a first copy before it gets a 503.",
-        _seconds,
-        begins="Times",
+    wait: Seconds = option(
+        10, "Seconds a request waits for rules or a first copy before it gets a 503.", begins="Times"
     )
-    idle: int = option(300, "Seconds after its last user when a source stops.", _seconds)
-    review_max_age: int = option(
-        86400,
-        "Seconds without a cloud for which the cloud's last answer about a pod's token still counts.",
-        _seconds,
+    idle: Seconds = option(300, "Seconds after its last user when a source stops.")
+    review_max_age: Seconds = option(
+        86400, "Seconds without a cloud for which the cloud's last answer about a pod's token still counts."
     )
-    keep_days: int = option(
-        14,
-        "Days after its last use when a copy is deleted from disk; never while the cloud is away.",
-        partial(above_zero, "days"),
+    keep_days: Days = option(
+        14, "Days after its last use when a copy is deleted from disk; never while the cloud is away."
     )
 
     @property

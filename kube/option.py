@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 type Parse = Callable[[str, Any], Any]
@@ -25,24 +25,23 @@ _TRUE, _FALSE = frozenset({"1", "t", "true"}), frozenset({"0", "f", "false"})
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Option:
-    """One option. Its text is Markdown, with links as in `docs/`."""
+    """One option. `options_of` adds what the field says: its name, and by its type how a value is read."""
 
-    name: str
-    """With underscores; the flag has dashes."""
     default: Any
     """As it is typed: a string, a whole number or a boolean."""
     text: str
-    """What it is for; begins with a capital or a name, ends with a full stop."""
-    field: str
-    """The field of the settings, if that has another name."""
-    parse: Parse
+    """What it is for, in sentences of Markdown with links as in `docs/`."""
+    name: str
+    """With underscores; the flag has dashes."""
     shown: str
     """The default in words, where that is a rule and no value."""
-    choices: tuple[str, ...]
     group: str
     """The heading under which `--help` and the docs have the option."""
+    field: str = ""
+    parse: Parse = lambda _name, value: value
+    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -62,45 +61,40 @@ class Option:
         """The default for people; "" where there is none."""
         return self.shown or ("" if self.default in ("", False) else str(self.default))
 
+    def default_setting(self) -> Any:
+        return self.parse(self.name, self.default)
+
     def from_text(self, text: str) -> Any:
         """The value of NAME=VALUE, as mitmproxy's `--set` takes it."""
         return text in ("", "true") if self.kind is bool else self.kind(text)
 
 
-def option(
-    default: Any,
-    text: str,
-    parse: Parse | None = None,
-    *,
-    name: str = "",
-    shown: str = "",
-    choices: tuple[str, ...] = (),
-    begins: str = "",
-) -> Any:
+def option(default: Any, text: str, *, name: str = "", shown: str = "", begins: str = "") -> Any:
     """A field of settings that is an option, by the field's name or `name`.
 
-    `begins` is the heading of the group that begins here. `choices` are all values; else `parse` says what a value is.
+    `begins` is the heading of the group that begins here. The function that
+    the field's type is annotated with reads a value.
     """
-    made = parse or (partial(one_of, choices) if choices else _as_typed)
-    given = {
-        "default": default,
-        "text": text,
-        "parse": made,
-        "shown": shown,
-        "choices": choices,
-        "group": begins,
-    }
-    return dataclasses.field(default_factory=partial(made, name, default), metadata={**given, "name": name})
+    made = Option(default, text, name, shown, begins)
+    return dataclasses.field(default_factory=made.default_setting, metadata={"option": made})
 
 
 def options_of(settings: type) -> tuple[Option, ...]:
     """The options of a class of settings, in their order."""
-    found: list[Option] = []
+    group = ""
+    hints = get_type_hints(settings, include_extras=True)
+    found = []
     for field in dataclasses.fields(settings):
-        given = dict(field.metadata)
-        given["name"] = given["name"] or field.name
-        given["group"] = given["group"] or (found[-1].group if found else "")
-        found.append(Option(**given, field=field.name))
+        made: Option = field.metadata["option"]
+        made.field, made.name = field.name, made.name or field.name
+        made.group = group = made.group or group
+        hint = hints[field.name]
+        if get_origin(hint) is Literal:
+            made.choices = get_args(hint)
+            made.parse = partial(one_of, made.choices)
+        elif get_origin(hint) is Annotated:
+            (made.parse,) = hint.__metadata__
+        found.append(made)
     return tuple(found)
 
 
@@ -109,12 +103,8 @@ def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T
 
     ValueError for the first value that cannot be used; it names the option with `prefix`.
     """
-    found = {
-        each.field: each.parse(prefix + each.name, values[each.name])
-        for each in options_of(settings)
-        if each.name in values
-    }
-    return settings(**found)
+    given = [each for each in options_of(settings) if each.name in values]
+    return settings(**{each.field: each.parse(prefix + each.name, values[each.name]) for each in given})
 
 
 def grouped(options: Iterable[Option]) -> Iterator[tuple[str, list[Option]]]:
@@ -195,50 +185,39 @@ def words(text: str) -> Iterator[str]:
     return (word.strip() for word in text.split(",") if word.strip())
 
 
-def _as_typed(_name: str, value: Any) -> Any:
-    return value
-
-
-def path(_name: str, text: str) -> Path | None:
-    """A file; None where none is named."""
+def _path(_name: str, text: str) -> Path | None:
     return Path(text).expanduser() if text else None
 
 
-def files(_name: str, text: str) -> tuple[Path, ...]:
-    """Files, separated by commas."""
+def _files(_name: str, text: str) -> tuple[Path, ...]:
     return tuple(Path(each).expanduser() for each in words(text))
 
 
-def names(_name: str, text: str) -> frozenset[str]:
-    """Names, separated by commas."""
+def _names(_name: str, text: str) -> frozenset[str]:
     return frozenset(words(text))
 
 
-def users(name: str, text: str) -> frozenset[int]:
-    """User ids of this machine's users, named or numbered."""
+def _users(name: str, text: str) -> frozenset[int]:
     try:
         return frozenset(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in words(text))
     except KeyError as error:
         raise ValueError(f"{name}: this node has no user {error.args[0].rpartition(' ')[2]}") from None
 
 
-def http_url(name: str, text: str) -> str:
-    """A URL, or ""."""
+def _http_url(name: str, text: str) -> str:
     parts = urlsplit(text)
     if text and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise ValueError(f"{name} {text!r} is not of the form http://host:port/path")
     return text
 
 
-def port_number(name: str, number: int) -> int:
-    """A port, or 0."""
+def _port(name: str, number: int) -> int:
     if not 0 <= number <= 65535:
         raise ValueError(f"{name} {number} is not a port")
     return number
 
 
-def address(name: str, text: str) -> str:
-    """An IP address as Python writes it, or ""."""
+def _address(name: str, text: str) -> str:
     try:
         return str(ipaddress.ip_address(text.strip())) if text else ""
     except ValueError:
@@ -246,12 +225,11 @@ def address(name: str, text: str) -> str:
 
 
 def addresses(name: str, text: str) -> tuple[str, ...]:
-    """IP addresses, separated by commas."""
-    return tuple(address(name, each.strip() or " ") for each in text.split(",")) if text else ()
+    """IP addresses, separated by commas; none of ""."""
+    return tuple(_address(name, each or " ") for each in text.split(",")) if text else ()
 
 
-def above_zero(unit: str, name: str, number: int) -> int:
-    """A number of some unit, such as seconds."""
+def _above_zero(unit: str, name: str, number: int) -> int:
     if number <= 0:
         raise ValueError(f"{name} is {unit} above 0")
     return number
@@ -262,6 +240,20 @@ def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
     if text not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {text!r}")
     return text
+
+
+Port = Annotated[int, _port]
+Seconds = Annotated[int, partial(_above_zero, "seconds")]
+Days = Annotated[int, partial(_above_zero, "days")]
+IpAddress = Annotated[str, _address]
+IpAddresses = Annotated[tuple[str, ...], addresses]
+HttpUrl = Annotated[str, _http_url]
+Names = Annotated[frozenset[str], _names]
+Users = Annotated[frozenset[int], _users]
+"""User ids of this machine's users, who are named or numbered."""
+Folder = Annotated[Path, _path]
+File = Annotated[Path | None, _path]
+Files = Annotated[tuple[Path, ...], _files]
 
 
 def _metavar(option: Option) -> str:

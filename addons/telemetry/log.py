@@ -9,9 +9,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Hashable
+from typing import Literal
 
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 REPEAT = 60.0

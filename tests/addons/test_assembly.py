@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import aiohttp
 import pytest
@@ -30,7 +30,7 @@ from addons.requests.headers import INTERNAL_HEADER
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, parse_settings
-from addons.telemetry.log import LEVELS, log_to_stderr
+from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic
 from kube.http.client import Client
 from kube.http.http2 import Http2Session
@@ -171,7 +171,7 @@ async def test_everything_that_leaves_goes_through_the_hubs_own_listener(
         session.close()
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", get_args(Level))
 @pytest.mark.usefixtures("root_logger")
 async def test_no_level_of_the_log_tells_a_secret(
     tmp_path: Path, cloud: ScriptableCloud, capsys: pytest.CaptureFixture[str], level: str

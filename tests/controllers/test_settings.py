@@ -10,7 +10,6 @@ from controllers.settings import (
     WEBHOOK_CONTROLLER,
     Address,
     Settings,
-    parse_address,
     parse_controllers,
     parse_settings,
 )
@@ -52,9 +51,8 @@ def test_every_option() -> None:
         kubeconfig=Path("k"),
         namespace="n",
         controllers=frozenset("a"),
-        probes=Address("127.0.0.1", 0),
-        metrics=Address("127.0.0.1", 0),
-        webhook=Address("127.0.0.1", 9443),
+        listen="127.0.0.1",
+        admin_port=0,
         webhook_client_ca=Path("f"),
         leader_elect=False,
         trigger_annotation="openyurt.io/update-trigger",
@@ -94,7 +92,6 @@ def test_leader_election_is_switched_as_in_go(options: list[str], elects: bool) 
     ],
 )
 def test_addresses_are_written_as_for_controller_runtime(text: str, address: Address) -> None:
-    assert parse_address(text) == address
     settings = parse_settings(["--metrics-bind-address", text], KNOWN)
     assert (settings.metrics, settings.probes) == (address, Settings().probes)
     assert parse_settings(["--health-probe-bind-address", text], KNOWN).probes == address

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from kube.option import FlagParser, add_flags, as_flags, option, options_of, read
+from kube.option import Files, FlagParser, add_flags, as_flags, option, options_of, read
 
 
 @dataclass(frozen=True)
 class Settings:
     """Three options of two groups."""
 
-    peers: tuple[str, ...] = option(
-        "",
-        "Named [in the docs](x.md), as hub_mode says.",
-        lambda _name, text: tuple(text),
-        name="peer",
-        begins="One",
-    )
-    mode: str = option("a", "Of `a` and 10 % `b`.", choices=("a", "b"), begins="Two")
+    peers: Files = option("", "Named [in the docs](x.md), as hub_mode says.", name="peer", begins="One")
+    mode: Literal["a", "b"] = option("a", "Of `a` and 10 % `b`.", begins="Two")
     is_loud: bool = option(False, "Whether.")
 
 
@@ -29,8 +25,8 @@ def test_flags_are_made_of_the_fields_and_settings_of_what_was_typed(
 ) -> None:
     parser = FlagParser(prog="hub")
     add_flags(parser, options_of(Settings))
-    typed = vars(parser.parse_args(["--peer", "xy", "--is-loud"]))
-    assert read(Settings, typed) == Settings(("x", "y"), "a", is_loud=True)
+    typed = vars(parser.parse_args(["--peer", "x,y", "--is-loud"]))
+    assert read(Settings, typed) == Settings((Path("x"), Path("y")), "a", is_loud=True)
     assert read(Settings, {}) == Settings()
     shown = " ".join(parser.format_help().split())
     assert (

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 import controllers.runtime.metrics
 from addons import command
 from addons.filters.chain import FILTERS
-from addons.options import OPTIONS
+from addons.settings import OPTIONS
 from addons.telemetry import metrics
 from controllers.registry import CONTROLLERS
 from controllers.settings import parse_settings

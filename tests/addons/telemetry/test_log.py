@@ -7,14 +7,15 @@ import io
 import json
 import logging
 import sys
+from typing import get_args
 
 import pytest
 
 from addons.telemetry.log import (
-    LEVELS,
     OWN,
     REMEMBERED,
     REPEAT,
+    Level,
     Pace,
     log_to_stderr,
     print_line_by_line,
@@ -62,7 +63,7 @@ def test_libraries_tell_of_each_client_only_when_asked(
     assert [json.loads(line)["level"] for line in capsys.readouterr().err.splitlines()] == heard
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", get_args(Level))
 def test_no_library_tells_more_than_info(root_logger: logging.Logger, level: str) -> None:
     """At DEBUG hpack tells each header that comes, tokens and the process's own secrets among them."""
     for each in ("hpack.hpack", "mitmproxy.proxy.server", "aiohttp"):

@@ -36,7 +36,7 @@ from controllers.runtime.controller import Context
 from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import WriteClient
-from controllers.settings import Address, Settings
+from controllers.settings import Settings
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.controllers.conftest import MANIFESTS
@@ -180,7 +180,7 @@ class Served:
         self._configuration: Json = {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks}
         self._cluster.put(CONFIGURATIONS, self._configuration)
         api, self._informers = WriteClient(self._cluster, lambda: 1.0), Informers(self._cluster)
-        self._settings = Settings(webhook=Address(LOOPBACK, self.port))
+        self._settings = Settings(listen=LOOPBACK, webhook_port=self.port)
         events = EventRecorder(api, "test")
         self.controller = WebhookController(Context(api, self._informers, events, self._settings, lambda: ""))
         self._own = [each for each in self._informers if each.type in {CONFIGURATIONS, SECRETS}]
