@@ -47,7 +47,7 @@ from addons.upstream.health import Cloud, ServerHealth
 from addons.upstream.servers import Server, parse_server
 from addons.views.sources import Sources
 from kube.http.http2 import Http2Session
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
+from kube.http.kubeconfig import Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class Assembly:
             bootstrap, node = settings.bootstrap_kubeconfig, settings.node
             self._node_certificate = NodeCertificate(bootstrap, node, settings.state_dir)
             return self._node_certificate.credentials
-        return load_kubeconfig(settings.kubeconfig) if settings.kubeconfig else NO_CREDENTIALS
+        return preflight.credentials_of(settings)
 
     async def _serving_certificate(self, settings: Settings) -> Certificate:
         if settings.tls_cert is not None and settings.tls_key is not None:

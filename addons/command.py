@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from mitmproxy.exceptions import OptionsError
 
 from addons.options import Options, UnknownOptionError, refuse_unknown
 from addons.proxy.lean_imports import leave_out_unused
-from addons.settings import OPTIONS, parse_settings, version
+from addons.settings import OPTIONS, Settings, parse_settings, version
 from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
 
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str]) -> None:
         refuse_unknown(set_here)
         configured = _configuration(set_here.get("confdir"))
         given = {**configured, **{f"hub_{name}": value for name, value in asked.items()}}
-        _check(given, set_here)
+        settings = _check(given, set_here)
     except UnknownOptionError as error:
         parser.error(str(error))  # it was not typed as a flag
     except ValueError as error:
@@ -107,7 +108,7 @@ def main(arguments: Sequence[str]) -> None:
     else:
         # The interface has a log of its own, and the terminal is its screen.
         logging.getLogger("mitmproxy").setLevel(logging.WARNING)
-        _run_interface(flags, asked, rest)
+        _run_interface(flags, settings, asked, rest)
 
 
 def make_parser(*, has_commands: bool = False) -> argparse.ArgumentParser:
@@ -159,15 +160,15 @@ def _specifications(rest: Sequence[str], ui: str) -> list[str]:
     return specifications
 
 
-def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> None:
-    """ValueError when the settings cannot be used; what `--set` says wins."""
+def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> Settings:
+    """The settings; ValueError when they cannot be used. What `--set` says wins."""
     values = {}
     for each in OPTIONS:
         name = f"hub_{each.name}"
         values[each.name] = (
             each.from_text(set_here[name]) if name in set_here else given.get(name, each.default)
         )
-    parse_settings(values)
+    return parse_settings(values)
 
 
 def _configuration(folder: str | None) -> Mapping[str, Any]:
@@ -198,9 +199,23 @@ def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
         gc.enable()
 
 
-def _run_interface(flags: ProgramFlags, asked: Mapping[str, Any], rest: Sequence[str]) -> None:
+def _run_interface(
+    flags: ProgramFlags, settings: Settings, asked: Mapping[str, Any], rest: Sequence[str]
+) -> None:
+    """Run beside an interface.
+
+    What keeps the interface from its start is one line here: it would be hidden by a screen, or in a traceback.
+    """
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 
+    from addons.startup.preflight import credentials_of  # noqa: PLC0415 - imports OpenSSL
+
+    if flags.ui == "console" and not sys.stdout.isatty():
+        sys.exit("edgehub: --ui console needs a terminal: start the hub in one, or with --ui web")
+    try:
+        credentials_of(settings)
+    except ValueError as error:
+        sys.exit(f"edgehub: {as_flags(str(error))}")
     options: dict[str, Any] = {"server": "false"}  # the last addon opens the listeners, when it can answer
     options |= {f"hub_{name}": value for name, value in asked.items()}
     verbosity = "console_eventlog_verbosity" if flags.ui == "console" else "termlog_verbosity"
@@ -209,10 +224,17 @@ def _run_interface(flags: ProgramFlags, asked: Mapping[str, Any], rest: Sequence
     texts = {
         name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()
     }
-    settings = [part for name, value in texts.items() for part in ("--set", f"{name}={value}")]
-    arguments = [*settings, "-s", str(HUB), *rest]
+    sets = [part for name, value in texts.items() for part in ("--set", f"{name}={value}")]
+    arguments = [*sets, "-s", str(HUB), *rest]
     if flags.ui == "web":
-        programs.mitmweb(arguments)
+        try:
+            programs.mitmweb(arguments)
+        except OSError as error:
+            place = str(error.strerror).partition(" with ")[0]
+            sys.exit(
+                f"edgehub: {place}: {os.strerror(error.errno or 0)}; stop the process that has the port, or choose "
+                "another one: -- --set web_port=PORT"
+            )
         return
     last = LastWords()
     logging.getLogger().addHandler(last)

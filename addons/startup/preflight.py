@@ -13,6 +13,17 @@ from OpenSSL import SSL
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.settings import Settings
 from addons.upstream.servers import Server
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
+
+
+def credentials_of(settings: Settings) -> Credentials:
+    """Those of the kubeconfig, or nobody's where there is none; ValueError for one that cannot be used."""
+    if settings.kubeconfig is None:
+        return NO_CREDENTIALS
+    try:
+        return load_kubeconfig(settings.kubeconfig)
+    except ValueError as error:
+        raise ValueError(f"{error}; give hub_kubeconfig the one of this node") from None
 
 
 def check(settings: Settings, servers: Iterable[Server]) -> None:

@@ -79,8 +79,12 @@ def load_kubeconfig(path: Path) -> Credentials:
     """The current context of a kubeconfig file; ValueError with a message for the operator when it cannot be used."""
     try:
         document = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"kubeconfig {path}: {error}") from error
+    except yaml.YAMLError:
+        raise ValueError(
+            f"kubeconfig {path}: it is not YAML"
+        ) from None  # the parser quotes a line: maybe a token
     try:
         return parse_kubeconfig(document, path.parent)
     except ValueError as error:
@@ -117,7 +121,7 @@ def parse_server(document: object) -> str:
 def _current(document: object) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The document, and its current context."""
     if not isinstance(document, dict):
-        raise ValueError("it is not a mapping")
+        raise ValueError("it is not a mapping, so it is no kubeconfig")
     return document, _named(document, "contexts", document.get("current-context"), "context")
 
 

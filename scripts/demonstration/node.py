@@ -27,8 +27,8 @@ docs/seeing.md leads through it. {end} ends it."""
 ENDS = {"web": "Ctrl-C", "console": "In the console, q and y"}
 
 
-async def show(interface: str) -> None:
-    """Run the hub with its interface on this terminal until it ends, or until somebody ends the demo."""
+async def show(interface: str) -> int:
+    """Run the hub with its interface on this terminal until it ends, or until somebody ends the demo; its status."""
     with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as place:
         folder = Path(place)
         async with embedded_cluster(folder) as cluster:
@@ -45,10 +45,11 @@ async def show(interface: str) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _end, process)
             work = [*Components(hub.url, NODE).all(), change(cluster)]
             tasks = [asyncio.ensure_future(each) for each in work]
-            await process.wait()
+            status = await process.wait()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            return status
 
 
 def _end(process: asyncio.subprocess.Process) -> None:

@@ -126,8 +126,9 @@ def main() -> None:
         help="a node to look at with an interface of mitmproxy, until you end it",
     )
     asked = parser.parse_args()
-    asyncio.run(show(asked.ui) if asked.ui else run(real=asked.real))
-    sys.exit(0)
+    if asked.ui:
+        sys.exit(asyncio.run(show(asked.ui)))
+    asyncio.run(run(real=asked.real))
 
 
 if __name__ == "__main__":

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.exceptions import OptionsError
+from mitmproxy.test import taddons
 from mitmproxy.tools import main as programs
 
 from addons import command, hub
 from addons.command import HUB, main
 from addons.options import Options
 from addons.proxy import master
+from addons.settings import OPTIONS, parse_settings
+from kube.option import Option
+from tests.cloud.kubeconfig import write_kubeconfig
 
 CLOUD = ("--server", "https://cloud:6443", "--node", "n1")
 
@@ -48,6 +55,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     monkeypatch.setattr(master, "run", run)
     monkeypatch.setattr(programs, "mitmproxy", lambda arguments: note("console", arguments))
     monkeypatch.setattr(programs, "mitmweb", lambda arguments: note("web", arguments))
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
     monkeypatch.setattr(command, "log_to_stderr", lambda *_: None)
     monkeypatch.setattr(Options, "are_flags", False)
     level = logging.getLogger("mitmproxy").level
@@ -55,37 +63,56 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     logging.getLogger("mitmproxy").setLevel(level)
 
 
-def test_flags_become_options(started: Started) -> None:
-    main([*CLOUD, "--port", "0", "--tls-port", "7000", "--pod-address", "169.254.2.1", "--state-dir", "/s"])
-    assert started.given == {
-        "hub_server": "https://cloud:6443",
-        "hub_node": "n1",
-        "hub_port": 0,
-        "hub_tls_port": 7000,
-        "hub_pod_address": "169.254.2.1",
-        "hub_state_dir": "/s",
-    }
+TOGETHER = {
+    "tls_cert": ("--tls-key", "/key"),
+    "tls_key": ("--tls-cert", "/cert"),
+    "peer_cert": ("--peer-key", "/key"),
+    "peer_key": ("--peer-cert", "/cert"),
+    "peer_clients": ("--mode", "cloud", "--peer-cert", "/cert", "--peer-key", "/key"),
+    "local_port": ("--local-endpoint", "10.0.0.1"),
+}
+"""Flags that go with another one."""
+VALUES = {
+    "listen": "127.0.0.2",
+    "pod_address": "auto,10.0.0.1",
+    "peer_address": "::1",
+    "local_endpoint": "10.0.0.1",
+    "server": "https://a:1,https://b:2",
+    "relay": "https://r:1",
+    "leaders": "n2/10.0.0.2",
+    "local_health": "http://127.0.0.1:1/x",
+    "plain_users": "root",
+    "disabled_filters": "endpoints",
+}
+"""What is typed where `/x` or 1234 is no value."""
 
 
-def test_every_flag_of_the_design_is_there(started: Started) -> None:
-    given = {
-        "server": "https://a:1,https://b:2",
-        "kubeconfig": "/k",
-        "node": "n",
-        "pool": "p",
-        "state-dir": "/s",
-        "mode": "cloud",
-        "listen": "127.0.0.2",
-        "port": "1001",
-        "tls-port": "1002",
-        "peer-port": "1003",
-        "admin-port": "1004",
-        "pod-address": "10.0.0.1",
-        "tls-cert": "/c",
-        "tls-key": "/y",
-    }
-    main([part for name, value in given.items() for part in (f"--{name}", value)])
-    assert {name: str(started.given[f"hub_{name.replace('-', '_')}"]) for name in given} == given
+@pytest.mark.parametrize("interface", ["none", "console", "web"])
+@pytest.mark.parametrize("each", OPTIONS, ids=lambda each: each.name)
+def test_each_flag_reaches_the_settings_beside_each_interface(
+    started: Started, tmp_path: Path, each: Option, interface: str
+) -> None:
+    write_kubeconfig(tmp_path / "x", "https://cloud:6443")
+    value: Any = True
+    if each.kind is not bool:
+        other = each.choices[-1] if each.choices else "1234" if each.kind is int else f"{tmp_path}/x"
+        value = each.kind(VALUES.get(each.name, other))
+    typed = {**dict(zip(*[iter((*CLOUD, *TOGETHER.get(each.name, ())))] * 2, strict=True)), each.flag: value}
+    flags = [
+        str(word) for flag, given in typed.items() for word in ((flag,) if given is True else (flag, given))
+    ]
+    main([*flags, "--ui", interface, "--", "--set", f"confdir={tmp_path}"])
+    options = Options()
+    with taddons.context(Proxyserver(), options) as context:
+        if interface == "none":
+            context.options.update(**started.given)
+        else:
+            # As mitmproxy reads them, which knows more options than this context.
+            context.options.set(*(f"{name}={text}" for name, text in started.sets().items()), defer=True)
+    assert options.settings == parse_settings(
+        {flag[2:].replace("-", "_"): given for flag, given in typed.items()}
+    )
+    assert getattr(options.settings, each.field) != each.default_setting()
 
 
 def test_an_interface_loads_the_hub_and_opens_nothing_by_itself(started: Started) -> None:
@@ -125,6 +152,26 @@ def test_why_a_hub_under_the_console_could_not_start_is_told_when_the_screen_is_
         main([*CLOUD, "--ui", "console"])
     assert caught.value.code == "edgehub: the hub cannot start: no port", "Python prints it, with status 1"
     assert logging.getLogger().handlers == handlers
+
+
+def test_why_an_interface_cannot_start_is_one_line(
+    started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(_arguments: list[str]) -> None:
+        raise OSError(
+            errno.EADDRINUSE, "Web server failed to listen on 127.0.0.1:8081 with [Errno 98] Address"
+        )
+
+    (tmp_path / "kubeconfig").write_text("no kubeconfig")
+    monkeypatch.setattr(programs, "mitmweb", fail)
+    with pytest.raises(SystemExit, match=r"8081: Address already in use; .*-- --set web_port="):
+        main([*CLOUD, "--ui", "web"])
+    with pytest.raises(SystemExit, match="it is no kubeconfig; give --kubeconfig the one of this node"):
+        main(["--kubeconfig", str(tmp_path / "kubeconfig"), "--ui", "console"])
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: False)
+    with pytest.raises(SystemExit, match="--ui console needs a terminal"):
+        main([*CLOUD, "--ui", "console"])
+    assert not started.interface
 
 
 def test_what_follows_two_dashes_passes_on_to_an_interface_and_comes_last(started: Started) -> None:

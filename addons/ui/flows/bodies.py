@@ -119,7 +119,7 @@ def _text_for(
     try:
         plain = _plain(message, body)
         if is_secret:
-            said = "secrets are hidden"
+            said = "tokens alone are hidden" if show_secrets else "secrets are hidden"
             text = readable_body(encoding, plain, show_secrets=show_secrets)
         else:
             said = f"{size} bytes, kept as a table"
