@@ -1,4 +1,5 @@
-"""The hub's metrics, one registry for the process. Names and labels are an interface; docs/operations.md lists them."""
+"""The hub's metrics, one registry for the process. Names and labels are an interface, and
+`scripts/docs` writes the texts into docs/operations.md."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ FILTER_OBJECTS = Counter(
     registry=REGISTRY,
 )
 FILTER_REASONS = Counter(
-    "edgehub_filter_reasons", "Why filters judged as they did.", ["filter", "reason"], registry=REGISTRY
+    "edgehub_filter_reasons",
+    "Why filters judged so (`same-pool`, `no-service`, …).",
+    ["filter", "reason"],
+    registry=REGISTRY,
 )
 FILTER_ERRORS = Counter(
     "edgehub_filter_errors",
@@ -113,8 +117,9 @@ CONNECT_FAILURES = Counter(
 )
 CONNECTIONS_REFUSED = Counter(
     "edgehub_connections_refused",
-    "Connections of clients closed at a bound: `peer`, `descriptors`, `late`, `ahead`, `behind`, `frame`, `accept`, "
-    "`admin`.",
+    "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request in time), `ahead` (sent on "
+    "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `accept`, `admin` "
+    "(the oldest of the admin port).",
     ["reason"],
     registry=REGISTRY,
 )
@@ -154,7 +159,7 @@ CACHE_WRITE_ERRORS = Counter(
 )
 RESPONSES_EVICTED = Counter(
     "edgehub_responses_evicted",
-    "Kept answers that made way for newer ones: the node's own, or those of other callers.",
+    "Kept answers that made way for newer ones: the share `node`, or `other` callers.",
     ["share"],
     registry=REGISTRY,
 )
@@ -163,7 +168,7 @@ RESPONSES_UNKEPT = Counter(
 )
 GARBAGE = Counter(
     "edgehub_garbage",
-    "Copies taken from the disk: unused for long, of no pod on this node any more, or without room.",
+    "Copies taken from the disk: `unused` for long, `unmounted` (of no pod on this node any more), `no room`.",
     ["reason"],
     registry=REGISTRY,
 )
@@ -176,28 +181,35 @@ SOURCE_ERRORS = Counter(
 
 JOURNAL_ENTRIES = Gauge("edgehub_journal_entries", "Writes that wait for the cloud.", registry=REGISTRY)
 JOURNAL_REPLAYED = Counter(
-    "edgehub_journal_replayed", "Writes that the cloud has taken afterwards.", ["kind"], registry=REGISTRY
+    "edgehub_journal_replayed",
+    "Writes that the cloud has taken afterwards: `status`, `event`.",
+    ["kind"],
+    registry=REGISTRY,
 )
 JOURNAL_DROPPED = Counter(
     "edgehub_journal_dropped",
-    "Writes that never reached the cloud: it refused them, the object is gone, or there was no room.",
+    "Writes that never reached the cloud: `gone` (the object), `refused`, `no room`, `unreadable`.",
     ["kind", "reason"],
     registry=REGISTRY,
 )
 LEASE_RENEWALS = Counter(
-    "edgehub_lease_renewals", "Renewals of this node's lease in the cloud.", ["outcome"], registry=REGISTRY
+    "edgehub_lease_renewals",
+    "Renewals of this node's lease in the cloud: `ok`, `failed`.",
+    ["outcome"],
+    registry=REGISTRY,
 )
 
 CERTIFICATE_EXPIRY = Gauge(
     "edgehub_certificate_expiry_seconds",
-    "Seconds until a certificate of this hub ends, below 0 when it has ended; NaN where it cannot be read.",
+    "Seconds until a certificate ends, below 0 afterwards: `client` (shown to the cloud), `serving` (the TLS port, the "
+    "cluster's where there is one), `peer` (the peer port); NaN where there is none.",
     ["use"],
     registry=REGISTRY,
 )
 
 POOL_ROLE = Gauge(
     "edgehub_pool_role",
-    "1 for the role of this hub in its pool: none, leader or follower.",
+    "1 for the role of this hub in its pool: `none`, `leader` or `follower`.",
     ["role"],
     registry=REGISTRY,
 )
@@ -209,12 +221,16 @@ PEER_WATCHERS = Gauge(
 )
 PEER_BYTES = Counter(
     "edgehub_peer_bytes",
-    "Bytes of bodies sent to and received from the hubs of other nodes, by their nodes.",
+    "Bytes of bodies `sent` to and `received` from the hubs of other nodes, by their nodes.",
     ["direction", "node"],
     registry=REGISTRY,
 )
 PEER_REFUSED = Counter(
-    "edgehub_peer_refused", "Requests that the peer port refused, and why.", ["reason"], registry=REGISTRY
+    "edgehub_peer_refused",
+    "Requests that the peer port refused: `no certificate`, `foreign certificate`, `no node`, `other pool`, `token`, "
+    "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`.",
+    ["reason"],
+    registry=REGISTRY,
 )
 SOURCE_SERVER = Gauge(
     "edgehub_source_server",

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.repository.support.pages import DOCS, rows, tables
 from tests.repository.support.tree import ROOT
 
 CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
@@ -20,19 +19,18 @@ CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_t
 LAYERS = {each["containers"][0]: each["layers"] for each in CONTRACTS if each["type"] == "layers"}
 
 
-def told_layers(package: str) -> list[set[str]]:
-    """The rooms of a package as the page has them, a row for each layer."""
-    (table,) = [
-        each
-        for each in tables()
-        if each.path == DOCS / "architecture.md" and each.heading[0] == f"rooms of `{package}/`"
-    ]
-    return [set(re.findall(r"`(\w+)", row[0])) for row in table.rows]
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the page's table whose first heading is this one."""
+    table = (
+        (ROOT / "docs" / "architecture.md").read_text().partition(f"| {heading} |")[2].partition("\n\n")[0]
+    )
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
 
 @pytest.mark.parametrize("package", LAYERS)
 def test_the_page_has_the_layers_of_a_package(package: str) -> None:
-    assert told_layers(package) == [set(re.findall(r"\w+", layer)) for layer in LAYERS[package]]
+    told = [set(re.findall(r"`(\w+)", row[0])) for row in rows(f"rooms of `{package}/`")]
+    assert told == [set(re.findall(r"\w+", layer)) for layer in LAYERS[package]]
 
 
 def derived_classes() -> dict[str, tuple[str, set[str]]]:

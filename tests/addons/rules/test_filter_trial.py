@@ -12,7 +12,7 @@ from addons.filters.inputs import Inputs
 from addons.filters.verdict import Outcome
 from addons.rules.filter_trial import GivenInputs, try_filters
 from tests.addons.support.foreign_filters import write
-from tests.repository.support.pages import DOCS
+from tests.repository.support.tree import ROOT
 
 SERVICE = "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: default}}"
 FILTER = """
@@ -31,7 +31,7 @@ FILTERS = (Own(),)
 def blocks(language: str) -> list[str]:
     """The pieces of code of the page for people who write filters."""
     return re.findall(
-        rf"^```{language}\n(.*?)^```", (DOCS / "filters.md").read_text(), re.DOTALL | re.MULTILINE
+        rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "filters.md").read_text(), re.DOTALL | re.MULTILINE
     )
 
 

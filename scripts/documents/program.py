@@ -1,0 +1,67 @@
+"""`scripts/docs`: writes into the pages what the code says; with `--check`, fails where a page says something else.
+
+A table stands between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/security.md` the number of a bound
+stands before its unit and its constant: ``4 MiB (`module.NAME`)``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from scripts.documents.tables import DOCS, TABLES
+
+REGION = re.compile(r"(<!-- scripts/docs: (?P<name>[\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+SECURITY = DOCS / "security.md"
+BOUND = re.compile(
+    r"(?P<number>\d[\d,]*(?:\.\d+)?)(?P<unit> ?[A-Za-z]*)"
+    r"(?P<rest>[^()`\d\n]*\(`(?P<module>[\w.]+)\.(?P<name>[A-Z][A-Z_0-9]*)`\))"
+)
+UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "ms": 0.001, "minutes": 60, "hours": 3600, "days": 86_400}
+"""Bytes and seconds; any other word says what is counted."""
+
+
+def fresh(page: Path, text: str) -> str:
+    """A page as the code wants it. KeyError, ImportError or AttributeError where it names what is not there."""
+    text = REGION.sub(
+        lambda found: found[1] + "\n".join(TABLES[found["name"]]()).rstrip() + "\n" + found[3], text
+    )
+    if page != SECURITY:
+        return text
+    return BOUND.sub(lambda found: _number(found) + found["unit"] + found["rest"], text)
+
+
+def _number(found: re.Match[str]) -> str:
+    value = getattr(importlib.import_module(found["module"]), found["name"])
+    unit = found["unit"].strip()
+    # A name may say the unit of its number.
+    number = value if unit.upper() in found["name"].split("_") else value / UNITS.get(unit, 1)
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
+
+
+def bounds(text: str) -> Iterator[str]:
+    """The constants whose numbers a page tells."""
+    return (f"{found['module']}.{found['name']}" for found in BOUND.finditer(text))
+
+
+def stale() -> dict[Path, str]:
+    """The pages that are not as the code wants them, with the text that it wants."""
+    texts = ((page, page.read_text()) for page in sorted(DOCS.glob("*.md")))
+    return {page: wanted for page, text in texts if (wanted := fresh(page, text)) != text}
+
+
+def main(arguments: Sequence[str]) -> int:
+    found = stale()
+    for page, text in found.items():
+        if "--check" in arguments:
+            print(f"{page} is not what the code says: scripts/docs", file=sys.stderr)
+        else:
+            page.write_text(text)
+    return 1 if found and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

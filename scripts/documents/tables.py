@@ -1,0 +1,99 @@
+"""The tables that the pages have from the code, as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import yaml
+from prometheus_client.registry import CollectorRegistry
+
+import controllers.runtime.metrics
+import controllers.settings
+from addons import command
+from addons.telemetry import metrics
+from kube.option import Option, grouped
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def options(own: Sequence[Option]) -> Iterator[str]:
+    """A table for each group."""
+    for heading, those in grouped(own):
+        yield f"### {heading}\n"
+        rows = ((f"`{each.flag}`", _told(each.told_default), _flags(each.text)) for each in those)
+        yield from _table(("option", "default", "meaning"), rows)
+        yield ""
+
+
+def _flags(text: str) -> str:
+    return re.sub(r"\bhub_[a-z_]+", lambda found: f"`--{found[0][4:].replace('_', '-')}`", text)
+
+
+def _told(default: str) -> str:
+    """A value as code; a rule as it is."""
+    return (
+        f"`{default}`" if re.fullmatch(r"[\w./*-]+", default) and "hub_" not in default else _flags(default)
+    )
+
+
+def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
+    """Every name of a registry's samples, with its labels."""
+    return {
+        name: set(getattr(collector, "_labelnames", ()))
+        for name, collector in registry._names_to_collectors.items()
+    }
+
+
+def shown_names(registry: CollectorRegistry) -> dict[str, str]:
+    """Each metric by its name as Prometheus shows it, with its text."""
+    return {
+        each.name + ("_total" if each.type == "counter" else ""): each.documentation
+        for each in registry.collect()
+    }
+
+
+def measured(registry: CollectorRegistry) -> Iterator[str]:
+    labels = {name: getattr(each, "_labelnames", ()) for name, each in registry._names_to_collectors.items()}
+    rows = (
+        (f"`{name}{{{','.join(labels[name])}}}`" if labels[name] else f"`{name}`", text)
+        for name, text in shown_names(registry).items()
+    )
+    return _table(("metric", "meaning"), rows)
+
+
+def alerts() -> Iterator[str]:
+    groups = yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"]
+    rules = (rule for group in groups for rule in group["rules"])
+    rows = (
+        (f"`{each['alert']}`", each["labels"]["severity"], _words(each["annotations"]["summary"]))
+        for each in rules
+    )
+    return _table(("alert", "severity", "says"), rows)
+
+
+def _words(summary: str) -> str:
+    """A summary with its labels by name, and its value as `…`."""
+    return re.sub(
+        r"\{\{ *\$(?:labels\.(\w+)|value)[^}]*\}\}",
+        lambda found: f"*{found[1]}*" if found[1] else "…",
+        summary,
+    )
+
+
+def _table(heading: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield "|---" * len(heading) + "|"
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "options": lambda: options(command.FLAGS),
+    "manager options": lambda: options(controllers.settings.OPTIONS),
+    "metrics": lambda: measured(metrics.REGISTRY),
+    "manager metrics": lambda: measured(controllers.runtime.metrics.REGISTRY),
+    "alerts": alerts,
+}
+"""By the name that a page gives a table."""

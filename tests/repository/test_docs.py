@@ -1,0 +1,91 @@
+"""What the pages have from the code is what the code says; each bound has a row; what a page names is there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib import import_module
+
+import pytest
+
+import controllers.runtime.metrics
+from addons.telemetry import metrics
+from scripts.documents.program import SECURITY, bounds, stale
+from scripts.documents.tables import DOCS, samples
+from tests.repository.support.tree import ROOT, label, parse, room_modules
+
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+ROWS = [line for line in SECURITY.read_text().splitlines() if any(bounds(line))]
+REACHED = re.compile(r"\breached\(\"([^\"]+)\"\)")
+METRIC = re.compile(r"`(edgehub_\w+)(?:\{(\w+)=\"([^\"]+)\"\})?` \|$")
+NO_BOUNDS = {"addons.offline.writes.replay.MAX_CONFLICTS"}
+"""Tries of one write, which then waits: nothing that others can make grow."""
+
+
+def test_the_pages_say_what_the_code_says() -> None:
+    assert [label(page) for page in stale()] == [], "scripts/docs writes them anew"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
+def test_a_row_of_a_bound_names_the_metric_that_counts_or_why_none_does(row: str) -> None:
+    known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
+    found = METRIC.search(row)
+    assert re.search(r"\| none: \w", row) if found is None else {found[2]} - {None} <= known[found[1]]
+
+
+def test_each_bound_of_the_code_has_a_row() -> None:
+    told = {name for row in ROWS for name in bounds(row)}
+    constants = {
+        f"{label(path).removesuffix('.py').replace('/', '.')}.{name}"
+        for path in room_modules()
+        for node in parse(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in re.findall(r"^MAX_\w+", ast.unparse(node))
+    }
+    assert constants - told == NO_BOUNDS
+    counted = {found[3] for row in ROWS if (found := METRIC.search(row)) and found[2] == "bound"}
+    assert counted == {bound for path in room_modules() for bound in REACHED.findall(path.read_text())}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_what_a_page_names_is_there(page: object) -> None:
+    """Tests, paths, names of our packages, and pages that it leads to."""
+    text = ROOT.joinpath(str(page)).read_text()
+    spans = set(re.findall(r"`([^`\n]+)`", text))
+    missing = {
+        name
+        for name in spans
+        if re.fullmatch(r"(?:addons|kube|controllers)(?:\.\w+)+", name) and not leads(name)
+    }
+    for name in spans:
+        path, _, test = name.partition("::")
+        if re.fullmatch(r"(?:addons|kube|controllers|configmaps|scripts|tests|docs|\.ci)/[\w./-]*", path):
+            is_there = (
+                (ROOT / path).exists() and f"def {test}(" in (ROOT / path).read_text()
+                if test
+                else (ROOT / path).exists()
+            )
+            missing |= set() if is_there else {name}
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[\w-]*)?\)", text)
+    assert (
+        missing | {link for link in links if not (ROOT.joinpath(str(page)).parent / link).exists()} == set()
+    )
+
+
+def leads(name: str) -> bool:
+    """Whether a dotted name leads to a module, or to what one defines."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(found, part):
+                return isinstance(found, type) and bool(
+                    re.search(rf"\bself\.{part}\b|^    {part}:", inspect.getsource(found), re.M)
+                )
+            found = getattr(found, part)
+        return True
+    return False
