@@ -17,226 +17,155 @@ from kube import bounds
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
 
-REQUESTS = Counter(
-    "edgehub_requests",
-    "Requests answered.",
-    ["component", "verb", "resource", "route", "code"],
-    registry=REGISTRY,
-)
-UPSTREAM_BYTES = Counter(
-    "edgehub_upstream_bytes",
+
+def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
+    """Name, text and labels, of which the name tells."""
+    bare, _, labels = name.rstrip("}").partition("{")
+    return bare, text, labels.split(",") if labels else []
+
+
+def counter(name: str, text: str) -> Counter:
+    """One with `{labels}` behind its name; `_total` follows the name where Prometheus shows it."""
+    return Counter(*_parts(name, text), registry=REGISTRY)
+
+
+def gauge(name: str, text: str) -> Gauge:
+    return Gauge(*_parts(name, text), registry=REGISTRY)
+
+
+REQUESTS = counter("edgehub_requests{component,verb,resource,route,code}", "Requests answered.")
+UPSTREAM_BYTES = counter(
+    "edgehub_upstream_bytes{direction,server}",
     "Bytes of bodies sent to (up) and received from (down) a server, as on the wire.",
-    ["direction", "server"],
-    registry=REGISTRY,
 )
-SERVER_UP = Gauge("edgehub_server_up", "1 while a server is up.", ["server"], registry=REGISTRY)
-DRILL = Gauge(
-    "edgehub_drill", "1 while a person rehearses an outage, or a slow link, on this node.", registry=REGISTRY
-)
-FILTER_OBJECTS = Counter(
-    "edgehub_filter_objects",
+SERVER_UP = gauge("edgehub_server_up{server}", "1 while a server is up.")
+DRILL = gauge("edgehub_drill", "1 while a person rehearses an outage, or a slow link, on this node.")
+FILTER_OBJECTS = counter(
+    "edgehub_filter_objects{filter,resource,outcome}",
     "Objects a filter has judged: kept, changed or dropped.",
-    ["filter", "resource", "outcome"],
-    registry=REGISTRY,
 )
-FILTER_REASONS = Counter(
-    "edgehub_filter_reasons",
-    "Why filters judged so (`same-pool`, `no-service`, …).",
-    ["filter", "reason"],
-    registry=REGISTRY,
+FILTER_REASONS = counter(
+    "edgehub_filter_reasons{filter,reason}", "Why filters judged so (`same-pool`, `no-service`, …)."
 )
-FILTER_ERRORS = Counter(
-    "edgehub_filter_errors",
-    "Objects that could not be judged, and so are hidden.",
-    ["resource"],
-    registry=REGISTRY,
+FILTER_ERRORS = counter(
+    "edgehub_filter_errors{resource}", "Objects that could not be judged, and so are hidden."
 )
-FILTER_MODULES_BROKEN = Gauge(
+FILTER_MODULES_BROKEN = gauge(
     "edgehub_filter_modules_broken",
     "1 while files of filters have changed and cannot be used; the former filters stay in force.",
-    registry=REGISTRY,
 )
-RULE_ERRORS = Counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.", registry=REGISTRY)
-BEYOND_QUOTA = Counter(
-    "edgehub_beyond_quota",
+RULE_ERRORS = counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.")
+BEYOND_QUOTA = counter(
+    "edgehub_beyond_quota{quota}",
     "Lists and watches that the hub relayed or refused because their user's quota was reached.",
-    ["quota"],
-    registry=REGISTRY,
 )
-RULE_EVENTS_DROPPED = Counter(
-    "edgehub_rule_events_dropped",
-    "Events about bad rules that were left out because too many waited.",
-    registry=REGISTRY,
+RULE_EVENTS_DROPPED = counter(
+    "edgehub_rule_events_dropped", "Events about bad rules that were left out because too many waited."
 )
-FLOWS_REMOVED = Counter(
-    "edgehub_flows_removed",
-    "Flows that an interface dropped, the oldest first, because it kept too many.",
-    registry=REGISTRY,
+FLOWS_REMOVED = counter(
+    "edgehub_flows_removed", "Flows that an interface dropped, the oldest first, because it kept too many."
 )
-HOOK_ERRORS = Counter(
-    "edgehub_hook_errors",
-    "Hooks that failed; each cost its client a 500.",
-    ["addon", "hook"],
-    registry=REGISTRY,
+HOOK_ERRORS = counter("edgehub_hook_errors{addon,hook}", "Hooks that failed; each cost its client a 500.")
+SOURCES = gauge("edgehub_sources", "Lists and watches of the cloud that the hub keeps.")
+WATCHERS = gauge("edgehub_watchers{resource}", "Open watches served from a view.")
+SLOW_WATCHERS = counter(
+    "edgehub_slow_watchers{resource}", "Watches cut because their client read too slowly."
 )
-SOURCES = Gauge("edgehub_sources", "Lists and watches of the cloud that the hub keeps.", registry=REGISTRY)
-WATCHERS = Gauge("edgehub_watchers", "Open watches served from a view.", ["resource"], registry=REGISTRY)
-SLOW_WATCHERS = Counter(
-    "edgehub_slow_watchers",
-    "Watches cut because their client read too slowly.",
-    ["resource"],
-    registry=REGISTRY,
-)
-LOCAL_HEALTH_UP = Gauge(
+LOCAL_HEALTH_UP = gauge(
     "edgehub_local_health_up",
     "1 while the last word of the local health source counts; 0 also where there is no source.",
-    registry=REGISTRY,
 )
-LOCAL_HEALTH_UNHEALTHY = Gauge(
+LOCAL_HEALTH_UNHEALTHY = gauge(
     "edgehub_local_health_unhealthy",
     "Nodes (names or addresses) that the local health source calls unhealthy.",
-    registry=REGISTRY,
 )
-LOCAL_HEALTH_FAILURES = Counter(
-    "edgehub_local_health_failures",
-    "Looks at the local health source that got no usable answer.",
-    registry=REGISTRY,
+LOCAL_HEALTH_FAILURES = counter(
+    "edgehub_local_health_failures", "Looks at the local health source that got no usable answer."
 )
-UPSTREAM_CUT = Counter(
-    "edgehub_upstream_connections_cut",
-    "Connections to a server cut when it went down.",
-    ["server"],
-    registry=REGISTRY,
+UPSTREAM_CUT = counter(
+    "edgehub_upstream_connections_cut{server}", "Connections to a server cut when it went down."
 )
-
-CONNECT_FAILURES = Counter(
-    "edgehub_connect_failures",
+CONNECT_FAILURES = counter(
+    "edgehub_connect_failures{fault}",
     "Connections to a server that the node could not open by its own fault: `node` (descriptors, ports) or `resolver`.",
-    ["fault"],
-    registry=REGISTRY,
 )
-CONNECTIONS_REFUSED = Counter(
-    "edgehub_connections_refused",
+CONNECTIONS_REFUSED = counter(
+    "edgehub_connections_refused{reason}",
     "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request in time), `ahead` (sent on "
     "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `accept`, `admin` "
     "(the oldest of the admin port).",
-    ["reason"],
-    registry=REGISTRY,
 )
-UNREAD_STREAMS = Counter(
+UNREAD_STREAMS = counter(
     "edgehub_unread_streams_reset",
     "Streams of clients of HTTP/2 that were reset because their client did not read.",
-    registry=REGISTRY,
 )
-REQUESTS_REFUSED = Counter(
-    "edgehub_requests_refused",
+REQUESTS_REFUSED = counter(
+    "edgehub_requests_refused{code}",
     "Requests that were malformed, or larger than a bound, by the code of the answer.",
-    ["code"],
-    registry=REGISTRY,
 )
-BOUNDS_REACHED = Counter(
-    "edgehub_bounds_reached",
+BOUNDS_REACHED = counter(
+    "edgehub_bounds_reached{bound}",
     "Times that something was dropped or refused at a bound that no other metric counts.",
-    ["bound"],
-    registry=REGISTRY,
 )
 bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
-REQUESTS_RESENT = Counter(
+REQUESTS_RESENT = counter(
     "edgehub_requests_resent",
     "Requests that a server had not processed when it left, and that went out again.",
-    registry=REGISTRY,
 )
-
-ADMIN_REFUSED = Counter(
-    "edgehub_admin_refused",
+ADMIN_REFUSED = counter(
+    "edgehub_admin_refused{bound}",
     "Requests to the admin port refused at a bound: `turn` (reports that take long), `listener` (of the page).",
-    ["bound"],
-    registry=REGISTRY,
 )
-
-CACHE_WRITE_ERRORS = Counter(
-    "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without.", registry=REGISTRY
+CACHE_WRITE_ERRORS = counter(
+    "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without."
 )
-RESPONSES_EVICTED = Counter(
-    "edgehub_responses_evicted",
+RESPONSES_EVICTED = counter(
+    "edgehub_responses_evicted{share}",
     "Kept answers that made way for newer ones: the share `node`, or `other` callers.",
-    ["share"],
-    registry=REGISTRY,
 )
-RESPONSES_UNKEPT = Counter(
-    "edgehub_responses_unkept", "Answers not kept because too many wait for the disk.", registry=REGISTRY
-)
-GARBAGE = Counter(
-    "edgehub_garbage",
+RESPONSES_UNKEPT = counter("edgehub_responses_unkept", "Answers not kept because too many wait for the disk.")
+GARBAGE = counter(
+    "edgehub_garbage{reason}",
     "Copies taken from the disk: `unused` for long, `unmounted` (of no pod on this node any more), `no room`.",
-    ["reason"],
-    registry=REGISTRY,
 )
-SOURCE_ERRORS = Counter(
-    "edgehub_source_errors",
+SOURCE_ERRORS = counter(
+    "edgehub_source_errors{resource,reason}",
     "Lists and watches of the cloud that failed: broken off, malformed, or answered with an error. The copy stayed.",
-    ["resource", "reason"],
-    registry=REGISTRY,
 )
-
-JOURNAL_ENTRIES = Gauge("edgehub_journal_entries", "Writes that wait for the cloud.", registry=REGISTRY)
-JOURNAL_REPLAYED = Counter(
-    "edgehub_journal_replayed",
-    "Writes that the cloud has taken afterwards: `status`, `event`.",
-    ["kind"],
-    registry=REGISTRY,
+JOURNAL_ENTRIES = gauge("edgehub_journal_entries", "Writes that wait for the cloud.")
+JOURNAL_REPLAYED = counter(
+    "edgehub_journal_replayed{kind}", "Writes that the cloud has taken afterwards: `status`, `event`."
 )
-JOURNAL_DROPPED = Counter(
-    "edgehub_journal_dropped",
+JOURNAL_DROPPED = counter(
+    "edgehub_journal_dropped{kind,reason}",
     "Writes that never reached the cloud: `gone` (the object), `refused`, `no room`, `unreadable`.",
-    ["kind", "reason"],
-    registry=REGISTRY,
 )
-LEASE_RENEWALS = Counter(
-    "edgehub_lease_renewals",
-    "Renewals of this node's lease in the cloud: `ok`, `failed`.",
-    ["outcome"],
-    registry=REGISTRY,
+LEASE_RENEWALS = counter(
+    "edgehub_lease_renewals{outcome}", "Renewals of this node's lease in the cloud: `ok`, `failed`."
 )
-
-CERTIFICATE_EXPIRY = Gauge(
-    "edgehub_certificate_expiry_seconds",
+CERTIFICATE_EXPIRY = gauge(
+    "edgehub_certificate_expiry_seconds{use}",
     "Seconds until a certificate ends, below 0 afterwards: `client` (shown to the cloud), `serving` (the TLS port, the "
     "cluster's where there is one), `peer` (the peer port); NaN where there is none.",
-    ["use"],
-    registry=REGISTRY,
 )
-
-POOL_ROLE = Gauge(
-    "edgehub_pool_role",
-    "1 for the role of this hub in its pool: `none`, `leader` or `follower`.",
-    ["role"],
-    registry=REGISTRY,
+POOL_ROLE = gauge(
+    "edgehub_pool_role{role}", "1 for the role of this hub in its pool: `none`, `leader` or `follower`."
 )
-PEER_WATCHERS = Gauge(
-    "edgehub_peer_watchers",
-    "Open watches of other nodes' hubs at the peer port.",
-    ["resource"],
-    registry=REGISTRY,
+PEER_WATCHERS = gauge(
+    "edgehub_peer_watchers{resource}", "Open watches of other nodes' hubs at the peer port."
 )
-PEER_BYTES = Counter(
-    "edgehub_peer_bytes",
+PEER_BYTES = counter(
+    "edgehub_peer_bytes{direction,node}",
     "Bytes of bodies `sent` to and `received` from the hubs of other nodes, by their nodes.",
-    ["direction", "node"],
-    registry=REGISTRY,
 )
-PEER_REFUSED = Counter(
-    "edgehub_peer_refused",
+PEER_REFUSED = counter(
+    "edgehub_peer_refused{reason}",
     "Requests that the peer port refused: `no certificate`, `foreign certificate`, `no node`, `other pool`, `token`, "
     "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`.",
-    ["reason"],
-    registry=REGISTRY,
 )
-SOURCE_SERVER = Gauge(
-    "edgehub_source_server",
+SOURCE_SERVER = gauge(
+    "edgehub_source_server{resource,server}",
     "Sources of a shared resource by where they are read from: the node of a leader, or `cloud`.",
-    ["resource", "server"],
-    registry=REGISTRY,
 )
 
 PEER_LIMIT = 200

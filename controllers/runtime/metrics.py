@@ -17,89 +17,71 @@ from kube import bounds
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
 
-LEADER = Gauge("edgehub_manager_leader", "1 while this process holds the Lease.", registry=REGISTRY)
-QUEUE_DEPTH = Gauge(
-    "edgehub_manager_queue_depth", "Keys that wait to be reconciled.", ["controller"], registry=REGISTRY
+
+def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
+    """Name, text and labels, of which the name tells."""
+    bare, _, labels = name.rstrip("}").partition("{")
+    return bare, text, labels.split(",") if labels else []
+
+
+def counter(name: str, text: str) -> Counter:
+    """One with `{labels}` behind its name; `_total` follows the name where Prometheus shows it."""
+    return Counter(*_parts(name, text), registry=REGISTRY)
+
+
+def gauge(name: str, text: str) -> Gauge:
+    return Gauge(*_parts(name, text), registry=REGISTRY)
+
+
+def histogram(name: str, text: str) -> Histogram:
+    """Of seconds."""
+    return Histogram(
+        *_parts(name, text), buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0), registry=REGISTRY
+    )
+
+
+LEADER = gauge("edgehub_manager_leader", "1 while this process holds the Lease.")
+QUEUE_DEPTH = gauge("edgehub_manager_queue_depth{controller}", "Keys that wait to be reconciled.")
+BUSY = gauge(
+    "edgehub_manager_busy{controller}", "1 while keys wait, are being reconciled or will be retried, else 0."
 )
-BUSY = Gauge(
-    "edgehub_manager_busy",
-    "1 while keys wait, are being reconciled or will be retried, else 0.",
-    ["controller"],
-    registry=REGISTRY,
-)
-QUEUE_ADDS = Counter(
-    "edgehub_manager_queue_adds", "Keys that were put into the queue.", ["controller"], registry=REGISTRY
-)
-QUEUE_SECONDS = Histogram(
-    "edgehub_manager_queue_seconds",
-    "Time that a key waited for a worker.",
-    ["controller"],
-    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
-    registry=REGISTRY,
-)
-WORKERS = Gauge(
-    "edgehub_manager_workers", "Keys that can be reconciled at a time.", ["controller"], registry=REGISTRY
-)
-ACTIVE_WORKERS = Gauge(
-    "edgehub_manager_active_workers", "Keys that are being reconciled.", ["controller"], registry=REGISTRY
-)
-UNFINISHED_SECONDS = Gauge(
-    "edgehub_manager_unfinished_work_seconds",
+QUEUE_ADDS = counter("edgehub_manager_queue_adds{controller}", "Keys that were put into the queue.")
+QUEUE_SECONDS = histogram("edgehub_manager_queue_seconds{controller}", "Time that a key waited for a worker.")
+WORKERS = gauge("edgehub_manager_workers{controller}", "Keys that can be reconciled at a time.")
+ACTIVE_WORKERS = gauge("edgehub_manager_active_workers{controller}", "Keys that are being reconciled.")
+UNFINISHED_SECONDS = gauge(
+    "edgehub_manager_unfinished_work_seconds{controller}",
     "Seconds for which all reconciles that are under way have taken.",
-    ["controller"],
-    registry=REGISTRY,
 )
-LONGEST_SECONDS = Gauge(
-    "edgehub_manager_longest_work_seconds",
+LONGEST_SECONDS = gauge(
+    "edgehub_manager_longest_work_seconds{controller}",
     "Seconds for which the longest reconcile that is under way has taken.",
-    ["controller"],
-    registry=REGISTRY,
 )
-WORK_SECONDS = Histogram(
-    "edgehub_manager_work_seconds",
-    "Duration of a reconcile.",
-    ["controller"],
-    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
-    registry=REGISTRY,
-)
-WORK = Counter(
-    "edgehub_manager_work",
+WORK_SECONDS = histogram("edgehub_manager_work_seconds{controller}", "Duration of a reconcile.")
+WORK = counter(
+    "edgehub_manager_work{controller,result}",
     "Reconciles, by result: done, conflict (another client wrote first), refused (by the API server) or failed.",
-    ["controller", "result"],
-    registry=REGISTRY,
 )
-RETRIES = Counter(
-    "edgehub_manager_retries",
-    "Keys that were queued again after a reconcile without success.",
-    ["controller"],
-    registry=REGISTRY,
+RETRIES = counter(
+    "edgehub_manager_retries{controller}", "Keys that were queued again after a reconcile without success."
 )
-WRITES = Counter(
-    "edgehub_manager_writes",
+WRITES = counter(
+    "edgehub_manager_writes{resource,verb,code}",
     "Writes to the API server, by the status code of its response.",
-    ["resource", "verb", "code"],
-    registry=REGISTRY,
 )
-WEBHOOK_MISSED = Counter(
+WEBHOOK_MISSED = counter(
     "edgehub_manager_webhook_missed",
     "Workloads that the controller had to inject because the webhook had not.",
-    registry=REGISTRY,
 )
-UNRECORDED = Gauge(
-    "edgehub_manager_unrecorded",
+UNRECORDED = gauge(
+    "edgehub_manager_unrecorded{controller}",
     "1 while what hubs were told of is too large for the record that the next manager reads.",
-    ["controller"],
-    registry=REGISTRY,
 )
-BOUNDS_REACHED = Counter(
-    "edgehub_bounds_reached",
+BOUNDS_REACHED = counter(
+    "edgehub_bounds_reached{bound}",
     "How often a bound was reached, and something was refused or left out, by the bound.",
-    ["bound"],
-    registry=REGISTRY,
 )
-OBJECTS = Gauge(
-    "edgehub_manager_objects", "Objects in the informers' memory.", ["resource"], registry=REGISTRY
-)
+OBJECTS = gauge("edgehub_manager_objects{resource}", "Objects in the informers' memory.")
 
 bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
 
