@@ -136,6 +136,6 @@ def parse_controllers(text: str, known: Sequence[str]) -> frozenset[str]:
 def _version() -> str:
     """Of this program, as it is installed."""
     try:
-        return metadata.version("edgehub")
+        return metadata.version("kube-edgehub")
     except metadata.PackageNotFoundError:
         return "unknown"

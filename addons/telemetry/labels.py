@@ -14,32 +14,85 @@ VERBS = frozenset(
 )
 """Those of RBAC, and the methods (in lower case) of requests that name no resource."""
 RESOURCES = frozenset(
-    """
-    bindings componentstatuses configmaps endpoints events limitranges namespaces nodes
-    persistentvolumeclaims persistentvolumes pods podtemplates replicationcontrollers resourcequotas secrets
-    serviceaccounts services apiservices controllerrevisions daemonsets deployments replicasets statefulsets
-    horizontalpodautoscalers cronjobs jobs certificatesigningrequests clustertrustbundles
-    podcertificaterequests leases endpointslices flowschemas prioritylevelconfigurations ingressclasses
-    ingresses ipaddresses servicecidrs networkpolicies poddisruptionbudgets clusterrolebindings clusterroles
-    rolebindings roles deviceclasses resourceclaims resourceclaimtemplates resourceslices priorityclasses
-    csidrivers csinodes csistoragecapacities storageclasses volumeattachments volumeattributesclasses
-    runtimeclasses customresourcedefinitions tokenreviews mutatingwebhookconfigurations
-    validatingwebhookconfigurations validatingadmissionpolicies validatingadmissionpolicybindings
-    localsubjectaccessreviews selfsubjectaccessreviews selfsubjectrulesreviews selfsubjectreviews
-    subjectaccessreviews nodepools yurtappconfigbindings servicegrids
-    """.split()
+    {
+        *(
+            "bindings",
+            "componentstatuses",
+            "configmaps",
+            "endpoints",
+            "events",
+            "limitranges",
+            "namespaces",
+            "nodes",
+        ),
+        *("persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "replicationcontrollers"),
+        *("resourcequotas", "secrets", "serviceaccounts", "services", "apiservices", "controllerrevisions"),
+        *(
+            "daemonsets",
+            "deployments",
+            "replicasets",
+            "statefulsets",
+            "horizontalpodautoscalers",
+            "cronjobs",
+            "jobs",
+        ),
+        *(
+            "certificatesigningrequests",
+            "clustertrustbundles",
+            "podcertificaterequests",
+            "leases",
+            "endpointslices",
+        ),
+        *(
+            "flowschemas",
+            "prioritylevelconfigurations",
+            "ingressclasses",
+            "ingresses",
+            "ipaddresses",
+            "servicecidrs",
+        ),
+        *(
+            "networkpolicies",
+            "poddisruptionbudgets",
+            "clusterrolebindings",
+            "clusterroles",
+            "rolebindings",
+            "roles",
+        ),
+        *("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices", "priorityclasses"),
+        *("csidrivers", "csinodes", "csistoragecapacities", "storageclasses", "volumeattachments"),
+        *("volumeattributesclasses", "runtimeclasses", "customresourcedefinitions", "tokenreviews"),
+        *("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies"),
+        *("validatingadmissionpolicybindings", "localsubjectaccessreviews", "selfsubjectaccessreviews"),
+        *("selfsubjectrulesreviews", "selfsubjectreviews", "subjectaccessreviews"),
+        *("nodepools", "yurtappconfigbindings", "servicegrids"),
+    }
 )
 """Kubernetes' own resources, and those of the edge that the hub or its manager reads."""
 
 
 GROUPS = frozenset(
-    """
-    apps autoscaling batch events.k8s.io policy discovery.k8s.io coordination.k8s.io apiextensions.k8s.io
-    apiregistration.k8s.io admissionregistration.k8s.io certificates.k8s.io flowcontrol.apiserver.k8s.io
-    networking.k8s.io node.k8s.io rbac.authorization.k8s.io resource.k8s.io scheduling.k8s.io storage.k8s.io
-    apps.openyurt.io superedge.io
-    """.split()
-) | {""}
+    {
+        *(
+            "",
+            "apps",
+            "autoscaling",
+            "batch",
+            "events.k8s.io",
+            "policy",
+            "discovery.k8s.io",
+            "coordination.k8s.io",
+        ),
+        *(
+            "apiextensions.k8s.io",
+            "apiregistration.k8s.io",
+            "admissionregistration.k8s.io",
+            "certificates.k8s.io",
+        ),
+        *("flowcontrol.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io"),
+        *("resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "apps.openyurt.io", "superedge.io"),
+    }
+)
 """Their API groups; "" is the core group."""
 
 
