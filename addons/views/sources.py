@@ -237,6 +237,7 @@ class Sources:
     def _found_restored(self, finder: Source) -> None:
         """The cloud was restored from a backup. All others verify themselves; unread copies count no more."""
         self._note_former(finder)
+        finder.reflector.verify()
         if time.monotonic() - self._restored < RESTORE_TIME:
             return
         self._restored = time.monotonic()

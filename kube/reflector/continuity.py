@@ -65,13 +65,16 @@ class Continuity:
             raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
         self._compare(version, names)
 
-    def event(self, key: Key, version: int) -> None:
-        """Check an event of the watch before the store takes it. OtherHistory for one that the store should know."""
+    def event(self, key: Key, version: int, *, is_clouds: bool = True) -> None:
+        """Check an event of the watch before the store takes it. OtherHistory for one that the store should know.
+
+        A leader may correct what its follower holds, by events of any version.
+        """
         if self._witness is not None:
             if self._witness != (key, version):
                 raise OtherHistory(f"version {self._witness.version} is not of {'/'.join(self._witness.key)}")
             self._witness = None
-        elif version and version <= self._resumed_at:
+        elif is_clouds and version and version <= self._resumed_at:
             raise OtherHistory(
                 f"{'/'.join(key)} was written at version {version}, of which the store has nothing"
             )

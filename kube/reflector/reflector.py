@@ -7,6 +7,7 @@ network, `Malformed` an answer that breaks the protocol.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -214,10 +215,13 @@ class Reflector:
             self._continuity.forget_witness()
             self._must_verify = True
 
+    @property
+    def _is_at_cloud(self) -> bool:
+        return self.upstream is None or not self.upstream.is_elsewhere
+
     async def _verify(self) -> None:
         """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
-        was_at_cloud = self.upstream is None or not self.upstream.is_elsewhere
-        given = self._store.newest_given
+        was_at_cloud, given = self._is_at_cloud, self._store.newest_given
         if self.upstream is not None and await self.upstream.goes_elsewhere():
             # A leader proves its own history, and tells its followers of another one. What came from disk may be older
             # than its word, and what came from the cloud of another history. Neither costs a byte of the cloud's link.
@@ -233,8 +237,6 @@ class Reflector:
         logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
         self._store.disprove()
         self._must_list = True
-        if self.upstream is not None:
-            self.upstream.forget_version()
         self.restored()
 
     async def _back_off(self, error: Failure) -> None:
@@ -253,11 +255,9 @@ class Reflector:
         self.retry_at = time.monotonic() + delay
         # A client may cut a delay short, but not below the first one: clients in a loop must not flood the cloud.
         await asyncio.sleep(min(delay, self._backoff.first))
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, delay - self._backoff.first)):
                 await self._retry.wait()
-        except TimeoutError:
-            pass
 
     def _set_state(self, state: State, error: Failure | None) -> None:
         if (state, error) != (self.state, self.error):
@@ -274,7 +274,7 @@ class Reflector:
             self.on_its_way = 0
         first = pages[0]
         self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
-        if is_current and (self.upstream is None or not self.upstream.is_elsewhere):
+        if is_current and self._is_at_cloud:
             self.reached(pages[-1].version)
         self.heard = time.monotonic()
 
@@ -386,7 +386,7 @@ class Reflector:
         match frame.type:
             case "ADDED" | "MODIFIED" | "DELETED":
                 peek = frame.peek or self._store.codec.peek(frame.raw)
-                self._continuity.event((peek.namespace, peek.name), peek.version)
+                self._continuity.event((peek.namespace, peek.name), peek.version, is_clouds=self._is_at_cloud)
                 self._store.apply(frame.type, frame.raw, peek)
             case "BOOKMARK":
                 encoding = self._store.codec.encoding

@@ -32,7 +32,9 @@ def test_what_lives_for_good_is_not_gone_through_again() -> None:
 async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a cycle when it is over. Python's own thresholds leave ten times as many together."""
     monkeypatch.setattr("addons.memory.COLLECT_INTERVAL", 0.01)
-    monkeypatch.setattr("addons.memory.COLLECT_SHARE", 1000.0)  # the objects of all other tests live here, too
+    monkeypatch.setattr(
+        "addons.memory.COLLECT_SHARE", 1000.0
+    )  # the objects of all other tests live here, too
     gc.collect()
     collecting = asyncio.create_task(collect_regularly())
     try:

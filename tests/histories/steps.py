@@ -129,8 +129,8 @@ async def take(world: World, step: Step) -> None:
     """Take one step, and let what it causes begin. Finding where something is wrong at once."""
     word = step[0].removeprefix(LEADERS)
     world.steps += word in CAUSES
-    if step[0] == "kill":
-        done: Awaitable[None] | None = world.kill()
+    if step[0] in ("kill", "stop"):
+        done: Awaitable[None] | None = world.kill() if word == "kill" else world.stop()
     elif word in OF_NODE:
         done = OF_NODE[word](world.node if word == step[0] else world.leader, *step[1:])
     else:

@@ -134,9 +134,9 @@ class World:
             reported.add(self._in_cloud(what))
         self.was_restored = True
         for client in self.clients.values():
-            # A hub that was killed before it wrote remembers the former history as little as a kube-apiserver does.
+            # Who comes to a hub that did not run through a restore is known to it as little as to a kube-apiserver.
             is_relayed = client.kind.component == "plain" or client.kind.style is Style.EXACT
-            client.is_lost |= is_relayed or self.is_killed
+            client.is_lost |= is_relayed or self.is_killed or self.hub is None
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
         """As `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
@@ -251,7 +251,9 @@ class World:
 
     def check_refusals(self) -> None:
         """Finding where a client gets 410 again and again."""
-        self.was_troubled |= any(node.line.link is not Link.UP for node in (self.leader, self.node))
+        # A leader's history may begin later than the version of another one's client.
+        is_well = all(node.line.link is Link.UP for node in (self.leader, self.node))
+        self.was_troubled |= not is_well or self.node.is_in_pool
         for name, client in self.clients.items():
             if client.refusals > MAX_REFUSALS:
                 raise Finding(f"{name}: 410 for ever")
@@ -331,9 +333,18 @@ class World:
     async def kill(self) -> None:
         """Kill the node's hub. The last moment of its copies is lost."""
         self.is_forgetful = self.is_killed = True
+        self._part()
+        await self.node.kill()
+
+    async def stop(self) -> None:
+        """End the node's hub in order."""
+        self._part()
+        await self.node.stop()
+
+    def _part(self) -> None:
+        """The next process cannot name what is gone since a restore."""
         for client in self.clients.values():
             client.is_lost |= self.is_restored
-        await self.node.kill()
 
     async def close(self) -> None:
         for client in self.clients.values():

@@ -46,6 +46,13 @@ def test_an_event_that_the_store_should_know_is_of_another_history(large: Store)
         continuity.event(("a", "z"), 20)
 
 
+def test_a_leader_may_correct_what_its_follower_holds(large: Store) -> None:
+    continuity = Continuity(large)
+    continuity.expect_witness()
+    continuity.event(("a", "y"), 11)
+    continuity.event(("a", "x"), 4, is_clouds=False)
+
+
 def test_a_list_is_no_witness(large: Store) -> None:
     """It does not say what was deleted last."""
     fill(large, 30, Toy("x", version=4), Toy("y", version=11))
