@@ -125,8 +125,8 @@ def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_pat
 
 def test_another_namespace_is_everywhere(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, ALL_ON, tmp_path, "edge-system")
-    # The Role of the API server's client CA is in kube-system alone, as is the account of kube-controller-manager, which
-    # is the one that makes pods unready; and the webhook leaves both namespaces alone.
+    # In kube-system are the Role of the API server's client CA and the account of kube-controller-manager; and the
+    # webhook leaves both namespaces alone.
     there = {name for name, each in rendered.items() if "kube-system" in json.dumps(each)}
     assert there == {
         ("RoleBinding", "edgehub:client-ca"),
