@@ -21,6 +21,11 @@ from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
+from addons.link.health import Cloud, ServerHealth
+from addons.link.link import Link
+from addons.link.own_requests import OwnRequests
+from addons.link.records import Records
+from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline
 from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts
@@ -28,12 +33,13 @@ from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
-from addons.proxy.listeners import address_of, closed, open_listeners, stop_accepting
+from addons.proxy.listeners import closed, open_listeners, stop_accepting
+from addons.requests.caller import Lending
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
-from addons.settings import INTERNAL_MODE, Settings, listener_modes, peer_spec, version
+from addons.settings import Settings, listener_modes, peer_spec, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -43,11 +49,9 @@ from addons.traffic import Traffic
 from addons.ui.admin import Admin
 from addons.ui.link_log import LinkLog, LinkState
 from addons.ui.reports.running_hub import RunningHub
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import Server, parse_server
 from addons.views.sources import Sources
-from kube.http.http2 import Http2Session
 from kube.http.kubeconfig import Credentials
+from kube.http.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +70,7 @@ class Assembly:
         identity: Identity,
         router: Router,
         egress: Egress,
+        link: Link,
         traffic: Traffic,
         console: Console,
     ) -> None:
@@ -74,11 +79,12 @@ class Assembly:
         self._identity = identity
         self._router = router
         self._egress = egress
+        self._link = link
         self._traffic = traffic
         self._log = LogTail()
+        self._records = Records()
         self._hub: RunningHub | None = None
         self._console = console
-        self._session: Http2Session | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: Parts | None = None
         self._admin: Admin | None = None
@@ -89,7 +95,6 @@ class Assembly:
         self._local: Certificate | None = None
         """What the TLS port shows where the cluster has signed nothing for it."""
         self._node_certificate: NodeCertificate | None = None
-        self._internal = ""
 
     def load(self, loader: Loader) -> None:
         """End in one line where the hub is loaded into a process again."""
@@ -136,9 +141,6 @@ class Assembly:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
         self._resolve.allow(settings.allowed_hosts)
-        # The hub's own requests need its own listener; no other listener may open before the hub is assembled.
-        await open_listeners([INTERNAL_MODE])
-        self._internal = "http://{}:{}".format(*address_of(INTERNAL_MODE))
         if settings.mode == "edge":
             self._offline = Offline(settings.state_dir / "cache")
             await self._offline.open()
@@ -166,15 +168,17 @@ class Assembly:
         self._run("certificate of the TLS port", certificate.run())
         return certificate
 
-    def _clients(self, session: Http2Session) -> Clients:
-        if self._node_certificate is None:
-            return Clients(session, self._internal, self._resolve.secret)
-        identified = IdentifiedSession(session, self._node_certificate.known)
-        return Clients(identified, self._internal, self._resolve.secret)
+    def _clients(self) -> Clients:
+        """What the hub itself asks by: all of it shares connections, probes too."""
+        traffic, records = self._traffic.counts, self._records
+        lent: Session = OwnRequests(self._link, Lending.HUB, traffic, records)
+        if self._node_certificate is not None:
+            lent = IdentifiedSession(lent, self._node_certificate.known)
+        return Clients(lent, OwnRequests(self._link, Lending.OWN, traffic, records))
 
     def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
         """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows."""
-        changed = self._egress.changed
+        changed = self._link.changed
         if self._node_certificate is not None:
             self._router.refuse_while(self._waits_for)
             self._run("certificate of this node", self._node_certificate.run(clients, changed))
@@ -222,7 +226,7 @@ class Assembly:
     def _log_link(self, cloud: Cloud) -> LinkState:
         waiting = self._offline.waiting if self._offline is not None else lambda: 0
         kept_in = "copies" if self._offline is not None else "memory"
-        log = LinkLog(cloud, self._egress.changed, waiting, kept_in)
+        log = LinkLog(cloud, self._link.changed, waiting, kept_in)
         self._tasks.append(asyncio.create_task(log.run(), name="log of the link"))
         return log.state
 
@@ -254,11 +258,10 @@ class Assembly:
                 part.close()
         for task in self._tasks:
             task.cancel()
-        if self._session is not None:
-            self._session.close()
+        self._link.close()
         if self._folder is not None:
             self._folder.release()
-        if self._internal:
+        if parts is not None:
             service_manager.notify(service_manager.STOPPING)
             logger.info("the hub stops")
 
@@ -270,11 +273,9 @@ class Assembly:
         link: LinkState,
         modules: FilterModules,
     ) -> None:
-        # One session: all that the hub asks of a server for itself, probes too, shares a connection over the link.
-        self._session = Http2Session()
-        clients = self._clients(self._session)
+        clients = self._clients()
         parts = self._parts = make_parts(
-            *(settings, clients, cloud, self._egress.changed, self._egress.confirm, self._offline),
+            *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),
             modules.filters,
         )
         self._console.start(parts)
@@ -284,9 +285,11 @@ class Assembly:
         self._router.start(
             parts.origin, parts.answerers, parts.rules, parts.inputs, of_other_rules, cached_relay
         )
-        self._egress.start(cloud, credentials, parts.origin.address, clients.hub)
+        self._egress.start(parts.origin.address)
+        self._link.start(cloud, credentials)
+        self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
-        self._egress.drills.are_allowed |= settings.allow_drills
+        self._link.drills.are_allowed |= settings.allow_drills
         if peer_spec(settings):
             self._join_pool(settings, credentials, cloud, clients, parts)
         elif settings.mode == "edge":
@@ -304,7 +307,7 @@ class Assembly:
         self._hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
-            drills=self._egress.drills,
+            drills=self._link.drills,
             traffic=self._traffic.counts,
             link=link,
             log=self._log,
@@ -326,14 +329,14 @@ class Assembly:
             credentials,
             clients.hub,
             (parts.inputs, parts.sources, parts.serving),
-            (lambda: cloud.is_up, self._egress.changed),
-            self._egress.cut,
+            (lambda: cloud.is_up, self._link.changed),
+            self._link.cut,
             self._open_peer_port,
         )
         assert pool.serving is not None
         self._identity.serve_peers(pool.admission)
         self._router.serve_peers(pool.serving, pool.headers)
-        self._egress.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
+        self._link.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""
@@ -350,8 +353,8 @@ class Assembly:
 
     async def _end_delays(self, sources: Sources) -> None:
         while True:
-            await self._egress.changed.wait()
-            if self._egress.cloud.is_up:
+            await self._link.changed.wait()
+            if self._link.cloud.is_up:
                 sources.cloud_recovered()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mitmproxy import connection, tcp
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
+from addons.link.servers import Server, ServerHost
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
 from addons.proxy.http import flow_control
 from addons.proxy.listener_mode import listener_of
@@ -58,11 +59,20 @@ class Connections:
         """Read from an upstream connection that has just been opened at a pace."""
         pace(data.client, data.server, pacing)
 
+    def cut_server(self, server: Server) -> int:
+        """Close the upstream connections to a server; how many there were."""
+        return flow_control.cut(lambda conn: _leads_to(conn, server))
+
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""
         return flow_control.cut(matches)
 
 
+def _leads_to(conn: connection.Server, server: Server) -> bool:
+    host = conn.address[0] if conn.address else ""
+    return isinstance(host, ServerHost) and host.server == server
+
+
 def _is_reserved(client: connection.Client) -> bool:
-    """Whether the client is of the plain port or the hub itself, for whom descriptors are left."""
+    """Whether the client is of the plain port, for whom descriptors are left."""
     return listener_of(client) not in (Listener.TLS, Listener.PEER)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
 
+from addons.link.drills import Drills
 from addons.options import Options
 from addons.proxy.master import HubMaster
-from addons.upstream.drills import Drills
 
 if TYPE_CHECKING:
     from addons.ui.commands.console_commands import ConsoleCommands

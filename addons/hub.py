@@ -5,6 +5,7 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
+from addons.link.link import Link
 from addons.memory import Memory
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
@@ -17,8 +18,9 @@ _connections = Connections()
 _resolve = Resolve()
 _identity = Identity(_options)
 _router = Router(_options, _connections)
-_egress = Egress(_connections)
-_console = Console(_options, _egress.drills)
+_link = Link(_connections.cut_server)
+_egress = Egress(_connections, _link)
+_console = Console(_options, _link.drills)
 _traffic = Traffic()
 
 # Each part, those that must come before it, and why it stands where it does.
@@ -53,7 +55,7 @@ places = (
         "has no hook of a request; the assembly behind it opens the listeners",
     ),
     (
-        Assembly(_options, _resolve, _identity, _router, _egress, _traffic, _console),
+        Assembly(_options, _resolve, _identity, _router, _egress, _link, _traffic, _console),
         (_options,),
         "hands on the settings that options has just read, and starts the parts when all addons are loaded",
     ),

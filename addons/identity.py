@@ -14,7 +14,6 @@ from addons.options import Options
 from addons.pool.peer_admission import Admission
 from addons.proxy.listener_mode import listener_of
 from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
-from addons.requests.headers import LENDING_HEADER
 from addons.requests.hidden_credentials import headers_of
 from addons.requests.peer_user import peer_user
 from addons.requests.request_context import RequestContext, context_of
@@ -85,12 +84,8 @@ class Identity:
             is_another=is_this_node is False,
         )
         context.caller = caller_of(peer, headers_of(flow.request))
-        flow.request.headers.pop(LENDING_HEADER, None)
         # Of the hub's own headers the caller has no say in any: a ticket would turn its own request away.
-        _drop(
-            flow.request,
-            (FRONT_PROXY,) if context.listener is Listener.INTERNAL else (FRONT_PROXY, OWN_HEADERS),
-        )
+        _drop(flow.request, (FRONT_PROXY, OWN_HEADERS))
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""

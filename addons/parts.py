@@ -13,6 +13,7 @@ from addons.filters.inputs import HubAddress
 from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
 from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
@@ -23,7 +24,6 @@ from addons.rules.given_versions import GivenVersions
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings
-from addons.upstream.health import Cloud
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-
-from mitmproxy import connection, http
+from mitmproxy import http
 
 from addons.proxy.listener_mode import listener_of
 from addons.requests.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from addons.requests.caller import Listener
-from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.hidden_credentials import hide, path_of
 from addons.requests.request_context import RequestContext, begin
-from addons.telemetry.labels import HUB
 from kube.differences.records import are_accepted
 from kube.errors import bad_request, forbidden
 from kube.requests.component import component_of
@@ -25,17 +21,11 @@ class Resolve:
     name = "edgehub-resolve"
 
     def __init__(self) -> None:
-        self.secret = secrets.token_urlsafe(32)
         self._names: frozenset[str] = frozenset()
 
     def allow(self, names: frozenset[str]) -> None:
         """Take further names of the plain listener."""
         self._names = names
-
-    def client_connected(self, client: connection.Client) -> None:
-        if listener_of(client) is Listener.INTERNAL:
-            # The hub's own session speaks HTTP/2 alone, and without TLS there is no negotiation.
-            client.alpn = b"h2"
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         hide(flow.request)
@@ -52,18 +42,12 @@ class Resolve:
         if not flow.request.is_http2:
             # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.
             flow.request.data.authority = b""
-        shown = flow.request.headers.pop(INTERNAL_HEADER, "").encode(errors="surrogateescape")
-        if listener is Listener.INTERNAL and not secrets.compare_digest(shown, self.secret.encode()):
-            raise forbidden("this listener is the hub's own")
-        is_internal = listener is Listener.INTERNAL
-        server = flow.request.headers.pop(SERVER_HEADER, "")
         context = RequestContext(
             info=parse_request(flow.request.method, _target(flow.request)),
-            component=HUB if is_internal else component_of(flow.request.headers.get("user-agent")),
+            component=component_of(flow.request.headers.get("user-agent")),
             listener=listener,
             accept=flow.request.headers.get("accept"),
             reads_differences=are_accepted(flow.request.headers.get("accept-encoding", "")),
-            server=server if is_internal else "",
         )
         begin(flow, context)
 

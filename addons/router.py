@@ -112,7 +112,7 @@ class Router:
             raise internal("the request was not resolved")
         if self._rules is None or self._origin is None:
             raise unavailable("the hub is starting", retry_after=1)
-        if context.listener is not Listener.INTERNAL and (missing := self._waits_for()):
+        if missing := self._waits_for():
             raise unavailable(missing, retry_after=1)
         is_filterable = may_be_filtered(context.info, context.listener, self._rules.rules)
         if is_filterable:
@@ -141,7 +141,7 @@ class Router:
                 context.failover = self._fail_over
             else:
                 self._redirect(flow, context)
-        elif context.info.verb == "watch" and context.listener is not Listener.INTERNAL:
+        elif context.info.verb == "watch":
             self._relayed[flow.id] = flow
 
     def request(self, flow: http.HTTPFlow) -> None:
@@ -236,12 +236,7 @@ class Router:
     def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
         """The filters that the rules in force bind to a read of a client."""
         type_, rules = context.info.type, self._rules
-        if (
-            rules is None
-            or type_ is None
-            or context.info.subresource
-            or context.listener in (Listener.INTERNAL, Listener.PEER)
-        ):
+        if rules is None or type_ is None or context.info.subresource or context.listener is Listener.PEER:
             return ()
         return rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from addons.filters.chain import build_filters
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
-from addons.upstream.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
+from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from kube.option import (
     Days,
     File,
@@ -36,8 +36,6 @@ from kube.option import (
 
 AUTO_ADDRESS = "169.254.2.1"
 """The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
-INTERNAL_MODE = "hub:internal@127.0.0.1:0"
-"""The hub's own listener, on a free loopback port: reflectors and probes leave the node through it."""
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
@@ -344,7 +342,7 @@ def _check_filters(disabled: frozenset[str]) -> None:
 
 def listener_modes(settings: Settings) -> list[str]:
     """The listeners but the peer port, as `addons.proxy.listener_mode` has them; addresses of IPv6 without brackets."""
-    modes = [INTERNAL_MODE]
+    modes = []
     if settings.port:
         modes.append(f"hub:plain@{settings.listen}:{settings.port}")
     if settings.tls_port:

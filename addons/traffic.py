@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable
 from mitmproxy import http
 
 from addons.filters.filter import READS
-from addons.requests.caller import Listener
+from addons.link.servers import ServerHost
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.labels import HUB, group_resource_label
-from addons.upstream.servers import ServerHost
+from addons.telemetry.labels import group_resource_label
 from kube.requests.request_info import RequestInfo
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
@@ -74,7 +73,7 @@ class Traffic:
 def _component(context: RequestContext | None) -> str:
     if context is None:
         return ""
-    return HUB if context.listener is Listener.INTERNAL else context.component
+    return context.component
 
 
 def _read(info: RequestInfo) -> str:

@@ -19,9 +19,7 @@ from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.certificate_events import Tell, teller
 from addons.certificates.serving_certificate import read_pair
 from addons.certificates.signing_request import NotSigned, client_request, signed_certificate
-from addons.requests.caller import Lending
 from addons.requests.clients import Clients
-from addons.requests.headers import LENDING_HEADER
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
@@ -103,7 +101,7 @@ class NodeCertificate:
 
 
 class IdentifiedSession:
-    """A session whose requests with the hub's identity wait until the hub has one."""
+    """The session of the hub's identity, whose requests wait until the hub has one."""
 
     def __init__(self, session: Session, known: asyncio.Event) -> None:
         self._session = session
@@ -114,10 +112,8 @@ class IdentifiedSession:
         self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Response]:
         """See `kube.http.session.Session.open`. The timeout begins when the hub has its identity."""
-        given = list(headers)
-        if not self._known.is_set() and (LENDING_HEADER, Lending.HUB) in given:
-            await self._known.wait()
-        async with self._session.open(method, url, headers=given, body=body, timeout=timeout) as response:
+        await self._known.wait()
+        async with self._session.open(method, url, headers=headers, body=body, timeout=timeout) as response:
             yield response
 
 

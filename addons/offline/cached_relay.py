@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from addons.link.health import RETRY_REFUSED, Cloud
 from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
@@ -22,9 +23,8 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import CloudIdentity
-from addons.requests.headers import ANSWERED_HEADER, LENDING_HEADER, TICKET_HEADER, UNFRAMED_HEADER
+from addons.requests.headers import TICKET_HEADER
 from addons.requests.offline_policy import OfflinePolicy, is_token_request
-from addons.upstream.health import RETRY_REFUSED, Cloud
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
@@ -45,9 +45,6 @@ HOP_BY_HOP = frozenset(
         "host",
         "upgrade",
         TICKET_HEADER,
-        LENDING_HEADER,
-        ANSWERED_HEADER,
-        UNFRAMED_HEADER,
     }
 )
 
@@ -135,7 +132,7 @@ class CachedRelay:
         is_read = request.info.method == "GET"
         if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
             self._answers.forget(key.name)
-        if UNFRAMED_HEADER in answer.headers:
+        if not answer.is_framed:
             return
         if answer.status == 201:
             self._writes.keep(identity, request, answer.headers, answer.body)
@@ -158,12 +155,11 @@ class CachedRelay:
         """A server's answer; None where there was none."""
         try:
             client = self._clients.relaying(caller)
-            answer = await client.relay(
+            return await client.relay(
                 request.method, request.raw_path, headers=_end_to_end(request.headers), body=body
             )
         except Unreachable:
             return None
-        return answer if ANSWERED_HEADER in answer.headers else None
 
     async def _from_node(
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest

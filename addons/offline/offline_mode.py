@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from addons.link.health import Cloud
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
@@ -24,7 +25,6 @@ from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
 from addons.rules.given_versions import GivenVersions
 from addons.settings import Settings
-from addons.upstream.health import Cloud
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse

@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from addons.link.health import ServerHealth
+from addons.link.servers import Server, parse_relays
 from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import CLOUD_NAME, PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
 from addons.pool.spread import SHORTEST_WAIT, CloudTurns, cloud_turn, leader_order
-from addons.requests.headers import PEER_HEADER, SERVER_HEADER
+from addons.requests.headers import PEER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
-from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server, parse_relays
 from addons.views.serving import SHARED
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
@@ -36,8 +36,6 @@ KNOW_WAIT = 3.0
 the cloud in the node's turn."""
 TICK = 0.25
 """Seconds between looks whether a source should be read from elsewhere, and whether a probe is due."""
-NO_CLOUD = "the cloud cannot be reached: "
-"""What begins the reason that the hub itself gives where a request got no answer, also of a leader."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Following:
         relays: Sequence[Server] = (),
         address: str = ANY_ADDRESS,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool. `client` sends to the hub's own listener. `cut` closes the
+        """`port` is the peer port of all hubs of a pool. `client` sends with the hub's identity. `cut` closes the
         connections to a server. `clock` is monotonic, `wall_clock` shows Unix seconds. `relays` are those of the
         operator; without any, the pool's. `address` is that of this hub's own peer port."""
         self.peers: dict[str, ServerHealth] = {}
@@ -197,7 +195,7 @@ class Following:
     def failed(self, leader: LeaderState, why: str) -> None:
         """Leave a leader that did not serve."""
         former = leader.failure
-        leader.note_failure(why.removeprefix(NO_CLOUD) or "it gave no answer", self._clock())
+        leader.note_failure(why or "it gave no answer", self._clock())
         if former:
             if former != leader.failure:
                 logger.info("%s does not serve yet: %s", leader.name, leader.failure)
@@ -328,7 +326,7 @@ class Following:
 
     async def _probe_always(self, state: LeaderState) -> None:
         """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
-        client = self._client.with_headers({SERVER_HEADER: str(state.server)})
+        client = self._client.at(str(state.server))
         probed = float("-inf")
         while True:
             await asyncio.sleep(TICK)

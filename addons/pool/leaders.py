@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
 from addons.pool.deputies import parse_deputies
 from addons.pool.pool_config import LeaderHub
 from addons.pool.spread import SPREAD
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
-from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
 from kube.errors import parse_status
 from kube.http.client import RawResponse
 
@@ -134,7 +134,7 @@ def read_probe(answer: RawResponse) -> Probed:
 
 def _why_unfit(answer: RawResponse) -> str:
     """Hubs answer 404. A YurtHub hands the probe on to the cloud, which answers 200."""
-    if _is_of_lone_yurthub(answer) or (ANSWERED_HEADER in answer.headers and answer.status in (200, 404)):
+    if _is_of_lone_yurthub(answer) or answer.status in (200, 404):
         return ""
     return parse_status(answer.body, answer.status).message
 
@@ -148,5 +148,4 @@ def _age_in(answer: RawResponse) -> float:
 
 def _is_of_lone_yurthub(answer: RawResponse) -> bool:
     """Whether a YurtHub that has lost the cloud answers: the cloud alone knows the path."""
-    is_of_server = ANSWERED_HEADER in answer.headers and AGE_HEADER not in answer.headers
-    return is_of_server and answer.status == 400 and LONE_YURTHUB in answer.body
+    return AGE_HEADER not in answer.headers and answer.status == 400 and LONE_YURTHUB in answer.body

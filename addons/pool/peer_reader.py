@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from addons.pool.leaders import LeaderState
-from addons.requests.headers import SERVER_HEADER
 from kube.errors import HISTORY_RESTARTED, StatusError
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.reflector.continuity import OtherHistory
@@ -59,7 +58,7 @@ class PeerReader:
         chooser: Chooser,
         version: Callable[[], int],
     ) -> None:
-        """`cloud` sends through the hub's own listener with the hub's identity; `version` is the store's."""
+        """`cloud` sends with the hub's identity; `version` is the store's."""
         self.type = type_
         self.leader: LeaderState | None = None
         """Who was last asked; None for the cloud."""
@@ -209,7 +208,7 @@ class PeerReader:
         return leader
 
     def _client(self, leader: LeaderState) -> Client:
-        return self._cloud.with_headers({SERVER_HEADER: str(leader.server)}, queue=str(leader.server))
+        return self._cloud.at(str(leader.server))
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
         """A list that is not older than the store, in one page, from what the leader holds."""

@@ -9,8 +9,8 @@ from cryptography import x509
 from OpenSSL import SSL, crypto
 
 from addons.certificates.client_certificates import node_of
-from addons.upstream.servers import Server
-from addons.upstream.tls import client_context, show_certificate
+from addons.link.servers import Server
+from addons.link.tls import client_context, show_certificate
 from kube.http.kubeconfig import Credentials
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.servers import Server
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.following import Following
@@ -18,7 +19,6 @@ from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.settings import Settings
 from addons.telemetry import metrics
-from addons.upstream.servers import Server
 from addons.views.serving import Serving
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse

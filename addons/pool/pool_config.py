@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from addons.upstream.servers import Server
+from addons.link.servers import Server
 from addons.views.serving import SHARED
 from kube.bounds import reached
 from kube.peers import is_node_name
@@ -55,7 +55,7 @@ class PoolConfig:
     is_shared: bool = False
     """The nodes of the pool reach each other, and the pool elects leaders."""
     relay: str = ""
-    """The relays of the pool, as `addons.upstream.servers.parse_relays` reads them."""
+    """The relays of the pool, as `addons.link.servers.parse_relays` reads them."""
 
     has_deputies: bool = True
     """Followers may serve the pool in place of its leaders."""

@@ -86,12 +86,6 @@ def closed(specs: Sequence[str]) -> list[str]:
     return [spec.rpartition("@")[2] for spec in specs if spec not in running]
 
 
-def address_of(spec: str) -> tuple[str, int]:
-    """Where an open listener listens, which tells the port of one that was opened on any."""
-    host, port, *_ = _servers()[HubMode.parse(spec)].listen_addrs[0]
-    return host, port
-
-
 def mode_of_state(mode: ProxyMode) -> ProxyMode:
     """The mode of the open listener that a saved flow came to; `mode` itself where none is open there."""
     is_open = (each.mode for each in _servers() if each.mode.get_state() == mode.full_spec)

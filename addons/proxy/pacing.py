@@ -14,7 +14,7 @@ AT_ONCE = 0.001
 
 
 class Pacing(Protocol):
-    """When bytes may go on: `addons.upstream.drills.Drills.pace`."""
+    """When bytes may go on: `addons.link.drills.Drills.pace`."""
 
     async def __call__(self, size: int, *, is_first: bool) -> None:
         """Return when so many bytes may go on; OSError where the connection is to break."""

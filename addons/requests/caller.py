@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from addons.requests.headers import LENDING_HEADER
-from kube.errors import forbidden, unauthorized
+from kube.errors import unauthorized
 
 WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
 """How browsers pass a token when they open a WebSocket: as one of the offered subprotocols."""
-_AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
+AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
 """`scheme SP token` in visible ASCII. Every server and library on the way reads such a text alike."""
 
 
@@ -21,7 +20,6 @@ class Listener(StrEnum):
 
     PLAIN = "plain"
     TLS = "tls"
-    INTERNAL = "internal"
     PEER = "peer"
     """For hubs of the other nodes of the pool. `addons.pool` says whom it admits."""
 
@@ -61,20 +59,16 @@ class Peer:
 def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     """Decide whose credentials go along: own credentials always win; without them only this node gets the hub's.
 
-    Any sign of own credentials counts: a caller that names another user must not become the hub. On the
-    internal listener each request says whose credentials it carries, and gets no others. StatusError 401 for an
+    Any sign of own credentials counts: a caller that names another user must not become the hub. StatusError 401 for an
     Authorization that is not `scheme SP token` and for another's certificate, whose key alone could show it to the
-    cloud; 403 for an internal request that does not say what it carries.
+    cloud.
     """
     fields = [(name.lower(), value) for name, value in headers]
     impersonates = any(name.startswith("impersonate-") for name, _ in fields)
     sent = [value for name, value in fields if name == "authorization"]
-    if len(sent) > 1 or not all(map(_AUTHORIZATION.fullmatch, sent)):
+    if len(sent) > 1 or not all(map(AUTHORIZATION.fullmatch, sent)):
         raise unauthorized("Unauthorized")
     authorization = sent[0] if sent else ""
-    if peer.listener is Listener.INTERNAL:
-        said = [value for name, value in fields if name == LENDING_HEADER]
-        return Caller(_internal_lending(said, authorization), authorization, impersonates)
     protocols = (value for name, value in fields if name == "sec-websocket-protocol")
     if authorization or any(WEBSOCKET_BEARER in value for value in protocols):
         return Caller(Lending.OWN, authorization, impersonates)
@@ -85,14 +79,3 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
         )
     trusted = peer.is_loopback if peer.listener is Listener.PLAIN else peer.is_this_node
     return Caller(Lending.HUB if trusted else Lending.NONE, "", impersonates)
-
-
-def _internal_lending(said: list[str], authorization: str) -> Lending:
-    """What one of the hub's own requests says that it carries, if that is what it carries."""
-    if said == [Lending.HUB] and not authorization:
-        return Lending.HUB
-    if said == [Lending.OWN]:
-        if not authorization:
-            raise unauthorized("Unauthorized")
-        return Lending.OWN
-    raise forbidden("a request of the hub must say whose credentials it carries")

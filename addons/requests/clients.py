@@ -1,7 +1,7 @@
-"""The hub's clients of its own listener. Each says with every request whose credentials the request may carry.
+"""The hub's clients of the servers. Each sends by the session of one identity: the hub's, or that of a token.
 
-The internal listener lends the hub's identity only to requests that ask for it in so many words. A caller's request
-whose Authorization got lost on the way is refused there: it never becomes the hub's.
+A session refuses a request that carries another identity, so a caller's request whose Authorization got lost on the
+way never becomes the hub's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import CloudIdentity
-from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
 from addons.telemetry.labels import HUB
 from kube.bounds import reached
 from kube.errors import StatusError
@@ -21,6 +20,8 @@ from kube.http.client import ApiResponse, Client, Unreachable, WatchStream
 from kube.http.retry_after import Pauses
 from kube.http.session import Response, Session
 
+CLOUD = ""
+"""The URL of no server: the session chooses one of the cloud."""
 USER_AGENT = {"User-Agent": HUB}
 MAX_TOKENS = 16
 """Tokens of one user, the last used of which stay. Each costs one request when all of them are refused."""
@@ -39,18 +40,16 @@ class NodeReads(Client):
 
 
 class Clients:
-    """Makes clients of one session and one listener."""
+    """Makes clients of two sessions."""
 
-    def __init__(self, session: Session, url: str, secret: str) -> None:
-        """`secret` opens the internal listener, and is this process' own."""
+    def __init__(self, lent: Session, own: Session) -> None:
+        """`lent` sends with the hub's identity, `own` with the Authorization of each request."""
         pauses = Pauses()
-        client = Client(session, url, {INTERNAL_HEADER: secret}, pauses)
-        self._lent = client.with_headers({LENDING_HEADER: Lending.HUB})
-        self._own = client.with_headers({LENDING_HEADER: Lending.OWN})
+        self._lent = Client(lent, CLOUD, {}, pauses)
+        self._own = Client(own, CLOUD, {}, pauses)
         self.hub = self._lent.with_headers(USER_AGENT)
         """Sends the hub's own requests."""
-        lent = {INTERNAL_HEADER: secret, LENDING_HEADER: Lending.HUB, **USER_AGENT}
-        self._reading = NodeReads(session, url, lent, pauses)
+        self._reading = NodeReads(lent, CLOUD, USER_AGENT, pauses)
 
     def of(self, identity: CloudIdentity) -> Client:
         """A client that reads with the rights of an identity."""

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 from weakref import WeakKeyDictionary
 
 from mitmproxy import http
 
 from addons.requests.caller import WEBSOCKET_BEARER
+from addons.requests.masked_target import masked
 
 type HiddenFields = tuple[tuple[bytes, bytes], ...]
 
 ALWAYS = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
 PROTOCOL = b"sec-websocket-protocol"
 """A credential where it offers one as a subprotocol, which is what browsers can do."""
-_TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,14 +53,14 @@ def hide(request: http.Request) -> None:
     """
     before = _hidden.get(request)
     own = tuple(each for each in request.headers.fields if _is_secret(*each))
-    masked = _mask(request.data.path)
-    path = request.data.path if masked != request.data.path else None
+    shown = masked(request.data.path)
+    path = request.data.path if shown != request.data.path else None
     if before is None and not own and path is None:
         return
     if before is not None:
         own, path = own or before.own, path or before.path
     _hidden[request] = Hidden(own, path=path)
-    request.data.path = masked
+    request.data.path = shown
     request.headers.fields = tuple(each for each in request.headers.fields if not _is_secret(*each))
 
 
@@ -90,7 +89,7 @@ def headers_of(request: http.Request) -> list[tuple[str, str]]:
 def path_of(request: http.Request) -> bytes:
     """The request's target as it was on the wire; as the flow shows it where a person has edited that."""
     path = _of(request).path
-    return request.data.path if path is None or _mask(path) != request.data.path else path
+    return request.data.path if path is None or masked(path) != request.data.path else path
 
 
 def with_credentials(request: http.Request) -> http.Request:
@@ -104,10 +103,6 @@ def with_credentials(request: http.Request) -> http.Request:
     sent.data = copy.copy(request.data)
     sent.data.headers, sent.data.path = headers, path_of(request)
     return sent
-
-
-def _mask(path: bytes) -> bytes:
-    return _TOKEN_IN_QUERY.sub(rb"\1=hidden", path)
 
 
 def _of(request: http.Request) -> Hidden:

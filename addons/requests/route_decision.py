@@ -56,7 +56,7 @@ class Route:
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
     """Whether some rules ConfigMap could bind a filter to this request: then nothing is answered without the rules."""
-    if listener in (Listener.INTERNAL, Listener.PEER) or info.type is None or info.subresource:
+    if listener is Listener.PEER or info.type is None or info.subresource:
         return False
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
 
@@ -104,12 +104,7 @@ def decide(
     `offline_policy` is what the node does without the cloud; None where the hub keeps nothing.
     """
     route = _online(info, component, caller, listener, accept, rules, is_upgrade=is_upgrade)
-    if (
-        route.kind is not RouteKind.RELAY
-        or offline_policy is None
-        or is_upgrade
-        or listener is Listener.INTERNAL
-    ):
+    if route.kind is not RouteKind.RELAY or offline_policy is None or is_upgrade:
         return route
     if not offline_policy.is_up and info.verb in DELETIONS:
         raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
@@ -143,8 +138,6 @@ def _online(
     *,
     is_upgrade: bool,
 ) -> Route:
-    if listener is Listener.INTERNAL:
-        return Route(RouteKind.RELAY, "the hub's own request")
     if listener is Listener.PEER:
         return _of_peer(info, accept)
     if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:

@@ -11,8 +11,8 @@ from ipaddress import ip_address
 from OpenSSL import SSL
 
 from addons.certificates.serving_certificate import ServingCertificate
+from addons.link.servers import Server
 from addons.settings import Settings
-from addons.upstream.servers import Server
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 
 
@@ -101,7 +101,7 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
     """The error message for a listener that could not be opened; `error.filename` ends with the listener's address."""
     address = str(error.filename).rpartition("@")[2]
     port = int(address.rpartition(":")[2])
-    option = next((name for name, own in settings.ports.items() if own == port), "the hub's own listener")
+    option = next((name for name, own in settings.ports.items() if own == port), "the listener")
     address_option = "hub_peer_address" if option == "hub_peer_port" else "hub_listen"
     cures = {
         errno.EADDRINUSE: "stop the process that has it, or choose another port",

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from addons.link.drills import DrillKind, Drills
 from addons.ui.explain import explain
 from addons.ui.operator_check import refuse_others
 from addons.ui.report_queue import ReportQueue
@@ -18,7 +19,6 @@ from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
-from addons.upstream.drills import DrillKind, Drills
 from kube.errors import bad_request, forbidden
 
 type Report = Callable[[RunningHub], Any]

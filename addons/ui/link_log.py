@@ -9,10 +9,10 @@ import logging
 import time
 from collections.abc import Callable
 
+from addons.link.health import Cloud
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
 from addons.ui.durations import duration
-from addons.upstream.health import Cloud
 from kube.concurrency.pulse import Pulse
 
 logger = logging.getLogger(__name__)

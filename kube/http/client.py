@@ -1,7 +1,6 @@
 """Requests to a Kubernetes API: whole responses, and the streams of watches.
 
-The hub's client speaks to the hub's own listener, so that everything leaves the node through mitmproxy. The manager's
-client speaks to the cloud.
+The hub's client sends by `addons.link`, which chooses a server; the manager's client speaks to the cloud.
 """
 
 from __future__ import annotations
@@ -105,6 +104,8 @@ class RawResponse:
     headers: Mapping[str, str]
     """Keys match in any case; iterating also gives repeated headers."""
     body: bytes
+    is_framed: bool = True
+    """Whether the end of the body was told; without that a body that was cut looks whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,12 @@ class Client:
         made = copy(self)
         made._headers = {**self._headers, **headers}
         made._queue = self._queue if queue is None else queue
+        return made
+
+    def at(self, base_url: str) -> Self:
+        """The same client for another server, whose pauses are its own."""
+        made = copy(self)
+        made._base_url = made._queue = base_url
         return made
 
     async def request(
@@ -188,7 +195,8 @@ class Client:
             async with self._session.open(
                 method, url, headers=sent, body=body or None, timeout=timeout
             ) as response:
-                return RawResponse(response.status, response.headers, await response.read(MAX_RELAYED_BODY))
+                body = await response.read(MAX_RELAYED_BODY)
+                return RawResponse(response.status, response.headers, body, response.is_framed)
         except NETWORK_ERRORS as error:
             if isinstance(error, BodyTooLarge):
                 reached("relayed answer")

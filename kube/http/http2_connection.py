@@ -1,15 +1,13 @@
-"""One HTTP/2 connection without TLS, by h2, and the responses that are under way on it.
+"""One HTTP/2 connection to a server, by h2, and the responses that are under way on it.
 
-The peer is the hub's own listener, on this machine. So the connection's window has the largest size, and only the
-window of a stream bounds what waits here: a packed watch comes faster than its reader applies what it unpacks to.
+The connection's window has the largest size, and only the window of a stream bounds what waits here, so that no
+response waits for the reader of another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Callable
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -25,111 +23,25 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 from hyperframe.frame import Frame, GoAwayFrame
-from multidict import CIMultiDict
 
-from kube.concurrency.pulse import Pulse
 from kube.http.http2_frames import HeadEncoder, check_incoming
-from kube.http.session import read_body
+from kube.http.request_fields import HeaderFields
+from kube.http.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
 
 WINDOW = 2**31 - 1
 """Bytes that the peer may send before they are acknowledged: HTTP/2's largest number, which is no limit here."""
-MAX_UNTAKEN = 1024 * 1024
-"""Bytes of one response that wait for its reader. The peer stops there, and so does the server behind it."""
-CHUNK = 64 * 1024
-"""Bytes of a response that its reader is given at once, where more wait."""
+MAX_STREAMS = 100
+"""Streams on a connection whose peer has not sent its limit yet: the default of kube-apiserver and of Go."""
+SILENCE = 58.0
+"""Seconds without a word of the peer after which it is sent a ping, where a response is under way, and the connection
+is closed where none is. As many seconds later the peer counts as gone that has not answered. Routers forget connections
+that are silent for minutes."""
 MAX_FRAME = 2**17
 """Bytes of the largest frame that the peer may send."""
+MAX_HEAD = 256 * 1024
+"""Bytes of the frames of one head, as they come."""
 MAX_CLOSED_STREAMS = 1000
 """Ended streams that a connection remembers, to tell late frames from wrong ones."""
-
-type HeaderFields = list[tuple[bytes, bytes]]
-
-
-class NotProcessed(ConnectionResetError):
-    """The peer did not process the request (RFC 9113, 8.7): it can be sent again, whatever its method."""
-
-
-class Http2Response:
-    """A `kube.http.session.Response`: one stream of a connection."""
-
-    def __init__(self, stream: int, deadline: float, taken: Callable[[int, int], None]) -> None:
-        """`taken` is called with the stream and how many bytes of its window the reader has made room for."""
-        self.stream = stream
-        self.status = 0
-        self.headers: CIMultiDict[str] = CIMultiDict()
-        self.has_ended = False
-        self.error: ConnectionResetError | None = None
-        self._deadline = deadline
-        self._pieces: deque[tuple[bytes, int]] = deque()
-        """With the bytes of the stream's window that each has."""
-        self._taken = taken
-        self._changed = Pulse()
-
-    async def begun(self) -> None:
-        """Return when status and headers have come."""
-        while not self.status:
-            await self._next_event()
-
-    async def read(self, limit: int) -> bytes:
-        return await read_body(self.chunks(), limit)
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            if self._pieces:
-                yield self._next_chunk()
-            elif self.has_ended:
-                return
-            else:
-                await self._next_event()
-
-    def begin(self, fields: HeaderFields) -> None:
-        """Take status and headers."""
-        for name, value in fields:
-            if name == b":status":
-                self.status = int(value)
-            else:
-                self.headers.add(name.decode(), value.decode(errors="surrogateescape"))
-        self._changed.notify()
-
-    def add(self, piece: bytes, size: int) -> None:
-        """Take a piece that has `size` bytes of the stream's window, with its padding."""
-        self._pieces.append((piece, size))
-        self._changed.notify()
-
-    def let_go(self) -> None:
-        """Drop what waits for the reader, and make room for as much."""
-        if self._pieces:
-            self._taken(self.stream, sum(size for _, size in self._pieces))
-            self._pieces.clear()
-
-    def end(self) -> None:
-        self.has_ended = True
-        self._changed.notify()
-
-    def fail(self, error: ConnectionResetError) -> None:
-        """Break the response off, unless it is whole."""
-        if not self.has_ended and self.error is None:
-            self.error = error
-            self._changed.notify()
-
-    def _next_chunk(self) -> bytes:
-        """Take pieces of CHUNK bytes, or somewhat more."""
-        chunk: list[bytes] = []
-        length = taken = 0
-        while self._pieces and length < CHUNK:
-            piece, size = self._pieces.popleft()
-            chunk.append(piece)
-            length += len(piece)
-            taken += size
-        self._taken(self.stream, taken)
-        return b"".join(chunk)
-
-    async def _next_event(self) -> None:
-        if self.error is not None:
-            raise self.error
-        changed = self._changed.wait()
-        async with asyncio.timeout_at(self._deadline):
-            await changed
 
 
 class PatientH2Connection(H2Connection):
@@ -148,8 +60,8 @@ class PatientH2Connection(H2Connection):
         return [], [event]
 
 
-class Connection(asyncio.Protocol):
-    """One connection, and the responses that are under way on it."""
+class Http2Connection(asyncio.Protocol):
+    """A `kube.http.connections.Connection`, and the responses that are under way on it."""
 
     def __init__(self) -> None:
         self._h2 = PatientH2Connection(H2Configuration(client_side=True, header_encoding=None))
@@ -161,25 +73,25 @@ class Connection(asyncio.Protocol):
         self._h2.local_settings.acknowledge()
         self._h2.max_inbound_frame_size = MAX_FRAME
         self._transport: asyncio.Transport | None = None
-        self._under_way: dict[int, Http2Response] = {}
+        self._under_way: dict[int, StreamedResponse] = {}
         self._unsent: dict[int, memoryview] = {}
         """Request bodies, or what is left of them, that the peer has no room for yet; by stream."""
         self._is_ending = False
         self._is_retired = False
-        self._settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def settled(self) -> None:
-        """Return when the peer has sent its settings; OSError where it does not speak HTTP/2."""
-        await self._settled
+        self._limit = MAX_STREAMS
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_heard = True
+        """Since the timer was set."""
+        self._is_asked = False
+        """A ping was sent since the peer was last heard."""
 
     @property
     def is_open(self) -> bool:
-        return not self._is_ending and self._transport is not None
+        return not self._is_ending and self._transport is not None and not self._transport.is_closing()
 
     @property
     def has_room(self) -> bool:
-        limit = self._h2.remote_settings.max_concurrent_streams
-        return not self._is_retired and len(self._under_way) < limit
+        return not self._is_retired and len(self._under_way) < self._limit
 
     def close(self) -> None:
         if self._transport is not None:
@@ -189,17 +101,17 @@ class Connection(asyncio.Protocol):
         """Take no more requests, and close after the last response that is under way."""
         self._is_retired = True
 
-    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> Http2Response:
+    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
         """Send a request. Its response must end by the deadline, a time of the loop's clock."""
         number = self._h2.get_next_available_stream_id()
-        response = self._under_way[number] = Http2Response(number, deadline, self._make_room)
+        response = self._under_way[number] = StreamedResponse(number, deadline, self._make_room)
         self._h2.send_headers(number, fields, end_stream=not body)
         if body:
             self._unsent[number] = memoryview(body)
         self._flush()
         return response
 
-    def release(self, response: Http2Response) -> None:
+    def release(self, response: StreamedResponse) -> None:
         """Drop a response that the caller reads no further."""
         self._under_way.pop(response.stream, None)
         response.let_go()
@@ -213,27 +125,49 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(WINDOW - self._h2.inbound_flow_control_window)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        self._was_heard = True
         try:
             for event in self._h2.receive_data(data):
                 self._handle(event)
             check_incoming(self._h2, MAX_FRAME, MAX_HEAD)
-        except (ProtocolError, ValueError) as error:  # ValueError: a status that is no number
+        except (ProtocolError, ValueError) as error:  # ValueError: see `_status_of`
             self._end(f"it does not speak HTTP/2: {error}")
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(str(error or "the connection was closed"))
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Ping a peer that has been silent, or end its connection."""
+        if not self.is_open:
+            return
+        if self._was_heard:
+            self._is_asked = False
+        elif not self._under_way:
+            self.close()
+        elif self._is_asked:
+            self._end("the peer has not answered a ping")
+            self.close()
+        else:
+            self._is_asked = True
+            self._h2.ping(bytes(8))
+            self._flush()
+        self._was_heard = False
+        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
     def _handle(self, event: Event) -> None:
         match event:
-            case RemoteSettingsChanged() if not self._settled.done():
-                self._settled.set_result(None)
+            case RemoteSettingsChanged():
+                self._limit = self._h2.remote_settings.max_concurrent_streams
             case ConnectionTerminated():
                 self._retire_after(event.last_stream_id or 0)
                 if event.error_code != ErrorCodes.NO_ERROR:
@@ -245,7 +179,7 @@ class Connection(asyncio.Protocol):
             return
         match event:
             case ResponseReceived():
-                response.begin(event.headers)
+                response.begin(*_status_of(event.headers))
             case DataReceived():
                 response.add(event.data, event.flow_controlled_length)
             case StreamEnded():
@@ -279,8 +213,6 @@ class Connection(asyncio.Protocol):
 
     def _end(self, why: str) -> None:
         self._is_ending = True
-        if not self._settled.done():
-            self._settled.set_exception(ConnectionResetError(why))
         for response in self._under_way.values():
             response.fail(ConnectionResetError(why))
         if self._transport is not None:
@@ -309,16 +241,7 @@ class Connection(asyncio.Protocol):
         del self._unsent[number]
 
 
-async def connect(host: str, port: int) -> Connection:
-    """A new connection that can be used; OSError where there is none."""
-    _, made = await asyncio.get_running_loop().create_connection(Connection, host, port)
-    try:
-        await made.settled()
-    except BaseException:
-        made.close()
-        raise
-    return made
-
-
-MAX_HEAD = 256 * 1024
-"""Bytes of the frames of one head, as they come."""
+def _status_of(fields: HeaderFields) -> tuple[int, HeaderFields]:
+    """The status, and the fields that are headers. ValueError for a status that is no number."""
+    others = [each for each in fields if each[0] != b":status"]
+    return int(dict(fields)[b":status"]), others

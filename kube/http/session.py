@@ -25,6 +25,12 @@ class Response(Protocol):
         """Found under names in any case; iterating gives repeated ones too."""
         ...
 
+    @property
+    def is_framed(self) -> bool:
+        """Whether the end of the body is told. Where the end of the connection alone tells it, a body that was cut
+        looks whole (RFC 9112, 6.3)."""
+        ...
+
     async def read(self, limit: int) -> bytes:
         """The whole body, as it was on the wire. BodyTooLarge as soon as it has more than `limit` bytes."""
         ...
@@ -59,6 +65,8 @@ class Session(Protocol):
         timeout: float,
     ) -> AbstractAsyncContextManager[Response]:
         """Send a request with these headers, and with those that HTTP itself needs.
+
+        A URL that begins with its path is for a server that the session chooses.
 
         The session does not follow redirects, which would take the headers, secrets among them, to another host.
         `timeout` is in seconds, from now to the end of the response. OSError (TimeoutError is one) where no response

@@ -11,7 +11,7 @@ import json
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,10 @@ from urllib.parse import urlsplit
 
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.http.http2 import Http2Session
-from kube.http.http2_connection import Connection
+from kube.http.connections import Connections
+from kube.http.http2_connection import Http2Connection
+from kube.http.request_fields import request_fields
+from kube.http.session import Response
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector, State
 from kube.requests.request_info import ResourceType
@@ -38,33 +40,37 @@ class Caller:
     key: str
 
 
-class PeerSession(Http2Session):
-    """One HTTP/2 connection over TLS to each leader, as a hub has for each resource of its pool."""
+class PeerSession:
+    """A `kube.http.session.Session`: one HTTP/2 connection over TLS to each leader, as a hub has."""
 
     def __init__(self, caller: Caller, authority: str) -> None:
-        super().__init__()
         self._address = caller.address
         self._tls = ssl.create_default_context(cafile=authority)
         self._tls.load_cert_chain(caller.certificate, caller.key)
         self._tls.set_alpn_protocols(["h2"])
-        self._peers: dict[str, Connection] = {}
+        self._connections = Connections(self._connect)
 
     def close(self) -> None:
-        for each in self._peers.values():
-            each.close()
+        self._connections.close()
 
-    async def _connection(self, base: str) -> Connection:
-        found = self._peers.get(base)
-        if found is None or not found.is_open:
-            peer = urlsplit(f"//{base}")
-            assert peer.hostname is not None
-            assert peer.port is not None
-            _, found = await asyncio.get_running_loop().create_connection(
-                Connection, peer.hostname, peer.port, ssl=self._tls, local_addr=(self._address, 0)
-            )
-            await found.settled()
-            self._peers[base] = found
-        return found
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
+    ) -> AsyncIterator[Response]:
+        deadline = asyncio.get_running_loop().time() + timeout
+        base = urlsplit(url).netloc
+        fields = request_fields(method, "https", base, url.partition(base)[2], headers, body)
+        async with self._connections.open(base, fields, body or b"", deadline) as response:
+            yield response
+
+    async def _connect(self, base: str) -> Http2Connection:
+        peer = urlsplit(f"//{base}")
+        assert peer.hostname is not None
+        assert peer.port is not None
+        _, made = await asyncio.get_running_loop().create_connection(
+            Http2Connection, peer.hostname, peer.port, ssl=self._tls, local_addr=(self._address, 0)
+        )
+        return made
 
 
 class Leaders:
@@ -72,7 +78,7 @@ class Leaders:
 
     is_up = True
 
-    def __init__(self, session: Http2Session, urls: Sequence[str]) -> None:
+    def __init__(self, session: PeerSession, urls: Sequence[str]) -> None:
         self._clients = [Client(session, url, {}) for url in urls]
         self.at = 0
         """The number of the leader that is read from."""

@@ -21,4 +21,4 @@ def test_what_passes_an_upgraded_connection_is_not_kept() -> None:
 def test_descriptors_are_left_for_the_node_and_the_hub_itself(listener: Listener) -> None:
     client = tflow.tclient_conn()
     client.proxy_mode = ProxyMode.parse(f"hub:{listener}@1")
-    assert _is_reserved(client) is (listener in (Listener.PLAIN, Listener.INTERNAL))
+    assert _is_reserved(client) is (listener is Listener.PLAIN)

@@ -14,9 +14,9 @@ from mitmproxy.test import taddons
 from mitmproxy.tools.web.webaddons import WebAddon, WebAuth
 
 from addons.console import WEB_COLUMNS, Console
+from addons.link.drills import Drills
 from addons.options import Options
 from addons.ui.flows.annotations import DEFAULT_FILTER
-from addons.upstream.drills import Drills
 
 FLOWS = "edgehub-flows"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from mitmproxy import connection, http, tls
@@ -12,19 +12,16 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.test import tflow
 
 from addons.egress import Egress
+from addons.link.health import RETRY_REFUSED, ServerHealth
+from addons.link.servers import ServerHost, parse_server
 from addons.offline.cached_response import MAX_BODY
-from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.headers import ANSWERED_HEADER, UNFRAMED_HEADER
+from addons.requests.caller import Caller, Lending
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
-from addons.upstream.health import RETRY_REFUSED, Cloud, ServerHealth
-from addons.upstream.servers import ServerHost, parse_server
-from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import ORIGIN, RELAY, A, B, counted, flow_of
-from tests.addons.support.guarding import under_guard
+from tests.addons.support.egress_parts import ORIGIN, A, counted, egress_on, flow_of
 from tests.addons.support.samples import HUB, NOBODY, POD
 from tests.cloud.pki import Authority
 
@@ -42,36 +39,26 @@ def code_of(flow: http.HTTPFlow) -> int:
 
 
 def test_a_relay_goes_to_a_server_that_is_up(egress: Egress) -> None:
-    egress.cloud.servers[0].failed("down")
+    egress.link.cloud.servers[0].failed("down")
     flow = flow_of()
     egress.requestheaders(flow)
     assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("b", 6443, "https")
-
-
-def test_a_probe_goes_to_the_server_it_is_for_up_or_down(egress: Egress) -> None:
-    egress.cloud.servers[1].failed("down")
-    flow = flow_of(server=str(B))
-    egress.requestheaders(flow)
-    assert str(flow.request.host) == "b"
 
 
 @pytest.mark.parametrize(("url", "named"), [("https://[fd00::5]:6443", "[fd00::5]:6443"), (str(A), "a:6443")])
 def test_the_head_names_the_server_with_the_brackets_of_its_address(
     egress: Egress, url: str, named: str
 ) -> None:
-    egress.cloud.servers[:] = [ServerHealth(parse_server(url))]
+    egress.link.cloud.servers[:] = [ServerHealth(parse_server(url))]
     flow = flow_of(headers={"Host": "hub"})
     egress.requestheaders(flow)
     assert flow.request.host_header == named
 
 
-@pytest.mark.parametrize(("route", "server", "code"), [(None, "", 500), (RELAY, "https://elsewhere:1", 500)])
-def test_what_was_not_routed_goes_nowhere(
-    egress: Egress, route: Route | None, server: str, code: int
-) -> None:
-    flow = flow_of(route, server=server)
+def test_what_was_not_routed_goes_nowhere(egress: Egress) -> None:
+    flow = flow_of(None)
     egress.requestheaders(flow)
-    assert code_of(flow) == code
+    assert code_of(flow) == 500
     assert not isinstance(flow.request.host, ServerHost)
 
 
@@ -82,7 +69,7 @@ def test_what_was_not_resolved_goes_nowhere(egress: Egress) -> None:
 
 
 def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
-    for health in egress.cloud.servers:
+    for health in egress.link.cloud.servers:
         health.failed("down")
     flow = flow_of()
     egress.requestheaders(flow)
@@ -91,19 +78,11 @@ def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
     assert "Retry-After" not in flow.response.headers
 
 
-@pytest.mark.parametrize(
-    ("caller", "listener", "code"),
-    [(HUB, Listener.PLAIN, 503), (POD, Listener.PLAIN, 0), (HUB, Listener.INTERNAL, 0)],
-)
-def test_a_cloud_that_refuses_the_node_is_for_others_and_for_the_hubs_own_requests(
-    egress: Egress, caller: Caller, listener: Listener, code: int
-) -> None:
-    for health in egress.cloud.servers:
+@pytest.mark.parametrize(("caller", "code"), [(HUB, 503), (POD, 0)])
+def test_a_cloud_that_refuses_the_node_is_for_others(egress: Egress, caller: Caller, code: int) -> None:
+    for health in egress.link.cloud.servers:
         health.refuses_node = True
     flow = flow_of(caller=caller)
-    context = context_of(flow)
-    assert context is not None
-    context.listener = listener
     egress.requestheaders(flow)
     assert code_of(flow) == code
     if code:
@@ -135,9 +114,7 @@ def test_a_view_that_nobody_redirected_is_not_sent(egress: Egress) -> None:
 def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
-    egress = under_guard(Egress(connections))
-    egress.start(Cloud([], "priority"), TOKEN, ORIGIN, cast(Client, None))
-    egress.cloud.servers.append(ServerHealth(A))
+    egress = egress_on(connections, TOKEN)
     own = {"Authorization": caller.authorization} if caller.authorization else {}
     flow = flow_of(caller=caller, headers=own)
     hide(flow.request)
@@ -173,13 +150,12 @@ def started_with_tls(connections: Cut, monkeypatch: pytest.MonkeyPatch) -> tuple
     credentials = Credentials(
         "", "", False, Piece(authority.certificate), Piece(node.certificate), Piece(node.key), Piece()
     )
-    egress, asked = under_guard(Egress(connections)), list[Any]()
-    egress.start(Cloud([], "priority"), credentials, ORIGIN, cast(Client, None))
+    egress, asked = egress_on(connections, credentials), list[Any]()
 
     def note(name: str, *, lend_certificate: bool, alpn: list[bytes]) -> None:
         asked.append((name, lend_certificate, alpn))
 
-    monkeypatch.setattr(egress._tls, "connection", note)
+    monkeypatch.setattr(egress.link._tls, "connection", note)
     return egress, asked
 
 
@@ -232,7 +208,7 @@ def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
     assert flow.response.stream(b"defgh") == b"defgh"
     egress.response(flow)
     assert (counted("up") - up, counted("down") - down) == (3, 5)
-    assert egress.cloud.servers[0].heard == pytest.approx(time.monotonic(), abs=10)
+    assert egress.link.cloud.servers[0].heard == pytest.approx(time.monotonic(), abs=10)
 
 
 def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
@@ -293,17 +269,15 @@ def test_an_answer_that_may_have_been_cut_is_not_kept(
     answer = http.Response.make(status)
     answer.http_version = version
     answer.headers = http.Headers([(name.encode(), value.encode()) for name, value in framing.items()])
-    for listener in Listener.PLAIN, Listener.INTERNAL:
-        flow = flow_of()
-        made = context_of(flow)
-        assert made is not None
-        made.listener, made.failover = listener, lambda _: None
-        egress.requestheaders(flow)
-        egress.request(flow)
-        flow.response = answer.copy()
-        egress.responseheaders(flow)
-        assert (made.failover is None) is unframed, "whose answer is held is kept"
-        assert (UNFRAMED_HEADER in flow.response.headers) is (unframed and listener is Listener.INTERNAL)
+    flow = flow_of()
+    made = context_of(flow)
+    assert made is not None
+    made.failover = lambda _: None
+    egress.requestheaders(flow)
+    egress.request(flow)
+    flow.response = answer
+    egress.responseheaders(flow)
+    assert (made.failover is None) is unframed, "whose answer is held is kept"
 
 
 def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> None:
@@ -318,18 +292,6 @@ def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> N
     egress.responseheaders(flow)
     egress.response(flow)
     assert (counted("up") - up, counted("down") - down) == (3, 0)
-
-
-@pytest.mark.parametrize(("listener", "marked"), [(Listener.INTERNAL, True), (Listener.PLAIN, False)])
-def test_the_hub_knows_a_servers_answer_from_its_own_errors(
-    egress: Egress, listener: Listener, marked: bool
-) -> None:
-    flow = flow_of()
-    context_of(flow).listener = listener  # type: ignore[union-attr]  # flow_of made one
-    egress.requestheaders(flow)
-    flow.response = http.Response.make(200)
-    egress.responseheaders(flow)
-    assert (ANSWERED_HEADER in flow.response.headers) is marked
 
 
 def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> None:

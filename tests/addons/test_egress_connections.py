@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from mitmproxy import connection, http
@@ -11,24 +11,21 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow
 
 from addons.egress import Egress
+from addons.link.connect_errors import Fault, fault_of
+from addons.link.drills import DrillKind
+from addons.link.health import Condition, ServerHealth
+from addons.link.link import Link
+from addons.link.servers import ServerHost
+from addons.link.token_lanes import SHARED_LANES
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
-from addons.upstream.connect_errors import Fault, fault_of
-from addons.upstream.drills import DrillKind
-from addons.upstream.health import Cloud, Condition, ServerHealth
-from addons.upstream.servers import Server, ServerHost, parse_relays
-from addons.upstream.token_lanes import SHARED_LANES
-from kube.http.client import Client
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import ORIGIN, A, B, flow_of
+from tests.addons.support.egress_parts import ORIGIN, A, B, egress_on, flow_of
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import beats_of, value_of
 from tests.cloud.pki import Authority
-
-LEADER = Server("https", "n2", 10269, "n2")
-(RELAY,) = parse_relays("https://relay:10269")
 
 # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -53,47 +50,41 @@ def test_only_named_servers_and_the_origin_are_connected_to(
 
 
 @pytest.mark.parametrize(
-    ("address", "refused"),
-    [
-        ((ServerHost(A, Lending.HUB), 6443), True),
-        ((ServerHost(RELAY, Lending.HUB), 10269), True),
-        ((ServerHost(LEADER, Lending.HUB), 10269), False),
-        (ORIGIN, False),
-    ],
+    ("address", "refused"), [((ServerHost(A, Lending.HUB), 6443), True), (ORIGIN, False)]
 )
 async def test_a_drill_takes_the_cloud_away_and_nothing_else(
     egress: Egress, address: tuple[str, int], refused: bool
 ) -> None:
-    egress.drills.begin(DrillKind.OFFLINE)
+    egress.link.drills.begin(DrillKind.OFFLINE)
     data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
     egress.server_connect(data)
     assert bool(data.server.error) is refused
     assert fault_of(data.server.error or "") is (Fault.SERVER if refused else Fault.NONE)
-    egress.done()
+    egress.link.close()
 
 
 async def test_a_drill_cuts_what_is_open(egress: Egress, connections: Cut) -> None:
     to_cloud = connection.Server(address=(ServerHost(A, Lending.HUB), 6443))
     connections.open = [to_cloud, connection.Server(address=ORIGIN)]
-    egress.drills.begin(DrillKind.OFFLINE)
+    egress.link.drills.begin(DrillKind.OFFLINE)
     assert connections.ended == [to_cloud]
-    egress.drills.end()
+    egress.link.drills.end()
     assert connections.ended == [to_cloud], "the end of a drill breaks nothing"
 
 
-@pytest.mark.parametrize(("allowed", "server", "paced"), [(True, A, 1), (False, A, 0), (True, LEADER, 0)])
+@pytest.mark.parametrize(("allowed", "paced"), [(True, 1), (False, 0)])
 def test_connections_to_the_cloud_are_read_at_a_pace_where_drills_are_allowed(
-    egress: Egress, connections: Cut, allowed: bool, server: Server, paced: int
+    egress: Egress, connections: Cut, allowed: bool, paced: int
 ) -> None:
-    egress.drills.are_allowed = allowed
-    conn = connection.Server(address=(ServerHost(server, Lending.HUB), 6443))
+    egress.link.drills.are_allowed = allowed
+    conn = connection.Server(address=(ServerHost(A, Lending.HUB), 6443))
     egress.server_connected(ServerConnectionHookData(conn, tflow.tclient_conn()))
     assert len(connections.paced) == paced
 
 
 def test_before_the_start_no_server_is_connected_to(connections: Cut) -> None:
     data = ServerConnectionHookData(connection.Server(address=ORIGIN), tflow.tclient_conn())
-    under_guard(Egress(connections)).server_connect(data)
+    under_guard(Egress(connections, Link(connections.cut_server))).server_connect(data)
     assert data.server.error
 
 
@@ -111,9 +102,9 @@ def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_c
         for server in (A, B)
         for lending in Lending
     ] + [connection.Server(address=ORIGIN), connection.Server(address=None)]
-    beats = beats_of(egress.changed)
+    beats = beats_of(egress.link.changed)
     failed_connection(egress, "[Errno 111] Connect call failed")
-    assert egress.cloud.servers[0].condition is Condition.DOWN
+    assert egress.link.cloud.servers[0].condition is Condition.DOWN
     assert connections.ended == connections.open[:3]
     assert beats() == 1
     assert value_of(metrics.SERVER_UP.labels(str(A))) == 0
@@ -126,7 +117,7 @@ def test_a_connection_that_the_node_cannot_open_cuts_no_healthy_watch(
 ) -> None:
     connections.open = [connection.Server(address=(ServerHost(A, Lending.HUB), 6443))]
     failed_connection(egress, "[Errno 24] Too many open files")
-    assert egress.cloud.servers[0].usable
+    assert egress.link.cloud.servers[0].usable
     assert not connections.ended
 
 
@@ -136,7 +127,7 @@ def test_open_connections_are_counted_by_server(egress: Egress) -> None:
         egress.server_connected(data)
         egress.server_connected(data)
         egress.server_disconnected(data)
-        assert [each.connections for each in egress.cloud.servers] == [1, 0], server
+        assert [each.connections for each in egress.link.cloud.servers] == [1, 0], server
 
 
 @pytest.mark.parametrize(
@@ -147,7 +138,7 @@ def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
     egress: Egress, monkeypatch: pytest.MonkeyPatch, message: str, is_probed: bool, is_rescued: bool
 ) -> None:
     probed: list[ServerHealth] = []
-    monkeypatch.setattr(egress._probes, "suspect", probed.append)
+    monkeypatch.setattr(egress.link._probes, "suspect", probed.append)
     flow = flow_of()
     context = context_of(flow)
     assert context is not None
@@ -156,18 +147,18 @@ def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
     egress.requestheaders(flow)
     if context.failover is not None:
         context.failover(flow)
-        assert (failed_over, probed) == ([flow], egress.cloud.servers[:1])
+        assert (failed_over, probed) == ([flow], egress.link.cloud.servers[:1])
         return
     flow.error = Error(message)
     egress.error(flow)
-    assert probed == (egress.cloud.servers[:1] if is_probed else [])
+    assert probed == (egress.link.cloud.servers[:1] if is_probed else [])
 
 
 def test_an_origin_that_cannot_be_reached_says_nothing_of_the_cloud(egress: Egress) -> None:
     conn = connection.Server(address=ORIGIN)
     conn.error = "refused"
     egress.server_connect_error(ServerConnectionHookData(conn, tflow.tclient_conn()))
-    assert {each.condition for each in egress.cloud.servers} == {Condition.UNKNOWN}
+    assert {each.condition for each in egress.link.cloud.servers} == {Condition.UNKNOWN}
 
 
 @pytest.mark.parametrize("why", ["client disconnected", "connection cancelled", "cut by the hub"])
@@ -176,7 +167,7 @@ def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_s
 ) -> None:
     """mitmproxy cancels the connection attempt and calls it an error, with these words (proxy/server.py)."""
     failed_connection(egress, why)
-    assert egress.cloud.servers[0].condition is Condition.UNKNOWN
+    assert egress.link.cloud.servers[0].condition is Condition.UNKNOWN
     assert not connections.ended
 
 
@@ -212,10 +203,7 @@ def test_a_new_certificate_has_connections_of_its_own(connections: Cut) -> None:
     """kube-apiserver answers 401 on connections that show a certificate that has ended."""
     authority = Authority()
     pieces = Piece(b""), Piece(b"")
-    egress = under_guard(Egress(connections))
-    credentials = Credentials("", "", False, Piece(), *pieces, Piece())
-    egress.start(Cloud([], "priority"), credentials, ORIGIN, cast(Client, None))
-    egress.cloud.servers.append(ServerHealth(A))
+    egress = egress_on(connections, Credentials("", "", False, Piece(), *pieces, Piece()))
     hosts: list[str] = []
     for name in ("before", "before", "after"):
         if not hosts or name == "after":
@@ -227,4 +215,4 @@ def test_a_new_certificate_has_connections_of_its_own(connections: Cut) -> None:
     assert hosts[0] == hosts[1]
     assert hosts[2] != hosts[1]
     assert {str(host) for host in hosts} == {"a"}
-    egress.done()
+    egress.link.close()

@@ -25,6 +25,9 @@ from addons.filters.inputs import HubAddress
 from addons.hub import addon, places
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.health import Cloud, ServerHealth
+from addons.link.link import Link
+from addons.link.servers import parse_server
 from addons.memory import Memory
 from addons.options import Options
 from addons.parts import Parts
@@ -37,8 +40,6 @@ from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
@@ -47,12 +48,12 @@ PARTS: list[Any] = [part for part, _, _ in places]
 
 WIRING = {
     Options: {"as_typed"},
-    Connections: {"cut", "pace"},
+    Connections: {"cut", "cut_server", "pace"},
     Console: {"show", "start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
-    Egress: {"start", "start_peers", "confirm", "cut"},
+    Egress: {"start"},
     Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
@@ -60,8 +61,8 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
-    *{"web_address", "as_typed", "confirm", "cut", "allow", "serve_peers", "serve_with"},
-    *{"pace", "show", "start", "start_peers", "rules_changed", "refuse_while"},
+    *{"web_address", "as_typed", "cut", "cut_server", "allow", "serve_peers", "serve_with"},
+    *{"pace", "show", "start", "rules_changed", "refuse_while"},
 }
 
 
@@ -140,16 +141,18 @@ def chain() -> Iterator[dict[type, Any]]:
     options, resolve = Options(), Resolve()
     connections = Connections()
     options.settings = hub_settings()
-    identity, router, egress = Identity(options), Router(options, connections), Egress(connections)
+    identity, router = Identity(options), Router(options, connections)
+    link = Link(connections.cut_server)
+    egress = Egress(connections, link)
     known: Any = Known()
     router.start(
         *(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True
     )
-    egress.start(Cloud([], "priority"), NO_CREDENTIALS, ("127.0.0.1", 2), known)
-    egress.cloud.servers.append(ServerHealth(parse_server("https://cloud:6443")))
+    egress.start(("127.0.0.1", 2))
+    link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)
     chained = (options, connections, resolve, identity, router, egress, Traffic())
     yield {type(each): each for each in chained}
-    egress.done()
+    link.close()
 
 
 def hub_settings() -> Settings:
@@ -261,7 +264,7 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
     moved: list[HubAddress] = []
     options, none = Options(), cast(Any, None)
-    lifecycle = Assembly(options, none, none, none, none, Traffic(), none)
+    lifecycle = Assembly(options, none, none, none, none, none, Traffic(), none)
     made = {Options: options, Assembly: lifecycle}
     chained = HubAddon([made[kind] for kind in order if kind in made])
     with taddons.context(Proxyserver(), chained) as context:

@@ -10,13 +10,9 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow, tutils
 
 from addons.requests.caller import Listener
-from addons.requests.headers import INTERNAL_HEADER, SERVER_HEADER
 from addons.requests.request_context import RequestContext, context_of
 from addons.resolve import Resolve
-from addons.telemetry import metrics
-from addons.telemetry.labels import HUB
 from tests.addons.support.guarding import under_guard
-from tests.addons.support.observed import value_of
 
 
 @pytest.fixture
@@ -37,15 +33,6 @@ def flow_of(
     flow.client_conn.timestamp_tls_setup = 1.0 if tls else None
     flow.client_conn.tls_version = "TLSv1.3" if tls else None
     return flow
-
-
-@pytest.mark.parametrize(("listener", "alpn"), [("internal", b"h2"), ("plain", None), ("tls", None)])
-def test_the_hubs_own_listener_speaks_http2(resolve: Resolve, listener: str, alpn: bytes | None) -> None:
-    client = tflow.tclient_conn()
-    client.alpn = None
-    client.proxy_mode = ProxyMode.parse(f"hub:{listener}@1")
-    resolve.client_connected(client)
-    assert client.alpn == alpn
 
 
 def resolved(resolve: Resolve, flow: http.HTTPFlow) -> RequestContext:
@@ -130,48 +117,6 @@ def test_an_unknown_listener_is_refused(resolve: Resolve) -> None:
 
 def test_the_tls_port_speaks_no_plain_http(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(listener="tls", tls=False)) == 400
-
-
-@pytest.mark.parametrize(
-    "shown",
-    [None, b"", b"guess", b"gu\xc3\xa9ss", b"\xff\xfe"],
-)
-def test_the_internal_listener_is_for_who_knows_the_secret(resolve: Resolve, shown: bytes | None) -> None:
-    headers = [] if shown is None else [(INTERNAL_HEADER.encode(), shown)]
-    before = value_of(metrics.HOOK_ERRORS.labels("edgehub-resolve", "requestheaders"))
-    assert refused(resolve, flow_of(listener="internal", headers=headers)) == 403
-    assert value_of(metrics.HOOK_ERRORS.labels("edgehub-resolve", "requestheaders")) == before
-
-
-def test_the_hubs_own_request(resolve: Resolve) -> None:
-    headers = [
-        (INTERNAL_HEADER.encode(), resolve.secret.encode()),
-        (SERVER_HEADER.encode(), b"https://a:6443"),
-        (b"User-Agent", b"kubelet"),
-    ]
-    flow = flow_of(listener="internal", headers=headers)
-    context = resolved(resolve, flow)
-    assert (context.component, context.server) == (HUB, "https://a:6443")
-    assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers), "neither leaves the node"
-
-
-@pytest.mark.parametrize("listener", ["plain", "tls"])
-def test_elsewhere_the_secret_and_the_servers_name_mean_nothing_and_leave_nothing(
-    resolve: Resolve, listener: str
-) -> None:
-    headers = [
-        (INTERNAL_HEADER.upper().encode(), resolve.secret.encode()),
-        (SERVER_HEADER.encode(), b"https://a:6443"),
-        (b"User-Agent", b"x"),
-    ]
-    flow = flow_of(listener=listener, headers=headers)
-    context = resolved(resolve, flow)
-    assert (context.component, context.server, context.listener) == ("x", "", Listener(listener))
-    assert {INTERNAL_HEADER, SERVER_HEADER}.isdisjoint(flow.request.headers)
-
-
-def test_each_process_has_its_own_secret() -> None:
-    assert Resolve().secret != Resolve().secret
 
 
 @pytest.mark.parametrize(("listener", "code"), [("plain", 403), ("tls", 0)])

@@ -20,7 +20,7 @@ from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
 from addons.offline.cached_response import MAX_UNPACKED
 from addons.proxy.flow_streams import FlowStream
-from addons.requests.caller import Caller, Listener
+from addons.requests.caller import Caller
 from addons.requests.headers import TICKET_HEADER
 from addons.requests.hidden_credentials import with_credentials
 from addons.requests.request_context import context_of
@@ -129,8 +129,7 @@ async def test_what_could_be_filtered_waits_for_the_rules(routed: Routed) -> Non
     assert (code_of(flow), routed.known.waited) == (503, 1)
     assert flow.response is not None
     assert flow.response.headers["Retry-After"] == "1"
-    for target, listener in (("/version", Listener.PLAIN), (SLICES, Listener.INTERNAL)):
-        assert code_of(await routed.request(target, listener=listener)) == 0
+    assert code_of(await routed.request("/version")) == 0
     assert routed.known.waited == 1
 
 
@@ -143,7 +142,6 @@ async def test_before_the_start_the_answer_is_a_503() -> None:
 async def test_nobody_is_served_by_a_hub_that_has_no_identity_to_lend(routed: Routed) -> None:
     routed.router.refuse_while(lambda: "nobody has signed it")
     assert code_of(await routed.request("/version")) == 503
-    assert code_of(await routed.request("/version", listener=Listener.INTERNAL)) == 0
     routed.router.refuse_while(str)
     assert code_of(await routed.request("/version")) == 0
 
@@ -319,7 +317,6 @@ async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others
     ended = await opened(routed, f"{SLICES}?watch=true", "later")
     await opened(routed, f"{SERVICES}?watch=true", "later")
     await opened(routed, f"{SLICES}?watch=true", "other")
-    await opened(routed, f"{SLICES}?watch=true", "later", listener=Listener.INTERNAL)
     await opened(routed, SLICES, "later")
     routed.known.rules = BOUND
     routed.router.rules_changed()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 from mitmproxy import http
 
-from addons.requests.caller import Listener
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from tests.addons.support.routed import Routed
@@ -69,9 +68,3 @@ async def test_what_no_view_can_write_is_listed_anew_after_an_edit(routed: Route
     flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=table)
     assert flow.response is not None
     assert flow.response.status_code == 410
-
-
-async def test_the_hubs_own_watch_resumes_over_an_edit(routed: Routed) -> None:
-    routed.edited_at = 100
-    target = f"{SLICES}?watch=true&resourceVersion=100"
-    assert route_of(await routed.request(target, "other", listener=Listener.INTERNAL)) is RELAY

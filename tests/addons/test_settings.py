@@ -7,7 +7,7 @@ import pytest
 from addons.filters.inputs import HubAddress
 from addons.proxy.listener_mode import HubMode
 from addons.requests.caller import Listener
-from addons.settings import INTERNAL_MODE, listener_modes, parse_settings, peer_spec
+from addons.settings import listener_modes, parse_settings, peer_spec
 
 
 def values(**given: Any) -> dict[str, Any]:
@@ -58,9 +58,9 @@ def test_pods_are_pointed_at_the_listeners_unless_said_otherwise() -> None:
 
 def test_the_listeners_are_modes_of_the_hub() -> None:
     modes = [HubMode.parse(spec) for spec in listener_modes(parse_settings(values(listen="::1")))]
-    assert [each.listener for each in modes] == [Listener.INTERNAL, Listener.PLAIN, Listener.TLS]
+    assert [each.listener for each in modes] == [Listener.PLAIN, Listener.TLS]
     assert all(each.transport_protocol == "tcp" for each in modes)
-    plain = modes[1]
+    plain = modes[0]
     assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
 
 
@@ -95,7 +95,7 @@ def test_a_hub_that_makes_the_address_for_pods_listens_there(
 
 def test_port_zero_switches_a_listener_off() -> None:
     modes = listener_modes(parse_settings(values(port=0, tls_port=0)))
-    assert modes == [INTERNAL_MODE]
+    assert modes == []
 
 
 def test_the_local_endpoint_has_an_address_per_family_and_the_tls_port_by_default() -> None:

@@ -7,12 +7,12 @@ from mitmproxy import flow as mitmproxy_flow
 from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
+from addons.link.servers import ServerHost, parse_server
+from addons.link.token_lanes import NO_LANE
 from addons.requests.caller import Lending, Listener
 from addons.requests.request_context import begin
 from addons.telemetry.component_traffic import ComponentCounts
 from addons.traffic import Traffic
-from addons.upstream.servers import ServerHost, parse_server
-from addons.upstream.token_lanes import NO_LANE
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import SERVICES, request_context
 
@@ -72,13 +72,6 @@ def test_what_streams_already_goes_on(traffic: Traffic) -> None:
     assert callable(flow.response.stream)
     assert flow.response.stream(b"abc") == b"ABC"
     assert of(traffic).totals.sent == 3
-
-
-def test_the_hubs_own_requests_have_a_name_of_their_own(traffic: Traffic) -> None:
-    flow = answered(listener=Listener.INTERNAL, cloud=True)
-    traffic.responseheaders(flow)
-    traffic.response(flow)
-    assert set(traffic.counts.components()) == {"edgehub"}
 
 
 def test_refusals_and_broken_ends_are_errors_and_a_client_that_leaves_is_none(traffic: Traffic) -> None:

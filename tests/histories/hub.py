@@ -16,6 +16,8 @@ from typing import Any, cast
 from aiohttp import web
 
 from addons.filters.chain import FILTERS
+from addons.link import health
+from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
 from addons.offline.offline_request import OfflineRequest
 from addons.parts import Parts, make_parts
@@ -35,8 +37,6 @@ from addons.requests.route_decision import (
     may_be_filtered,
 )
 from addons.settings import parse_settings
-from addons.upstream import health
-from addons.upstream.servers import parse_server
 from addons.views.responses import status_response
 from kube.concurrency.pulse import Pulse
 from kube.differences.records import are_accepted
@@ -101,7 +101,7 @@ class Hub:
         """Errors that nobody should ever see."""
         self._line = line
         self._session = MemorySession(line, leader, lambda: self.is_dead)
-        self._clients = Clients(self._session, "", "")
+        self._clients = Clients(self._session, self._session)
         self.offline = Offline(folder / "cache")
         copies = self.offline.copies
         copies.writer.close(lambda: None)

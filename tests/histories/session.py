@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from multidict import CIMultiDict
 
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
+from addons.requests.headers import AGE_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry.labels import HUB
 from kube.errors import StatusError
@@ -31,6 +31,7 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     pieces: AsyncIterator[bytes]
+    is_framed: bool = True
 
     async def read(self, limit: int) -> bytes:
         return await read_body(self.pieces, limit)
@@ -65,8 +66,8 @@ class MemorySession:
         if self._is_dead():
             await asyncio.Event().wait()
         fields = CIMultiDict(headers)
-        if SERVER_HEADER in fields:
-            async with self._asked(url, fields) as answer:
+        if not url.startswith("/"):
+            async with self._asked("/" + url.split("/", 3)[3], fields) as answer:
                 yield answer
         else:
             yield await _of_cloud(self._line, method, url, fields, body or b"")
@@ -77,7 +78,7 @@ class MemorySession:
         if leader is None:
             raise ConnectionRefusedError("nobody listens")
         if target == PEER_PROBE_PATH:
-            age = {ANSWERED_HEADER: "1", AGE_HEADER: "0" if leader.upstream.is_up else "5"}
+            age = {AGE_HEADER: "0" if leader.upstream.is_up else "5"}
             yield Answer(404, age, _once(b""))
             return
         exchange = leader.ask(HUB, target, headers=fields, peer="n1")
@@ -92,7 +93,7 @@ class MemorySession:
 async def _of_cloud(line: Line, method: str, target: str, fields: CIMultiDict[str], body: bytes) -> Answer:
     """What the cloud answers; OSError where nothing comes back."""
     is_hubs = fields.get("User-Agent") == HUB
-    headers = CIMultiDict({"Content-Type": Encoding.JSON.value, ANSWERED_HEADER: "1"})
+    headers = CIMultiDict({"Content-Type": Encoding.JSON.value})
     try:
         if "watch=true" in target:
             return Answer(200, headers, await line.watch(target, is_hubs=is_hubs))

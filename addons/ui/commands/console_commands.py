@@ -14,6 +14,7 @@ from mitmproxy import ctx, exceptions, flow, http, types
 from mitmproxy.log import ALERT
 
 from addons.filters.filter import READS
+from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
@@ -27,7 +28,6 @@ from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import TEXTS, trial_text
 from addons.ui.reports.whole_resource import explain_resource, text_of
-from addons.upstream.drills import DEFAULT_MINUTES, DrillKind
 from kube.errors import StatusError
 
 SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import orjson
 from mitmproxy import http
 
-from addons.requests.caller import Listener
+from addons.link.drills import Drill
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
-from addons.upstream.drills import Drill
 
 MARKS = {
     RouteKind.RELAY: ":cloud:",
@@ -38,8 +37,6 @@ DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
 
 def mark_of(context: RequestContext | None, *, refused: bool) -> str:
     """The mark of a flow, by its route. The hub's own requests keep one mark, even when they are refused."""
-    if context is not None and context.listener is Listener.INTERNAL:
-        return OWN
     if refused or context is None or context.route is None:
         return REFUSED
     return MARKS[context.route.kind]

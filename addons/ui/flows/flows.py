@@ -14,6 +14,7 @@ from mitmproxy.addons.intercept import Intercept
 from mitmproxy.hooks import UpdateHook
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
+from addons.link.drills import Drills
 from addons.proxy.fail_closed import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
@@ -26,7 +27,6 @@ from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.saving import save_when_over
 from addons.ui.flows.web_address import web_address
-from addons.upstream.drills import Drills
 from kube.errors import StatusError
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -251,7 +251,7 @@ class Flows:
         else:
             self._save(flow)
         if self._kept is not None:
-            self._kept.add(flow, is_own=context is not None and context.listener is Listener.INTERNAL)
+            self._kept.add(flow, is_own=False)
         self._update(flow)
 
     def _leave(
@@ -284,7 +284,7 @@ class Flows:
 
 def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:
     """Show the address at which the client called the hub, not the server to which the hub sent the request."""
-    if context is None or context.listener is Listener.INTERNAL:
+    if context is None:
         return
     host, port = flow.client_conn.sockname[:2]
     flow.request.data.scheme = b"https" if context.listener is Listener.TLS else b"http"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.drills import Drills
+from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
 from addons.pool.pool import Pool
 from addons.rules.filter_modules import FilterModules
@@ -14,8 +16,6 @@ from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.telemetry.log_tail import LogTail
 from addons.ui.link_log import LinkState
-from addons.upstream.drills import Drills
-from addons.upstream.health import Cloud
 from addons.views.sources import Sources
 
 

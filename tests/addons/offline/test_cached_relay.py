@@ -14,6 +14,8 @@ import aiohttp
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from addons.link.health import RETRY_REFUSED, Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import MAX_BODY
 from addons.offline.cached_responses import CachedResponses
@@ -29,11 +31,9 @@ from addons.offline.writes.tokens import Tokens
 from addons.requests.caller import Caller
 from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.headers import ANSWERED_HEADER, TICKET_HEADER, UNFRAMED_HEADER
+from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
 from addons.rules.table import parse_rules
-from addons.upstream.health import RETRY_REFUSED, Cloud, ServerHealth
-from addons.upstream.servers import parse_server
 from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
@@ -73,7 +73,7 @@ class FakeCloud(Client):
 
     def __init__(self) -> None:
         super().__init__(cast(Session, None), "http://127.0.0.1:1", {})
-        self.says: list[tuple[int, bytes] | str | None] = []
+        self.says: list[tuple[int, bytes] | None] = []
         self.asked = 0
         self.is_unframed = False
         self.users: dict[str, str] = {}
@@ -92,12 +92,8 @@ class FakeCloud(Client):
         said = self.says.pop(0)
         if said is None:
             raise Unreachable("gone")
-        if isinstance(said, str):
-            return RawResponse(502, CIMultiDictProxy(CIMultiDict()), b"the hub's own error")
-        headers = CIMultiDict({ANSWERED_HEADER: "yes", "Content-Type": "text/plain", "X-Own": "1"})
-        if self.is_unframed:
-            headers[UNFRAMED_HEADER] = "1"
-        return RawResponse(said[0], CIMultiDictProxy(headers), said[1])
+        headers = CIMultiDict({"Content-Type": "text/plain", "X-Own": "1"})
+        return RawResponse(said[0], CIMultiDictProxy(headers), said[1], not self.is_unframed)
 
 
 class Node:
@@ -189,7 +185,7 @@ async def test_what_the_cloud_says_is_the_answer(node: Node, code: int) -> None:
 
 
 async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node: Node) -> None:
-    node.cloud.says = [(200, b"seen"), None, "hub", None]
+    node.cloud.says = [(200, b"seen"), None, None, None]
     await node.get()
     assert await node.get() == (200, b"seen", "")
     assert node.cloud.asked == 4

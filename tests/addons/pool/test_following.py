@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from addons.link.servers import Server
 from addons.pool.following import Following
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.spread import SPREAD
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
-from addons.upstream.servers import Server
 from addons.views.source import Source
 from kube.errors import expired
 from kube.http.client import RawResponse, Unreachable
@@ -78,7 +78,7 @@ class Answers:
         age = self.ages.get(node, 0.0)
         if age is None:
             raise Unreachable("no answer")
-        headers = {ANSWERED_HEADER: "1", AGE_HEADER: f"{age:.0f}", DEPUTIES_HEADER: self.deputies}
+        headers = {AGE_HEADER: f"{age:.0f}", DEPUTIES_HEADER: self.deputies}
         return RawResponse(404, headers, b"")
 
 
@@ -139,7 +139,7 @@ class Scene:
         self.probes.ages[node] = None
         for each in self.following._order:
             if each.leader.node == node:
-                self.following.failed(each, "the cloud cannot be reached: refused")
+                self.following.failed(each, "refused")
 
 
 @pytest.fixture

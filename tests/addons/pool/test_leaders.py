@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
 from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
 from addons.pool.pool_config import LeaderHub
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
-from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
 from kube.http.client import RawResponse
 
 NOW = 100.0
@@ -59,24 +59,22 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (RawResponse(404, {ANSWERED_HEADER: "1"}, b""), Probed("", 0.0, ())),
-        (RawResponse(200, {ANSWERED_HEADER: "1", AGE_HEADER: "7"}, b"ok"), Probed("", 7.0, ())),
-        (RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: "-7"}, b""), Probed("", 0.0, ())),
-        (RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: "9" * 999}, b""), Probed("", 999999999.0, ())),
+        (RawResponse(404, {}, b""), Probed("", 0.0, ())),
+        (RawResponse(200, {AGE_HEADER: "7"}, b"ok"), Probed("", 7.0, ())),
+        (RawResponse(404, {AGE_HEADER: "-7"}, b""), Probed("", 0.0, ())),
+        (RawResponse(404, {AGE_HEADER: "9" * 999}, b""), Probed("", 999999999.0, ())),
         (
-            RawResponse(404, {ANSWERED_HEADER: "1", DEPUTIES_HEADER: "d/10.0.0.4,,e"}, b""),
+            RawResponse(404, {DEPUTIES_HEADER: "d/10.0.0.4,,e"}, b""),
             Probed("", 0.0, (LeaderHub("d", "10.0.0.4"),)),
         ),
-        (RawResponse(403, {ANSWERED_HEADER: "1"}, REFUSED), Probed("not in this pool", 0.0, ())),
+        (RawResponse(403, {}, REFUSED), Probed("not in this pool", 0.0, ())),
         # A YurtHub without a cloud, and a hub that says so of itself.
-        (RawResponse(400, {ANSWERED_HEADER: "1"}, LONE), Probed("", 1.0, ())),
+        (RawResponse(400, {}, LONE), Probed("", 1.0, ())),
         (
-            RawResponse(400, {ANSWERED_HEADER: "1", AGE_HEADER: "0"}, REFUSED),
+            RawResponse(400, {AGE_HEADER: "0"}, REFUSED),
             Probed("not in this pool", 0.0, ()),
         ),
-        (RawResponse(400, {ANSWERED_HEADER: "1"}, REFUSED), Probed("not in this pool", 0.0, ())),
-        # The hub itself answers: nothing came from the leader.
-        (RawResponse(404, {}, REFUSED), Probed("not in this pool", 0.0, ())),
+        (RawResponse(400, {}, REFUSED), Probed("not in this pool", 0.0, ())),
     ],
 )
 def test_what_the_answer_to_a_probe_says(answer: RawResponse, expected: Probed) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
-from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server
 from kube.errors import StatusError, expired, forbidden, too_large_version, unavailable
 from kube.http.client import Switched, Unreachable
 from kube.reflector.list_pages import Malformed

@@ -11,8 +11,8 @@ from OpenSSL import SSL
 
 from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.serving_certificate import ServingCertificate
+from addons.link.servers import Server, parse_relays
 from addons.pool.peer_tls import PeerTls, is_hub_of
-from addons.upstream.servers import Server, parse_relays
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.peer_handshake import shake
 from tests.cloud.pki import Authority, Credential

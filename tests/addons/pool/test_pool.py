@@ -20,7 +20,7 @@ from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY, Pool
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, DEPUTIES_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
@@ -117,7 +117,7 @@ class Hub:
     def _answer(self, asked: Asked) -> Any:
         """A leader's answer to a probe, with the deputies that it names; and the cloud's to an announcement."""
         if asked.path == PEER_PROBE_PATH:
-            return RawResponse(404, {ANSWERED_HEADER: "1", DEPUTIES_HEADER: self.deputies}, b"")
+            return RawResponse(404, {DEPUTIES_HEADER: self.deputies}, b"")
         return {}
 
     async def _open_port(self, wanted: bool) -> None:

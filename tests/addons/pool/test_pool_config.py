@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from addons.link.servers import parse_leaders, parse_relays
 from addons.pool.pool_config import (
     MAX_LEADERS,
     NOTHING_SHARED,
@@ -18,7 +19,6 @@ from addons.pool.pool_config import (
     role_of,
 )
 from addons.telemetry import metrics
-from addons.upstream.servers import parse_leaders, parse_relays
 from kube.requests.request_info import ResourceType
 from tests.addons.support.observed import value_of
 

@@ -10,10 +10,10 @@ import pytest
 
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.servers import parse_leaders
 from addons.pool import pool_facts
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
-from addons.upstream.servers import parse_leaders
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json

@@ -14,8 +14,9 @@ from mitmproxy.test import taddons, tflow
 from addons.proxy.http.flow_control import PausingHandler
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.listener_mode import DEAD_ADDRESS, HubMode, listener_of
-from addons.proxy.listeners import address_of, mode_of_state, open_listeners
+from addons.proxy.listeners import mode_of_state, open_listeners
 from addons.requests.caller import Listener
+from tests.addons.support.listening import address_of
 
 ANY = "hub:plain@127.0.0.1:0"
 

@@ -12,7 +12,8 @@ from mitmproxy.addons.next_layer import NextLayer
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy.listeners import address_of, closed, open_listeners
+from addons.proxy.listeners import closed, open_listeners
+from tests.addons.support.listening import address_of
 
 ANY = "hub:plain@127.0.0.1:0"
 

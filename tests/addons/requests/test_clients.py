@@ -12,7 +12,6 @@ import pytest
 from addons.requests.caller import Caller, Lending
 from addons.requests.clients import MAX_TOKENS, Clients, TokenClients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.requests.headers import INTERNAL_HEADER, LENDING_HEADER
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden, unauthorized
 from kube.http.client import Client, Unreachable
@@ -20,28 +19,29 @@ from kube.http.session import Session
 from tests.addons.support.observed import value_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
-HOW = {INTERNAL_HEADER: "secret"}
 TOKEN = "Bearer t"
+LENT, OWN = cast(Session, "the hub's"), cast(Session, "the callers'")
 
 
-def headers(client: Client) -> dict[str, str]:
-    return {name: value for name, value in client._headers.items() if name != "User-Agent"}
+def carried(client: Client) -> tuple[Session, dict[str, str]]:
+    headers = {name: value for name, value in client._headers.items() if name != "User-Agent"}
+    return client._session, headers
 
 
 def test_what_each_client_carries() -> None:
-    made = Clients(cast(Session, None), "http://127.0.0.1:1", "secret")
-    own = {**HOW, LENDING_HEADER: "own"}
-    assert headers(made.hub) == headers(made.of(HUB_IDENTITY)) == {**HOW, LENDING_HEADER: "hub"}
-    assert headers(made.of_token(TOKEN)) == {**own, "Authorization": TOKEN}
-    assert headers(made.of(CloudIdentity("pod", TOKEN))) == {**own, "Authorization": TOKEN}
-    assert headers(made.relaying(Caller(Lending.HUB))) == {**HOW, LENDING_HEADER: "hub"}
-    assert headers(made.relaying(Caller(Lending.OWN, TOKEN))) == own
-    assert headers(made.relaying(Caller(Lending.NONE))) == own
+    made = Clients(LENT, OWN)
+    own = {"Authorization": TOKEN}
+    assert carried(made.hub) == carried(made.of(HUB_IDENTITY)) == (LENT, {})
+    assert carried(made.of_token(TOKEN)) == (OWN, own)
+    assert carried(made.of(CloudIdentity("pod", TOKEN))) == (OWN, own)
+    assert carried(made.relaying(Caller(Lending.HUB))) == (LENT, {})
+    for caller in (Caller(Lending.OWN, TOKEN), Caller(Lending.NONE)):
+        assert carried(made.relaying(caller)) == (OWN, {}), "the request itself has the token, or is refused"
 
 
 def test_there_is_no_client_of_an_empty_token() -> None:
     with pytest.raises(ValueError, match="token"):
-        Clients(cast(Session, None), "http://127.0.0.1:1", "secret").of_token("")
+        Clients(LENT, OWN).of_token("")
 
 
 # -- the tokens of one user ----------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class Refusing:
 
 
 async def test_a_cloud_that_does_not_know_the_node_is_none_for_its_readers_alone() -> None:
-    made = Clients(cast(Session, Refusing()), "http://127.0.0.1:1", "secret")
+    made = Clients(*[cast(Session, Refusing())] * 2)
     with pytest.raises(Unreachable, match="identity"):
         await made.of(HUB_IDENTITY).request("GET", "/")
     for client in (made.hub, made.of(CloudIdentity("pod", TOKEN))):

@@ -284,13 +284,6 @@ def test_bad_options_are_refused_for_a_cached_component_too(query: str) -> None:
     assert route(PODS + query, "kubectl").kind is RouteKind.RELAY, "the cloud says so itself"
 
 
-@pytest.mark.parametrize("target", [SLICES, ONE_SLICE, PODS, "/version"])
-@pytest.mark.parametrize("component", ["edgehub", "kube-proxy"])
-def test_the_hubs_own_requests_are_relayed_whatever_they_ask(target: str, component: str) -> None:
-    found = route(target, component, listener=Listener.INTERNAL)
-    assert found == Route(RouteKind.RELAY, "the hub's own request")
-
-
 def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered_by_that_on_another_listener() -> None:
     """YurtHub's whitelist has it, so it is one of those that no rule can bind; but it is no hub."""
     found = route(f"{PODS}?resourceVersion=0", "edgehub", listener=Listener.PLAIN)
@@ -302,7 +295,6 @@ def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered_by_that_o
     [
         (SLICES, Listener.PLAIN, True),
         (SLICES, Listener.TLS, True),
-        (SLICES, Listener.INTERNAL, False),
         (ONE_SLICE, Listener.PLAIN, True),
         (f"{SERVICES}?watch=true", Listener.PLAIN, True),
         (f"{ONE_SLICE}/status", Listener.PLAIN, False),

@@ -90,6 +90,5 @@ def test_who_is_never_answered_by_the_node() -> None:
     assert kind("GET", target, component="stranger") is RouteKind.RELAY
     assert kind("GET", target, caller=Caller(Lending.NONE)) is RouteKind.RELAY
     assert kind("GET", target, caller=Caller(Lending.OWN, "Bearer x", impersonates=True)) is RouteKind.RELAY
-    assert kind("GET", target, listener=Listener.INTERNAL) is RouteKind.RELAY
     assert kind("GET", target, keeps=False) is RouteKind.RELAY
     assert kind("GET", target, is_upgrade=True) is RouteKind.RELAY

@@ -113,7 +113,6 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
             errno.EADDRNOTAVAIL,
             "hub_peer_address must be an address of this",
         ),
-        ("hub:internal@127.0.0.1:0", errno.EMFILE, "the hub's own listener: cannot listen on"),
     ],
 )
 def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, told: str) -> None:

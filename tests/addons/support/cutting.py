@@ -7,7 +7,8 @@ from collections.abc import Callable
 from mitmproxy import connection
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons.connections import Connections
+from addons.connections import Connections, _leads_to
+from addons.link.servers import Server
 from addons.proxy.pacing import Pacing
 
 
@@ -21,6 +22,9 @@ class Cut(Connections):
 
     def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
         self.paced.append(data)
+
+    def cut_server(self, server: Server) -> int:
+        return self.cut(lambda conn: _leads_to(conn, server))
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         ended = [conn for conn in self.open if matches(conn)]

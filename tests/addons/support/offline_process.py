@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
 from addons.rules.table import parse_rules
 from addons.settings import parse_settings
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import parse_server
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
+from addons.link.servers import Server
 from addons.pool.following import PROBE_INTERVAL, Following
 from addons.pool.pool_config import LeaderHub, PoolConfig, Role
-from addons.requests.headers import AGE_HEADER, ANSWERED_HEADER, SERVER_HEADER
-from addons.upstream.servers import Server
+from addons.requests.headers import AGE_HEADER
 from addons.views.serving import FUTURE_WAIT
 from addons.views.source import Source
 from kube.errors import expired, too_large_version
@@ -226,8 +226,8 @@ class NodeClient(Client):
         super().__init__(cast(Session, None), "", {})
         self._pool, self._node, self._name = pool, node, server
 
-    def with_headers(self, headers: Mapping[str, str], queue: str | None = None) -> NodeClient:
-        return NodeClient(self._pool, self._node, headers[SERVER_HEADER])
+    def at(self, base_url: str) -> NodeClient:
+        return NodeClient(self._pool, self._node, base_url)
 
     @property
     def _server(self) -> PoolServer:
@@ -243,7 +243,7 @@ class NodeClient(Client):
         timeout: float = 0.0,
     ) -> RawResponse:
         await self._server.reach(timeout)
-        return RawResponse(404, {ANSWERED_HEADER: "1", AGE_HEADER: "0"}, b"")
+        return RawResponse(404, {AGE_HEADER: "0"}, b"")
 
     async def request(
         self,

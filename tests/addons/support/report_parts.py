@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from addons.filters.chain import FILTERS
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
 from addons.ui.reports.running_hub import RunningHub
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import parse_server
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import orjson
 
-from addons.requests.headers import SERVER_HEADER
 from kube.http.client import ApiResponse, Client, RawResponse, WatchStream
 from kube.http.session import Session
 
@@ -36,15 +35,16 @@ type Script = Callable[[Asked], Any]
 class ScriptedClient(Client):
     """Keeps what it was asked, and answers by the script."""
 
-    def __init__(
-        self, script: Script, asked: list[Asked] | None = None, headers: Mapping[str, str] = {}
-    ) -> None:
-        super().__init__(cast(Session, None), "", headers)
+    def __init__(self, script: Script, asked: list[Asked] | None = None, server: str = "") -> None:
+        super().__init__(cast(Session, None), server, {})
         self.script = script
         self.asked: list[Asked] = asked if asked is not None else []
 
     def with_headers(self, headers: Mapping[str, str], queue: str | None = None) -> ScriptedClient:
-        return ScriptedClient(self.script, self.asked, {**self._headers, **headers})
+        return ScriptedClient(self.script, self.asked, self._server)
+
+    def at(self, base_url: str) -> ScriptedClient:
+        return ScriptedClient(self.script, self.asked, base_url)
 
     async def request(
         self,
@@ -83,7 +83,7 @@ class ScriptedClient(Client):
 
     @property
     def _server(self) -> str:
-        return self._headers.get(SERVER_HEADER, "")
+        return self._base_url
 
     def _ask(self, asked: Asked) -> Any:
         self.asked.append(asked)

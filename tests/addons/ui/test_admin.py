@@ -14,13 +14,13 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.inputs.config_maps import one_config_map
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
 from addons.ui.reports.running_hub import RunningHub
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import parse_server
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.offline_process import Process
 from tests.addons.support.samples import POD, SERVICES, config_map, service

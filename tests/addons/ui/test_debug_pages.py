@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from addons.link.drills import Drills
 from addons.ui.admin import Admin
 from addons.ui.debug_pages import REPORTS
 from addons.ui.reports.rule_text import MAX_TEXT
-from addons.upstream.drills import Drills
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub
 from tests.addons.support.samples import cloud_service, service

@@ -6,14 +6,14 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.filters.verdict import Outcome
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
 from addons.pool.following import Following
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.ui.explain import Explanation, explain, judge
-from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import State
 from kube.requests.request_info import ResourceType

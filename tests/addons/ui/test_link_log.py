@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.telemetry import metrics
 from addons.ui.link_log import LinkLog
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import parse_server
 from kube.concurrency.pulse import Pulse
 
 pytestmark = pytest.mark.looptime

@@ -10,8 +10,8 @@ import sys
 
 from addons import command
 from addons.certificates import signing_request
+from addons.link import drills
 from addons.offline import garbage
-from addons.upstream import drills
 
 if __name__ == "__main__":
     garbage.INTERVAL, garbage.DAY = 0.2, 1

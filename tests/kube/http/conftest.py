@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kube.http.http2 import Http2Session
+from tests.kube.support.cleartext import CleartextSession
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[Http2Session]:
-    made = Http2Session()
+async def session() -> AsyncIterator[CleartextSession]:
+    made = CleartextSession()
     yield made
     made.close()
     await asyncio.sleep(0)  # aborted transports end with the next turn of the loop

@@ -8,14 +8,15 @@ import pytest
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 
 from kube import bounds
-from kube.http.http2 import SENDS, Http2Session
+from kube.http.connections import SENDS
 from kube.http.http2_connection import (
     MAX_CLOSED_STREAMS,
     MAX_FRAME,
     MAX_HEAD,
-    NotProcessed,
     PatientH2Connection,
 )
+from kube.http.streamed_response import NotProcessed
+from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
 
 LATER = 10.0
@@ -25,7 +26,7 @@ LIMIT = 2**20
 
 
 async def ask(
-    session: Http2Session, peer: Peer, path: str, method: str = "GET", body: bytes | None = None
+    session: CleartextSession, peer: Peer, path: str, method: str = "GET", body: bytes | None = None
 ) -> bytes:
     opened = session.open(method, peer.url + path, headers=(), body=body, timeout=LATER)
     async with opened as response:
@@ -38,7 +39,9 @@ def answer(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
-async def test_a_request_beyond_the_last_stream_goes_out_again(session: Http2Session, method: str) -> None:
+async def test_a_request_beyond_the_last_stream_goes_out_again(
+    session: CleartextSession, method: str
+) -> None:
     """kube-apiserver closes connections that brought it a bad token, with GOAWAY."""
 
     def act(asked: Asked) -> None:
@@ -54,7 +57,7 @@ async def test_a_request_beyond_the_last_stream_goes_out_again(session: Http2Ses
         session.close()
 
 
-async def test_what_the_peer_still_answers_is_waited_for_and_sent_once(session: Http2Session) -> None:
+async def test_what_the_peer_still_answers_is_waited_for_and_sent_once(session: CleartextSession) -> None:
     def act(asked: Asked) -> None:
         if peer.connections == 1 and len(peer.asked) == 2:
             first, _ = peer.asked
@@ -73,7 +76,7 @@ async def test_what_the_peer_still_answers_is_waited_for_and_sent_once(session: 
         session.close()
 
 
-async def test_a_watch_goes_on_after_the_peer_said_that_it_closes(session: Http2Session) -> None:
+async def test_a_watch_goes_on_after_the_peer_said_that_it_closes(session: CleartextSession) -> None:
     def hold(asked: Asked) -> None:
         asked.head()
         asked.go_away(asked.stream)
@@ -87,7 +90,7 @@ async def test_a_watch_goes_on_after_the_peer_said_that_it_closes(session: Http2
         await peer.were_closed(1)
 
 
-async def test_a_refused_stream_goes_out_again(session: Http2Session) -> None:
+async def test_a_refused_stream_goes_out_again(session: CleartextSession) -> None:
     peer = Peer(lambda asked: asked.refuse() if len(peer.asked) == 1 else answer(asked), 100)
     async with peer.serve():
         assert await ask(session, peer, "/x", "POST", b"!") == b"/x!"
@@ -95,7 +98,7 @@ async def test_a_refused_stream_goes_out_again(session: Http2Session) -> None:
 
 
 async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(
-    session: Http2Session, monkeypatch: pytest.MonkeyPatch
+    session: CleartextSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer = Peer(lambda asked: asked.go_away(0), 100)
     told: list[str] = []
@@ -108,7 +111,9 @@ async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(
         session.close()
 
 
-async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(session: Http2Session) -> None:
+async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(
+    session: CleartextSession,
+) -> None:
     peer = Peer(lambda asked: asked.end_connection(), 100)
     async with peer.serve():
         with pytest.raises(ConnectionResetError) as raised:
@@ -127,7 +132,7 @@ async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(sess
     ids=["a frame", "a head"],
 )
 async def test_what_is_too_large_ends_the_connection_while_it_comes(
-    session: Http2Session, frames: bytes
+    session: CleartextSession, frames: bytes
 ) -> None:
     peer = Peer(lambda asked: asked.say(frames), 100)
     async with peer.serve():

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from kube.http.http2 import Http2Session
 from kube.http.session import Session
 from tests.cloud.sessions import new_session
+from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
 
 LATER = 10.0
@@ -54,7 +54,7 @@ async def http2() -> AsyncIterator[tuple[Session, str]]:
         if path == "/half":
             asked.break_off()
 
-    peer, session = Peer(act, 100), Http2Session()
+    peer, session = Peer(act, 100), CleartextSession()
     async with peer.serve():
         yield session, peer.url
         session.close()

@@ -13,10 +13,10 @@ import pytest
 from mitmproxy import exceptions, types
 from mitmproxy.test import taddons, tflow
 
+from addons.link.drills import Drills
 from addons.requests.request_context import begin
 from addons.ui.commands import console_commands
 from addons.ui.commands.console_commands import COMPONENT, LINK, RESOURCE, VERB, ConsoleCommands
-from addons.upstream.drills import Drills
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until
 from tests.addons.support.report_parts import SERVICES, read, running_hub

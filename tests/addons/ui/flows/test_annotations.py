@@ -9,7 +9,7 @@ from mitmproxy import flowfilter, http
 from mitmproxy.addons.view import View
 from mitmproxy.test import taddons, tflow
 
-from addons.requests.caller import Listener
+from addons.link.drills import Drill, DrillKind
 from addons.requests.route_decision import Route, RouteKind
 from addons.ui.flows.annotations import (
     DEFAULT_FILTER,
@@ -22,7 +22,6 @@ from addons.ui.flows.annotations import (
     mark_of,
     why_refused,
 )
-from addons.upstream.drills import Drill, DrillKind
 from kube.errors import forbidden
 from tests.addons.support.samples import request_context
 
@@ -33,9 +32,6 @@ def test_every_route_has_a_mark_and_a_word(kind: RouteKind) -> None:
     made.route = Route(kind, "because")
     assert mark_of(made, refused=False) == MARKS[kind]
     assert comment_of(made) == f"kubelet ▸ {WORDS[kind]} ▸ because"
-    made.listener = Listener.INTERNAL
-    for refused in (False, True):
-        assert mark_of(made, refused=refused) == OWN
 
 
 def test_a_refusal_says_why() -> None:

@@ -12,14 +12,12 @@ from mitmproxy.addons.view import View
 from mitmproxy.flow import Error
 from mitmproxy.test import taddons
 
-from addons.requests.caller import Listener
-from addons.requests.request_context import context_of
+from addons.link.drills import Drills
 from addons.ui.flows.annotations import MARKS, REFUSED
 from addons.ui.flows.bodies import MAX_BODY, Copy
 from addons.ui.flows.flows import Flows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
-from addons.upstream.drills import Drills
 from tests.addons.support.routed import Routed, flow_of
 from tests.addons.support.samples import SERVICES, raw, service
 
@@ -271,11 +269,3 @@ async def test_a_server_that_failed_half_way_leaves_nothing(seen: Seen) -> None:
     flow.live = False
     await until(lambda: flow.response is not None and flow.response.content == b"whole")
     assert seen.flows._under_way.size == 0
-
-
-async def test_the_hubs_own_requests_keep_the_servers_address(seen: Seen) -> None:
-    flow = await seen.request("/livez", "edgehub", listener=Listener.INTERNAL)
-    url = flow.request.url
-    await seen.answer(flow, b"ok")
-    assert flow.request.url == url
-    assert context_of(flow) is not None

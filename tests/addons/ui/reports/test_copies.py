@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
 from addons.pool.following import Following
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
 from addons.ui.reports.copies import sources, views, watchers
-from addons.upstream.health import ServerHealth
-from addons.upstream.servers import Server
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES as SERVICES_TYPE
 from tests.addons.support.report_parts import read, running_hub

@@ -72,9 +72,13 @@ class Drills:
         return self.current is not None and self.current.kind is DrillKind.OFFLINE
 
     @property
-    def refusal(self) -> str:
-        """What the kernel would say to a connection now; "" where the link is not taken away."""
-        return f"[Errno {errno.ECONNREFUSED}] a drill: {self.current}" if self.is_offline else ""
+    def refusal(self) -> OSError | None:
+        """What the kernel would say to a connection now; None where the link is not taken away."""
+        return (
+            ConnectionRefusedError(errno.ECONNREFUSED, f"a drill: {self.current}")
+            if self.is_offline
+            else None
+        )
 
     def begin(self, kind: DrillKind, minutes: int = DEFAULT_MINUTES, kbps: int = 0, ms: int = 0) -> None:
         """Begin a drill in place of one that is under way. ValueError, in the operator's words, for a bad number."""

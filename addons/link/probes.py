@@ -1,7 +1,7 @@
 """Probes each server of the cloud, so that the hub knows of an outage within 6 s and of its end within some seconds.
 
-The probes move the health table, together with what live requests show. They know no mitmproxy: egress reports what it
-sees to `connect_failed` and `suspect`, and hands in what cuts the connections to a server.
+The probes move the health table, together with what live requests show: `addons.link.link` reports what these see to
+`connect_failed` and `suspect`, and hands in what cuts the connections to a server.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import logging
 import time
 from collections.abc import Callable
 
-from addons.requests.headers import ANSWERED_HEADER, SERVER_HEADER
+from addons.link.connect_errors import Fault, fault_of
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import Server
 from addons.telemetry import metrics
-from addons.upstream.connect_errors import Fault, fault_of
-from addons.upstream.health import Cloud, ServerHealth
-from addons.upstream.servers import Server
 from kube.concurrency.pulse import Pulse
-from kube.errors import parse_status
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
 
@@ -71,7 +69,7 @@ class Probes:
         self._logged = float("-inf")
 
     def start(self, cloud: Cloud, client: Client) -> None:
-        """Begin to probe the servers. `client` sends to the hub's own listener."""
+        """Begin to probe the servers. `client` sends with the hub's identity."""
         self._cloud = cloud
         for health in cloud.servers:
             self._wanted[str(health.server)] = asyncio.Event()
@@ -85,7 +83,7 @@ class Probes:
         self._tasks.clear()
 
     def connect_failed(self, health: ServerHealth, message: str) -> None:
-        """Note that a live request could not open a connection; `message` is mitmproxy's."""
+        """Note that a live request could not open a connection; `message` holds what asyncio raised."""
         fault = fault_of(message)
         if fault is Fault.SERVER:
             self._failed(health, message)
@@ -129,7 +127,7 @@ class Probes:
             self._went_down(health)
 
     async def _run(self, health: ServerHealth, client: Client) -> None:
-        client = client.with_headers({SERVER_HEADER: str(health.server)})
+        client = client.at(str(health.server))
         wanted = self._wanted[str(health.server)]
         while True:
             wanted.clear()
@@ -158,10 +156,11 @@ class Probes:
             answer = await client.relay("GET", PROBE_PATH, headers=PROBE_HEADERS, body=b"", timeout=timeout)
         except Unreachable as error:
             # On a full link the probe may wait in the queue while the server sends to other streams.
-            if health.heard <= began or not health.usable:
-                self._failed(health, str(error))
+            is_late = isinstance(error.__cause__, TimeoutError) and health.usable
+            if not (is_late and health.heard > began) and not self._is_own_fault(health, began):
+                self._failed(health, _reason(error))
             return None
-        self._answered(health, answer, began)
+        self._answered(health, answer)
         return answer
 
     def _is_own_fault(self, health: ServerHealth, began: float) -> bool:
@@ -174,11 +173,8 @@ class Probes:
             return health.connections > 0
         return health.node_failed >= began
 
-    def _answered(self, health: ServerHealth, answer: RawResponse, began: float) -> None:
-        if ANSWERED_HEADER not in answer.headers:
-            if not self._is_own_fault(health, began):
-                self._failed(health, _reason(answer))
-        elif answer.status < 500:
+    def _answered(self, health: ServerHealth, answer: RawResponse) -> None:
+        if answer.status < 500:
             self._identified(health, refuses_node=answer.status == 401)
             self._succeeded(health)
         elif health.erred(f"it answers {answer.status}"):
@@ -206,10 +202,10 @@ class Probes:
         self._changed.notify()
 
 
-def _reason(answer: RawResponse) -> str:
-    """Why there was no answer of the server's own, from the Status that the hub made in its place."""
-    said = parse_status(answer.body, answer.status).message
-    reason = said.removeprefix("the cloud cannot be reached: ")
+def _reason(error: Unreachable) -> str:
+    """Why there was no answer, in words for the operator."""
+    cause = error.__cause__
+    reason = str(cause or error) or ("no answer in time" if isinstance(cause, TimeoutError) else "no answer")
     if "ertificate" in reason:
         reason += (
             "; is it signed by the certificate-authority of the kubeconfig, for this address, and in date?"

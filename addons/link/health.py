@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from addons.upstream.servers import Server, ServerOrder
+from addons.link.servers import Server, ServerOrder
 
 ERRORS_IN_A_ROW = 2
 """Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from addons.upstream.health import RECOVERY_SUCCESSES, Cloud, Condition, ServerHealth
-from addons.upstream.servers import parse_server
+from addons.link.health import RECOVERY_SUCCESSES, Cloud, Condition, ServerHealth
+from addons.link.servers import parse_server
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from addons.upstream.tls import UpstreamTls
+from addons.link.tls import UpstreamTls
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
 from tests.cloud.pki import Authority, Credential
 

@@ -6,9 +6,7 @@ import copy
 
 import pytest
 
-from addons.requests.caller import Lending
-from addons.telemetry import metrics
-from addons.upstream.servers import (
+from addons.link.servers import (
     MAX_RELAYS,
     Server,
     ServerHost,
@@ -16,6 +14,8 @@ from addons.upstream.servers import (
     parse_relays,
     parse_server,
 )
+from addons.requests.caller import Lending
+from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")

@@ -13,8 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube.errors import StatusError
-from kube.http.http2 import Http2Session, request_fields
-from kube.http.http2_connection import CHUNK, MAX_UNTAKEN, HeaderFields
+from kube.http.request_fields import HeaderFields, request_fields
+from kube.http.streamed_response import CHUNK, MAX_UNTAKEN
+from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 
 LATER = 10.0
@@ -40,7 +41,7 @@ def say_nothing(_: Asked) -> None:
 
 
 async def ask(
-    session: Http2Session,
+    session: CleartextSession,
     peer: Peer,
     path: str = "/x",
     body: bytes | None = None,
@@ -52,7 +53,7 @@ async def ask(
         return response.status, await response.read(LIMIT)
 
 
-async def test_a_request_and_its_answer(session: Http2Session) -> None:
+async def test_a_request_and_its_answer(session: CleartextSession) -> None:
     peer = Peer(answer, 100)
     async with peer.serve():
         headers = (
@@ -83,7 +84,7 @@ async def test_a_request_and_its_answer(session: Http2Session) -> None:
     }
 
 
-async def test_what_nobody_reads_waits_at_the_peer(session: Http2Session) -> None:
+async def test_what_nobody_reads_waits_at_the_peer(session: CleartextSession) -> None:
     """A packed watch comes faster than its reader applies what it unpacks to."""
     peer = Peer(lambda asked: asked.head(), 100)
     async with peer.serve(), asyncio.timeout(LATER):
@@ -106,7 +107,7 @@ async def test_what_nobody_reads_waits_at_the_peer(session: Http2Session) -> Non
         session.close()
 
 
-async def test_past_the_peers_limit_there_is_another_connection(session: Http2Session) -> None:
+async def test_past_the_peers_limit_there_is_another_connection(session: CleartextSession) -> None:
     peer = Peer(hold, 2)
     async with peer.serve():
         opened = [session.open("GET", peer.url, headers=(), body=None, timeout=LATER) for _ in range(5)]
@@ -123,7 +124,7 @@ async def test_past_the_peers_limit_there_is_another_connection(session: Http2Se
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 70 * SMALL])
-async def test_a_body_is_sent_as_the_peer_has_room(session: Http2Session, size: int) -> None:
+async def test_a_body_is_sent_as_the_peer_has_room(session: CleartextSession, size: int) -> None:
     peer = Peer(answer, 100)
     body = bytes(index % 251 for index in range(size))
     async with peer.serve():
@@ -133,7 +134,7 @@ async def test_a_body_is_sent_as_the_peer_has_room(session: Http2Session, size: 
     assert peer.asked[0].fields["content-length"] == str(size)
 
 
-async def test_who_leaves_early_takes_the_request_back(session: Http2Session) -> None:
+async def test_who_leaves_early_takes_the_request_back(session: CleartextSession) -> None:
     peer = Peer(hold, 100)
     async with peer.serve():
         async with session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as response:
@@ -148,16 +149,18 @@ async def test_who_leaves_early_takes_the_request_back(session: Http2Session) ->
         session.close()
 
 
-async def test_no_answer_in_time(session: Http2Session) -> None:
+async def test_no_answer_in_time(session: CleartextSession) -> None:
     peer = Peer(say_nothing, 100)
     async with peer.serve():
         with pytest.raises(TimeoutError):
-            await ask(session, peer, timeout=0.02)
+            await ask(session, peer, timeout=0.2)
         await peer.asked[0].reset.wait()
         session.close()
 
 
-async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(session: Http2Session) -> None:
+async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(
+    session: CleartextSession,
+) -> None:
     peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None, 100)
     async with peer.serve():
         asked = session.open("GET", f"{peer.url}/watch", headers=(), body=None, timeout=LATER)
@@ -166,14 +169,14 @@ async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(ses
             assert await anext(chunks) == b"event"
             for tries in (1, 2):
                 with pytest.raises(TimeoutError):
-                    await ask(session, peer, timeout=0.02)
+                    await ask(session, peer, timeout=0.2)
                 assert peer.connections == tries
             peer.asked[0].data(b"more")
             assert await anext(chunks) == b"more", "what was under way goes on"
         await peer.were_closed(2)
 
 
-async def test_an_answer_that_does_not_end_in_time(session: Http2Session) -> None:
+async def test_an_answer_that_does_not_end_in_time(session: CleartextSession) -> None:
     peer = Peer(hold, 100)
     async with peer.serve():
         with pytest.raises(TimeoutError):
@@ -192,7 +195,7 @@ def reset_in_the_middle(asked: Asked) -> None:
 
 @pytest.mark.parametrize("act", [reset_at_once, reset_in_the_middle])
 async def test_an_answer_that_breaks_off_disturbs_no_other(
-    session: Http2Session, act: Callable[[Asked], None]
+    session: CleartextSession, act: Callable[[Asked], None]
 ) -> None:
     peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked), 100)
     async with peer.serve():
@@ -214,7 +217,7 @@ LOSSES: dict[str, Callable[[Asked], None]] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(
-    session: Http2Session, loss: str
+    session: CleartextSession, loss: str
 ) -> None:
     peer = Peer(lambda asked: LOSSES[loss](asked) if asked.fields[":path"] == "/x" else hold(asked), 100)
     async with peer.serve():
@@ -231,7 +234,7 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(
         session.close()
 
 
-async def test_a_peer_of_another_protocol(session: Http2Session) -> None:
+async def test_a_peer_of_another_protocol(session: CleartextSession) -> None:
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n" * 10)
         await writer.drain()
@@ -245,14 +248,7 @@ async def test_a_peer_of_another_protocol(session: Http2Session) -> None:
                 pass
 
 
-@pytest.mark.parametrize("url", ["https://127.0.0.1:1/", "http://127.0.0.1/"])
-async def test_a_url_that_it_is_not_for(session: Http2Session, url: str) -> None:
-    with pytest.raises(ValueError, match="no http:// URL with a port"):
-        async with session.open("GET", url, headers=(), body=None, timeout=LATER):
-            pass
-
-
-async def test_what_is_under_way_ends_with_the_session(session: Http2Session) -> None:
+async def test_what_is_under_way_ends_with_the_session(session: CleartextSession) -> None:
     peer = Peer(hold, 100)
     async with peer.serve(), session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as response:
         chunks = response.chunks()
@@ -272,7 +268,7 @@ def test_a_headers_value_goes_out_byte_for_byte_or_not_at_all(value: bytes) -> N
     text = value.decode(errors="surrogateescape")
     headers = [("Authorization", text)]
     try:
-        fields = request_fields("GET", "a:1", "/x", headers, None)
+        fields = request_fields("GET", "http", "a:1", "/x", headers, None)
     except StatusError:
         assert value != value.strip() or any(byte < 0x20 or byte == 0x7F for byte in value)
         return
@@ -280,7 +276,7 @@ def test_a_headers_value_goes_out_byte_for_byte_or_not_at_all(value: bytes) -> N
 
 
 @pytest.mark.parametrize("value", ["a\r\nb", "a\0", "\ud83d", " a", "a\t", "\x7f"])
-async def test_a_value_that_cannot_be_sent_is_refused(session: Http2Session, value: str) -> None:
+async def test_a_value_that_cannot_be_sent_is_refused(session: CleartextSession, value: str) -> None:
     with pytest.raises(StatusError, match="Authorization cannot be sent") as raised:
         async with session.open(
             "GET", "http://a:1/", headers=[("Authorization", value)], body=None, timeout=LATER
@@ -301,7 +297,7 @@ async def test_a_value_that_cannot_be_sent_is_refused(session: Http2Session, val
 )
 def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path: str, name: str) -> None:
     with pytest.raises(StatusError, match="cannot be sent"):
-        request_fields(method, "a:1", path, [(name, "x")], None)
+        request_fields(method, "http", "a:1", path, [(name, "x")], None)
 
 
 def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from addons.requests.caller import Lending
@@ -32,9 +32,14 @@ class Server:
         """Whether the link to the cloud leads there: to a kube-apiserver or a relay, not to another node's hub."""
         return not self.node or self.node.startswith(RELAY)
 
-    def __str__(self) -> str:
+    @property
+    def authority(self) -> str:
+        """Host and port, as a request names them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
 
 
 def parse_server(text: str) -> Server:
@@ -82,39 +87,51 @@ def parse_leaders(text: str, port: int) -> tuple[Server, ...]:
     return tuple(dict.fromkeys(found))
 
 
-class ServerHost(str):
-    """A server's host name as the address of a connection of mitmproxy, with whose identity the connection carries.
+class Way(NamedTuple):
+    """What connections are kept apart by.
 
-    mitmproxy uses a connection again for an equal address. kube-apiserver takes each request on a connection with the
-    hub's certificate for the hub's, so a request with a caller's own token must never travel on one: `lending` is part
-    of the address. So is `lane`, which keeps apart callers with tokens of their own (`addons.upstream.token_lanes`),
-    and the certificates that the hub has had one after another (`addons.upstream.tls`).
+    kube-apiserver takes each request on a connection with the hub's certificate for the hub's, so a request with a
+    caller's own token must never travel on one. A lane keeps apart callers with tokens of their own
+    (`addons.link.token_lanes`), and the certificates that the hub has had one after another (`addons.link.tls`).
     """
-
-    __slots__ = ("lane", "lending", "server")
-
-    def __new__(cls, server: Server, lending: Lending, lane: str = "") -> ServerHost:
-        made = super().__new__(cls, server.host)
-        made.server, made.lending, made.lane = server, lending, lane
-        return made
 
     server: Server
     lending: Lending
     lane: str
 
-    def __getnewargs__(self) -> tuple[Server, Lending, str]:  # type: ignore[override]  # str has one argument
+
+class ServerHost(str):
+    """A server's host name as the address of a connection of mitmproxy, which uses one again for an equal address.
+
+    The whole way is part of the address.
+    """
+
+    __slots__ = ("way",)
+
+    def __new__(cls, server: Server, lending: Lending, lane: str = "") -> ServerHost:
+        made = super().__new__(cls, server.host)
+        made.way = Way(server, lending, lane)
+        return made
+
+    way: Way
+
+    @property
+    def server(self) -> Server:
+        return self.way.server
+
+    @property
+    def lending(self) -> Lending:
+        return self.way.lending
+
+    def __getnewargs__(self) -> Way:  # type: ignore[override]  # str has one argument
         """What a copy is made of: mitmproxy copies a flow before a person edits it."""
-        return self.server, self.lending, self.lane
+        return self.way
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, ServerHost)
-            and str.__eq__(self, other)
-            and (self.server, self.lending, self.lane) == (other.server, other.lending, other.lane)
-        )
+        return isinstance(other, ServerHost) and str.__eq__(self, other) and self.way == other.way
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash((self.server, self.lending, self.lane))
+        return hash(self.way)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from addons.link.drills import DEFAULT_MINUTES, MAX_KBPS, MAX_MINUTES, MAX_MS, DrillKind, Drills
 from addons.telemetry import metrics
-from addons.upstream.drills import DEFAULT_MINUTES, MAX_KBPS, MAX_MINUTES, MAX_MS, DrillKind, Drills
 from tests.addons.support.observed import value_of
 
 
@@ -36,10 +36,10 @@ def made(told: Told) -> Iterator[Drills]:
 
 
 async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, told: Told) -> None:
-    assert (made.is_offline, made.refusal, made.describe()["link"]) == (False, "", "online")
+    assert (made.is_offline, made.refusal, made.describe()["link"]) == (False, None, "online")
     made.begin(DrillKind.OFFLINE)
     assert made.is_offline
-    assert made.refusal.startswith("[Errno 111] a drill: the link is offline until ")
+    assert str(made.refusal).startswith("[Errno 111] a drill: the link is offline until ")
     assert (made.describe()["link"], value_of(metrics.DRILL), told.times) == ("offline", 1, 1)
     with pytest.raises(ConnectionResetError, match="a drill"):
         await made.pace(10, is_first=False)

@@ -1,0 +1,210 @@
+"""Which server, with whose identity, and what its answers say of its health: for all that leaves the node.
+
+Egress asks here for the requests that mitmproxy relays, `addons.link.own_requests` for those of the hub itself. A
+connection of the hub's own is made in one place, `Link.connect`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from OpenSSL import SSL
+
+from addons.link.drills import Drills
+from addons.link.health import Cloud, ServerHealth
+from addons.link.probes import Probes
+from addons.link.servers import Server, Way
+from addons.link.tls import UpstreamTls
+from addons.link.token_lanes import NO_LANE, TokenLanes
+from addons.link.wire import connect
+from addons.requests.caller import Lending
+from addons.telemetry import metrics
+from kube.concurrency.pulse import Pulse
+from kube.http.client import Client
+from kube.http.connections import Connection, Connections
+from kube.http.http1_connection import Http1Connection
+from kube.http.http2_connection import Http2Connection
+from kube.http.kubeconfig import Credentials
+
+OFFERS = [b"h2", b"http/1.1"]
+"""The protocols that the hub itself speaks, by ALPN."""
+
+
+class PeerTls(Protocol):
+    """TLS towards the hub of another node: `addons.pool.peer_tls`."""
+
+    def connection(self, server: Server, alpn: list[bytes]) -> SSL.Connection:
+        """A connection that is about to send its ClientHello."""
+
+
+class Link:
+    """The servers that the hub may send to. Nothing goes out before `start`."""
+
+    def __init__(
+        self, cut_relayed: Callable[[Server], int], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`cut_relayed` closes mitmproxy's connections to a server; how many there were. `clock` is monotonic."""
+        self.cloud = Cloud([], "priority")
+        self.changed = Pulse()
+        """Notified when a server comes up or goes down."""
+        self.connections: Connections[Way] = Connections(self.connect)
+        """Those of the hub's own requests."""
+        self.drills = Drills(self._drill_changed, clock)
+        self.clock = clock
+        self._cut_relayed = cut_relayed
+        self._probes = Probes(self.cut, self.changed, clock)
+        self._lanes = TokenLanes()
+        self._credentials: Credentials | None = None
+        self._tls: UpstreamTls | None = None
+        self._peer_tls: PeerTls | None = None
+        self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
+
+    def start(self, cloud: Cloud, credentials: Credentials) -> None:
+        """Begin to send requests to the servers of `cloud`."""
+        self.cloud, self._credentials = cloud, credentials
+        self._tls = UpstreamTls(credentials)
+        metrics.watch_expiry("client", self._tls.expiry)
+
+    def start_probes(self, client: Client) -> None:
+        """Probe the servers by this client."""
+        self._probes.start(self.cloud, client)
+
+    def start_peers(self, peer_tls: PeerTls, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
+        """Let the hub's own requests go to the hubs of other nodes: those that `peers` names now, by their URLs."""
+        self._peer_tls, self._peers = peer_tls, peers
+
+    def close(self) -> None:
+        self._probes.close()
+        self.drills.close()
+        self.connections.close()
+
+    # -- which server, and with whose identity
+
+    def choose(self, name: str = "") -> Server | None:
+        """The server of this URL, or a server of the cloud that is up; None where there is none."""
+        if not name:
+            return self.cloud.choose()
+        health = self.cloud.named(name) or self._peers().get(name)
+        return health.server if health is not None else None
+
+    def way(self, server: Server, lending: Lending, authorization: str) -> Way:
+        """How a request goes to a server. ValueError where that would show another hub a caller's token."""
+        if server.node and lending is not Lending.HUB:
+            raise ValueError(f"nothing but the hub's own identity goes to {server}")
+        if lending is Lending.OWN:
+            return Way(server, lending, self._lanes.lane(authorization))
+        return Way(server, lending, self._tls.lane if lending is Lending.HUB and self._tls else NO_LANE)
+
+    def bearer(self, way: Way) -> str:
+        """The Authorization that a request of this way is lent, "" for none. Another hub is shown a certificate."""
+        if way.lending is not Lending.HUB or way.server.node or self._credentials is None:
+            return ""
+        return self._credentials.bearer
+
+    def tls(self, server: Server, lending: Lending, offers: list[bytes]) -> SSL.Connection:
+        """TLS towards a server that is about to send its ClientHello, as `UpstreamTls` and `PeerTls` say.
+
+        RuntimeError before the start.
+        """
+        if server.node:
+            if self._peer_tls is None:
+                raise RuntimeError("the hub is in no pool")
+            return self._peer_tls.connection(server, offers)
+        if self._tls is None:
+            raise RuntimeError("the hub has not started")
+        name = self._tls.server_name or server.host
+        return self._tls.connection(name, lend_certificate=lending is Lending.HUB, alpn=offers)
+
+    async def connect(self, way: Way) -> Connection:
+        """A new connection of the hub's own; OSError where there is none. What fails is noted."""
+        server, health = way.server, self.health(way.server)
+        if server.is_in_cloud and (refusal := self.drills.refusal) is not None:
+            self.connect_failed(server, str(refusal))
+            raise refusal
+        try:
+            tls = self.tls(server, way.lending, OFFERS) if server.scheme == "https" else None
+        except (ValueError, SSL.Error) as error:
+            raise ConnectionError(f"the credentials cannot be used: {error}") from error
+
+        def count(opened: int) -> None:
+            if health is not None:
+                health.connections += opened
+
+        try:
+            wire = await connect(server, tls, self.drills if server.is_in_cloud else None, count)
+        except OSError as error:
+            self.connect_failed(server, str(error))
+            raise
+        try:
+            await wire.secured()
+        except BaseException:
+            wire.abort()
+            raise
+        is_http2 = tls is not None and tls.get_alpn_proto_negotiated() == b"h2"
+        made = Http2Connection() if is_http2 else Http1Connection()
+        wire.speak(made)
+        return made
+
+    # -- health
+
+    def health(self, server: Server) -> ServerHealth | None:
+        """The health of a server of the cloud; None for all else. `addons.pool` sees to the leaders."""
+        return self.cloud.named(str(server)) if not server.node else None
+
+    async def confirm(self) -> bool:
+        """Whether a server is up, by a probe that is sent now."""
+        return await self._probes.confirm()
+
+    def answered(self, way: Way, authorization: str, status: int) -> None:
+        """Note the status of a server's answer."""
+        if way.lending is Lending.OWN:
+            self._lanes.answered(authorization, status)
+        elif status == 401:
+            self.suspect(way.server)  # the node's identity may have ended
+
+    def connect_failed(self, server: Server, message: str) -> None:
+        """Note that a connection could not be opened; `message` holds what asyncio raised."""
+        if (health := self.health(server)) is not None:
+            self._probes.connect_failed(health, message)
+
+    def suspect(self, server: Server) -> None:
+        """Have a server probed at once: a handshake failed, or a connection broke under a request."""
+        if (health := self.health(server)) is not None:
+            self._probes.suspect(health)
+
+    def cut(self, server: Server) -> int:
+        """Close the connections to a server; how many there were."""
+        return self._cut_relayed(server) + self.connections.cut(lambda way: way.server == server)
+
+    def sent(self, server: Server) -> Callable[[int], None]:
+        """Counts the bytes of bodies that a server is sent."""
+        return _counter("sent" if server.node else "up", server)
+
+    def received(self, server: Server) -> Callable[[int], None]:
+        """Counts the bytes of bodies that a server sends, and notes that it is alive."""
+        count = _counter("received" if server.node else "down", server)
+        health = self._peers().get(str(server)) if server.node else self.cloud.named(str(server))
+
+        def hear(size: int) -> None:
+            if health is not None:
+                health.heard = self.clock()
+            count(size)
+
+        return hear
+
+    def _drill_changed(self) -> None:
+        """Let the hub learn of a drill as of any outage: connections break, and new ones are refused."""
+        if self.drills.is_offline:
+            for health in (*self.cloud.servers, *self._peers().values()):
+                if health.server.is_in_cloud:
+                    self.cut(health.server)
+                    self._probes.suspect(health)
+
+
+def _counter(direction: str, server: Server) -> Callable[[int], None]:
+    """`direction` is up or down to and from the cloud, sent or received for a hub."""
+    if server.node:
+        return metrics.PEER_BYTES.labels(direction, metrics.peer_label(server.node)).inc
+    return metrics.UPSTREAM_BYTES.labels(direction, str(server)).inc

@@ -1,0 +1,153 @@
+"""What the hub itself asks of servers: a session for each identity, whose requests are recorded for people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from addons.filters.filter import READS
+from addons.link.link import Link
+from addons.link.records import Record, Records
+from addons.link.servers import Way
+from addons.requests.caller import AUTHORIZATION, Lending
+from addons.telemetry import metrics
+from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
+from addons.telemetry.labels import HUB, group_resource_label, resource_label, verb_label
+from kube.errors import forbidden, unauthorized
+from kube.http.request_fields import request_fields
+from kube.http.session import Response
+from kube.requests.request_info import RequestInfo, parse_request
+
+ROUTE = "relay"
+"""The route of the hub's own requests among the metrics' labels."""
+
+
+class OwnRequests:
+    """A `kube.http.session.Session` of one identity. A request that says another one is refused, and never sent.
+
+    A URL that begins with its path goes to a server of the cloud that is up, by the order that the operator wants.
+    """
+
+    def __init__(self, link: Link, lending: Lending, traffic: ComponentTraffic, records: Records) -> None:
+        """`lending` is HUB, for the node's certificate or token, or OWN, for the Authorization of each request."""
+        self._link = link
+        self._lending = lending
+        self._traffic = traffic
+        self._records = records
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
+    ) -> AsyncIterator[Response]:
+        """See `kube.http.session.Session.open`. StatusError 401 or 403 where the identity is not the session's."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        given = list(headers)
+        authorization = check_identity(self._lending, given)
+        base, target = _parts(url)
+        server = self._link.choose(base)
+        if server is None:
+            raise ConnectionError(f"there is no server {base}" if base else "the cloud cannot be reached")
+        way = self._link.way(server, self._lending, authorization)
+        if bearer := self._link.bearer(way):
+            given.append(("Authorization", bearer))
+        fields = request_fields(method, server.scheme, server.authority, target, given, body)
+        exchange = _Exchange(self._link, way, Record(method, target, str(server), self._lending))
+        self._records.begin(exchange.record)
+        try:
+            async with self._link.connections.open(
+                way, fields, body or b"", deadline, exchange.received
+            ) as response:
+                self._link.answered(way, authorization, response.status)
+                exchange.answered(response.status, len(body or b""), self._traffic)
+                try:
+                    yield response
+                finally:
+                    if response.error is not None:
+                        self._link.suspect(server)
+        except OSError as error:
+            if not exchange.record.status:
+                exchange.failed(error, self._traffic)
+            raise
+        finally:
+            exchange.end()
+            self._records.end(exchange.record)
+
+
+class _Exchange:
+    """One request and its answer, as they are counted."""
+
+    def __init__(self, link: Link, way: Way, record: Record) -> None:
+        self.record = record
+        self._link = link
+        self._way = way
+        self._heard = link.received(way.server)
+        self._counts: ComponentCounts | None = None
+        self._is_watch = False
+
+    def received(self, size: int) -> None:
+        """Count a piece of the answer's body."""
+        self._heard(size)
+        self.record.received += size
+        if self._counts is not None:
+            self._counts.totals.sent += size
+            self._counts.totals.fetched += size
+
+    def answered(self, status: int, sent: int, traffic: ComponentTraffic) -> None:
+        if sent:
+            self._link.sent(self._way.server)(sent)
+        self.record.status, self.record.sent = status, sent
+        self._begin(status, traffic)
+
+    def failed(self, error: OSError, traffic: ComponentTraffic) -> None:
+        """There was no answer, or there is no time left for one."""
+        self.record.failure = str(error) or type(error).__name__
+        if not isinstance(error, TimeoutError):
+            self._link.suspect(self._way.server)
+        self._begin(502, traffic)
+
+    def end(self) -> None:
+        if self._counts is not None:
+            self._counts.watches -= self._is_watch
+
+    def _begin(self, status: int, traffic: ComponentTraffic) -> None:
+        info = parse_request(self.record.method, self.record.target)
+        self._is_watch = info.verb == "watch" and status == 200
+        self._counts = traffic.began(HUB, _read(info), status, is_watch=self._is_watch)
+        self._counts.totals.sent += self.record.received
+        self._counts.totals.fetched += self.record.received
+        resource = resource_label(info.type.resource if info.type is not None else "")
+        metrics.REQUESTS.labels(HUB, verb_label(info.verb), resource, ROUTE, status).inc()
+
+
+def check_identity(lending: Lending, headers: Iterable[tuple[str, str]]) -> str:
+    """The Authorization that a request carries by itself: one of OWN has one, and one of HUB none.
+
+    A caller's request whose Authorization got lost on the way is refused with StatusError 401. It never becomes the
+    hub's: that one of HUB has an Authorization is refused with 403.
+    """
+    sent = [value for name, value in headers if name.lower() == "authorization"]
+    if lending is Lending.HUB:
+        if sent:
+            raise forbidden("a request with the hub's identity carries another one")
+        return ""
+    if lending is not Lending.OWN or len(sent) != 1 or not AUTHORIZATION.fullmatch(sent[0]):
+        raise unauthorized("Unauthorized")
+    return sent[0]
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """The server's URL, "" for none, and the target."""
+    if url.startswith("/"):
+        return "", url
+    parts = urlsplit(url)
+    base = f"{parts.scheme}://{parts.netloc}"
+    return base, url[len(base) :] or "/"
+
+
+def _read(info: RequestInfo) -> str:
+    """The resource of a read, as metrics name it; "" for all other requests."""
+    if info.type is None or info.subresource or info.verb not in READS:
+        return ""
+    return group_resource_label(info.type.group, info.type.resource)

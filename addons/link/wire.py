@@ -1,0 +1,229 @@
+"""One connection to a server as its bytes go: TCP, TLS where the server has it, and the pace of a drill.
+
+TLS is pyOpenSSL's, as of the connections that relay clients' requests: one context says for both whom the hub trusts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+
+from OpenSSL import SSL
+
+from addons.link.drills import Drills
+from addons.link.servers import Server
+
+RECORD = 16 * 1024
+"""Bytes of plain text that a record of TLS brings at most."""
+AT_ONCE = 0.001
+"""Seconds between bytes that came over the link together."""
+
+
+class Wire(asyncio.Transport, asyncio.Protocol):
+    """The transport of a protocol, which comes with `speak`, and the protocol of the socket."""
+
+    def __init__(
+        self, tls: SSL.Connection | None, drills: Drills | None, count: Callable[[int], None]
+    ) -> None:
+        """`drills` slow down what comes. `count` is told 1 when the connection is open, and -1 when it has ended."""
+        super().__init__()
+        self._tls = tls
+        self._drills = drills
+        self._count = count
+        self._socket: asyncio.Transport | None = None
+        self._protocol: asyncio.Protocol | None = None
+        self._secured: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._late: deque[bytes] = deque()
+        """What a drill holds back."""
+        self._is_late = False
+        self._pacing: asyncio.Task[None] | None = None
+        self._last = 0.0
+        """When bytes last came, in the loop's time."""
+        self._is_paused = False
+        """The protocol reads no further."""
+        self._error: Exception | None = None
+
+    async def secured(self) -> None:
+        """Return when TLS is agreed on; ConnectionError where it cannot be."""
+        await self._secured
+
+    def speak(self, protocol: asyncio.Protocol) -> None:
+        """Give this protocol what has come, and what comes."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        if self._tls is not None:
+            self._decrypt(self._tls)
+
+    # -- towards the protocol: the transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not data or self._socket is None:
+            return
+        if self._tls is None:
+            self._socket.write(data)
+            return
+        try:
+            self._tls.sendall(data)
+        except SSL.Error as error:
+            self._fail(ConnectionResetError(_reason(self._tls, error)))
+        self._flush(self._tls)
+
+    def is_closing(self) -> bool:
+        return self._socket is None or self._socket.is_closing()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            if self._tls is not None:
+                with contextlib.suppress(SSL.Error):
+                    self._tls.shutdown()
+                self._flush(self._tls)
+            self._socket.close()
+
+    def abort(self) -> None:
+        if self._socket is not None:
+            self._socket.abort()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._settle()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        if self._tls is not None:
+            self._decrypt(self._tls)
+        self._settle()
+
+    # -- towards the socket: the protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._socket = transport
+        self._count(1)
+        if self._tls is None:
+            self._secured.set_result(None)
+        else:
+            self._shake_hands(self._tls)
+
+    def data_received(self, data: bytes) -> None:
+        if self._drills is None or (self._drills.current is None and not self._is_late):
+            self._take(data)
+            return
+        self._late.append(data)
+        if not self._is_late:
+            self._is_late = True
+            self._settle()
+            self._pacing = asyncio.create_task(self._pace(self._drills), name="pace of a drill")
+
+    def eof_received(self) -> None:
+        if self._protocol is not None and self._tls is None:
+            self._protocol.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._socket = None
+        if self._pacing is not None:
+            self._pacing.cancel()
+        error = self._error or error
+        if not self._secured.done():
+            self._secured.set_exception(error or ConnectionResetError("the connection was closed"))
+            self._secured.exception()  # nobody may wait for it any more
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+        self._count(-1)
+
+    def _take(self, data: bytes) -> None:
+        if self._tls is None:
+            if self._protocol is not None:
+                self._protocol.data_received(data)
+            return
+        self._tls.bio_write(data)
+        if self._secured.done():
+            self._decrypt(self._tls)
+        else:
+            self._shake_hands(self._tls)
+
+    def _shake_hands(self, tls: SSL.Connection) -> None:
+        try:
+            tls.do_handshake()
+        except SSL.WantReadError:
+            self._flush(tls)
+            return
+        except SSL.Error as error:
+            self._flush(tls)  # the alert says to the server what is wrong
+            self._fail(ConnectionError(_reason(tls, error)))
+            return
+        self._flush(tls)
+        self._secured.set_result(None)
+
+    def _decrypt(self, tls: SSL.Connection) -> None:
+        """Hand on what is whole."""
+        while self._protocol is not None and not self._is_paused and self._socket is not None:
+            try:
+                data = tls.recv(RECORD)
+            except SSL.WantReadError:
+                break
+            except SSL.ZeroReturnError:
+                self._protocol.eof_received()
+                self.close()
+                break
+            except SSL.Error as error:
+                self._fail(ConnectionResetError(_reason(tls, error)))
+                break
+            self._protocol.data_received(data)
+        self._flush(tls)
+
+    def _flush(self, tls: SSL.Connection) -> None:
+        with contextlib.suppress(SSL.WantReadError):
+            while self._socket is not None:
+                self._socket.write(tls.bio_read(4 * RECORD))
+
+    def _fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _pace(self, drills: Drills) -> None:
+        """Hand on what a drill holds back when a slow link would have brought it."""
+        loop = asyncio.get_running_loop()
+        while self._late:
+            data = self._late.popleft()
+            try:
+                await drills.pace(len(data), is_first=loop.time() - self._last > AT_ONCE)
+            except OSError as error:
+                self._error = error
+                self.abort()
+                return
+            self._last = loop.time()
+            self._take(data)
+        self._is_late = False
+        self._settle()
+
+    def _settle(self) -> None:
+        """Read from the socket, or leave it to the server to wait."""
+        if self._socket is None or self._socket.is_closing():
+            return
+        if self._is_paused or self._is_late:
+            self._socket.pause_reading()
+        else:
+            self._socket.resume_reading()
+
+
+async def connect(
+    server: Server, tls: SSL.Connection | None, drills: Drills | None, count: Callable[[int], None]
+) -> Wire:
+    """An open wire to a server, over which nobody speaks yet. OSError where there is none."""
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_connection(lambda: Wire(tls, drills, count), server.host, server.port)
+    return wire
+
+
+def _reason(tls: SSL.Connection, error: SSL.Error) -> str:
+    """What is wrong, in OpenSSL's words."""
+    errors = error.args[0] if error.args else ()
+    reason = str(errors[-1][-1]) if isinstance(errors, list) and errors else "the connection was closed"
+    if "certificate verify failed" not in reason:
+        return reason
+    library, ffi = SSL._lib, SSL._ffi  # type: ignore[attr-defined]  # pyOpenSSL has no call for it
+    told = library.X509_verify_cert_error_string(library.SSL_get_verify_result(tls._ssl))
+    return f"Certificate verify failed: {ffi.string(told).decode()}"

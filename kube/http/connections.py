@@ -1,0 +1,153 @@
+"""Connections to servers, of HTTP/2 or HTTP/1.1, which requests share by a key of their sender's choice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Protocol
+
+from kube.bounds import reached
+from kube.http.request_fields import HeaderFields
+from kube.http.session import CONNECT_TIMEOUT
+from kube.http.streamed_response import NotProcessed, StreamedResponse
+
+SENDS = 5
+"""How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
+(GOAWAY) when they bring it bad tokens. The limit ends the attempts at a peer that processes nothing."""
+
+
+class Connection(Protocol):
+    """One connection: `kube.http.http2_connection` and `kube.http.http1_connection`."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a further request may be sent now."""
+
+    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
+        """Send a request. Its response must end by the deadline, a time of the loop's clock."""
+
+    def release(self, response: StreamedResponse) -> None:
+        """Drop a response that the caller reads no further."""
+
+    def retire(self) -> None:
+        """Take no more requests, and close after the last response that is under way."""
+
+    def close(self) -> None:
+        """Close at once. Responses under way break off."""
+
+
+class Connections[Key: Hashable]:
+    """Opens connections as they are needed, and keeps them. No two keys ever share one."""
+
+    def __init__(self, connect: Callable[[Key], Awaitable[Connection]]) -> None:
+        """`connect` opens a connection that can be used; OSError where it cannot."""
+        self._connect = connect
+        self._kept: dict[Key, list[Connection]] = {}
+        self._opening: dict[Key, asyncio.Task[Connection]] = {}
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close all connections, and open no more."""
+        self._is_closed = True
+        self.cut(lambda _: True)
+        for opening in self._opening.values():
+            opening.cancel()
+
+    def cut(self, matches: Callable[[Key], bool]) -> int:
+        """Close the connections of all keys that match; how many there were. Responses under way break off."""
+        closed = [each for key in list(self._kept) if matches(key) for each in self._kept.pop(key)]
+        found = [each for each in closed if each.is_open]
+        for each in found:
+            each.close()
+        return len(found)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        key: Key,
+        fields: HeaderFields,
+        body: bytes,
+        deadline: float,
+        received: Callable[[int], None] = lambda _: None,
+    ) -> AsyncIterator[StreamedResponse]:
+        """Send a request, and let go of the response afterwards. `received` is told of each piece's size as it comes.
+
+        A request that a peer did not process goes out again on another connection.
+        """
+        connection, response = await self._send(key, fields, body, deadline, received)
+        try:
+            yield response
+        finally:
+            connection.release(response)
+
+    async def _send(
+        self,
+        key: Key,
+        fields: HeaderFields,
+        body: bytes,
+        deadline: float,
+        received: Callable[[int], None],
+    ) -> tuple[Connection, StreamedResponse]:
+        for sent in range(1, SENDS + 1):
+            async with asyncio.timeout_at(deadline):
+                connection = await self._with_room(key)
+            response = connection.send(fields, body, deadline)
+            response.received = received
+            try:
+                await response.begun()
+            except NotProcessed:
+                connection.release(response)
+                if sent == SENDS:
+                    reached("sends of a request")
+                    raise
+            except BaseException as error:
+                if isinstance(error, TimeoutError):
+                    # The peer may be stuck with this connection: only a new one can tell.
+                    connection.retire()
+                connection.release(response)
+                raise
+            else:
+                return connection, response
+        raise AssertionError("unreachable")
+
+    async def _with_room(self, key: Key) -> Connection:
+        """An open connection with room for a request, or a new one."""
+        while (found := self._kept_with_room(key)) is None:
+            if self._is_closed:
+                raise ConnectionResetError("no connection is opened any more")
+            opening = self._opening.get(key)
+            is_first = opening is None
+            if opening is None:
+                opening = self._opening[key] = asyncio.create_task(self._new(key), name="opens a connection")
+                # By a callback: mitmproxy's loop runs a task at once, as far as it can.
+                opening.add_done_callback(partial(self._opened, key))
+            # Who waits no longer leaves it to the others, and to the next who asks: a slow server must be reached once.
+            await asyncio.wait({opening})
+            if opening.cancelled():
+                raise ConnectionResetError("the connection was closed while it was opened")
+            if not opening.result().is_open and is_first:
+                raise ConnectionResetError("the connection was closed at once")
+        return found
+
+    def _kept_with_room(self, key: Key) -> Connection | None:
+        kept = [each for each in self._kept.pop(key, ()) if each.is_open]
+        if kept:
+            self._kept[key] = kept
+        return next((each for each in kept if each.has_room), None)
+
+    async def _new(self, key: Key) -> Connection:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            made = await self._connect(key)
+        self._kept.setdefault(key, []).append(made)
+        return made
+
+    def _opened(self, key: Key, opening: asyncio.Task[Connection]) -> None:
+        if self._opening.get(key) is opening:
+            del self._opening[key]
+        if not opening.cancelled():
+            opening.exception()  # perhaps nobody waits for it any more

@@ -1,0 +1,162 @@
+"""One HTTP/1.1 connection to a server, by h11: for servers that offer no HTTP/2, and those without TLS."""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+
+from kube.errors import bad_request
+from kube.http.request_fields import HeaderFields
+from kube.http.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
+
+SILENCE = 58.0
+"""Seconds after which a connection is closed that nobody has used: its server, or a router, may have forgotten it."""
+MAX_HEAD = 256 * 1024
+"""Bytes of a head, or of a chunk's first line."""
+SAFE = frozenset({b"GET", b"HEAD"})
+"""Methods whose request is sent again where a kept connection ends before a word of the answer: its server closes it
+when it has been idle for long, and cannot know that a request is on its way (RFC 9110, 9.2.2)."""
+
+
+class Http1Connection(asyncio.Protocol):
+    """A `kube.http.connections.Connection`: one request after the other."""
+
+    def __init__(self) -> None:
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
+        self._transport: asyncio.Transport | None = None
+        self._response: StreamedResponse | None = None
+        """Under way: its reader has not let go of it."""
+        self._method = b""
+        self._untaken = 0
+        self._is_paused = False
+        self._is_retired = False
+        self._was_answered = False
+        """The server has answered a request on this connection."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._was_used = True
+        """Since the timer was set."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def has_room(self) -> bool:
+        return self._response is None and not self._is_retired and self._h11.our_state is h11.IDLE
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def retire(self) -> None:
+        self._is_retired = True
+
+    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
+        (_, self._method), _, (_, authority), (_, target), *others = fields
+        assert self._transport is not None
+        self._was_used = True
+        headers = [(b"host", authority), *others]
+        try:
+            sent = self._h11.send(h11.Request(method=self._method, target=target, headers=headers)) or b""
+        except h11.LocalProtocolError:
+            raise bad_request("the request cannot be sent") from None
+        if body:
+            sent += self._h11.send(h11.Data(data=body)) or b""
+        sent += self._h11.send(h11.EndOfMessage()) or b""
+        self._untaken = 0
+        self._response = StreamedResponse(1, deadline, self._taken)
+        self._transport.write(sent)
+        return self._response
+
+    def release(self, response: StreamedResponse) -> None:
+        """The next request finds the connection idle, or closed where the answer has not ended."""
+        self._response = None
+        if not response.has_ended or self._is_retired:
+            self.close()
+        elif self._is_paused:
+            self._read_on()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        if self._response is None or self._response.has_ended:
+            self._close()  # nobody has asked, and no later request may take this for its answer
+        else:
+            self._take(data)
+
+    def eof_received(self) -> None:
+        self._take(b"")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail(str(error or "the connection was closed"))
+
+    def _look(self) -> None:
+        if self._response is None and not self._was_used:
+            self.close()
+            return
+        self._was_used = False
+        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+
+    def _take(self, data: bytes) -> None:
+        try:
+            self._h11.receive_data(data)
+            while isinstance(event := self._h11.next_event(), h11.Event):
+                if isinstance(event, h11.ConnectionClosed):
+                    break
+                if self._response is not None:
+                    self._handle(self._response, event)
+        except h11.RemoteProtocolError as error:
+            self._fail(f"it does not speak HTTP/1.1: {error}" if data else "the connection was closed")
+            self._close()
+            return
+        if self._h11.trailing_data[0] or self._h11.our_state not in (h11.IDLE, h11.DONE):
+            self._close()
+
+    def _handle(self, response: StreamedResponse, event: object) -> None:
+        match event:
+            case h11.Response():
+                self._was_answered = True
+                fields = list(event.headers)
+                names = {name for name, _ in fields}
+                has_no_body = self._method == b"HEAD" or event.status_code in (204, 304)
+                response.is_framed = has_no_body or not names.isdisjoint(
+                    {b"content-length", b"transfer-encoding"}
+                )
+                response.begin(event.status_code, fields)
+            case h11.Data():
+                piece = bytes(event.data)
+                self._untaken += len(piece)
+                if self._untaken > MAX_UNTAKEN and not self._is_paused and self._transport is not None:
+                    self._is_paused = True
+                    self._transport.pause_reading()
+                response.add(piece, len(piece))
+            case h11.EndOfMessage():
+                response.end()
+                if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
+                    self._h11.start_next_cycle()
+
+    def _taken(self, _stream: int, size: int) -> None:
+        self._untaken -= size
+        if self._is_paused and self._untaken <= MAX_UNTAKEN // 2:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._is_paused = False
+        if self.is_open and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _fail(self, why: str) -> None:
+        if self._response is not None:
+            is_unread = self._was_answered and self._method in SAFE and not self._response.status
+            self._response.fail(NotProcessed(why) if is_unread else ConnectionResetError(why))
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,66 @@
+"""The header fields of a request, in the form of HTTP/2. A value goes out byte for byte or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from kube.errors import StatusError, bad_request
+
+NOT_SENT = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"),
+        *("content-length", "host"),
+    }
+)
+"""Headers that HTTP/2 replaces (RFC 9113, 8.2.2); `content-length` becomes that of the body."""
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A header's name (RFC 9110, 5.6.2)."""
+_VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
+"""A header's value (RFC 9110, 5.5): no control character but tabs, no blank at either end."""
+_PATH = re.compile(r"[!-~]+")
+
+type HeaderFields = list[tuple[bytes, bytes]]
+
+
+def request_fields(
+    method: str,
+    scheme: str,
+    authority: str,
+    path: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes | None,
+) -> HeaderFields:
+    """The fields of a request, `:method`, `:scheme`, `:authority` and `:path` first.
+
+    StatusError 400 for what cannot be sent as it is.
+    """
+    if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
+        raise bad_request("the request line cannot be sent")
+    sent = [(":method", method), (":scheme", scheme), (":authority", authority), (":path", path)]
+    fields = [(name.encode(), value.encode()) for name, value in sent]
+    for name, value in headers:
+        if not _TOKEN.fullmatch(name):
+            raise bad_request("the name of a header cannot be sent")
+        lower = name.lower()
+        if lower not in NOT_SENT:
+            fields.append((lower.encode(), _value(name, value)))
+    if body is not None:
+        fields.append((b"content-length", str(len(body)).encode()))
+    return fields
+
+
+def _value(name: str, value: str) -> bytes:
+    try:
+        raw = value.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        raise _unsendable(name) from None
+    if not _VALUE.fullmatch(raw):
+        raise _unsendable(name)
+    return raw
+
+
+def _unsendable(name: str) -> StatusError:
+    """The refusal of a header. It does not quote the value, which may be a secret."""
+    return bad_request(f"the value of the header {name} cannot be sent")

@@ -1,0 +1,11 @@
+"""Where a listener of the hub listens that was opened on any port."""
+
+from __future__ import annotations
+
+from addons.proxy.listener_mode import HubMode
+from addons.proxy.listeners import _servers
+
+
+def address_of(spec: str) -> tuple[str, int]:
+    host, port, *_ = _servers()[HubMode.parse(spec)].listen_addrs[0]
+    return host, port

@@ -1,0 +1,41 @@
+"""HTTP without TLS by the connections that the hub has of its own, in either version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from kube.http.connections import Connections
+from kube.http.http1_connection import Http1Connection
+from kube.http.http2_connection import Http2Connection
+from kube.http.request_fields import request_fields
+from kube.http.streamed_response import StreamedResponse
+
+
+class CleartextSession:
+    """A `kube.http.session.Session` of http:// URLs with a port."""
+
+    def __init__(self, kind: type[Http2Connection] | type[Http1Connection] = Http2Connection) -> None:
+        self._kind = kind
+        self._connections = Connections(self._connect)
+
+    def close(self) -> None:
+        self._connections.close()
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
+    ) -> AsyncIterator[StreamedResponse]:
+        deadline = asyncio.get_running_loop().time() + timeout
+        base = urlsplit(url).netloc
+        fields = request_fields(method, "http", base, url.partition(base)[2] or "/", headers, body)
+        async with self._connections.open(base, fields, body or b"", deadline) as response:
+            yield response
+
+    async def _connect(self, base: str) -> Http2Connection | Http1Connection:
+        host, _, port = base.rpartition(":")
+        made = self._kind()
+        await asyncio.get_running_loop().create_connection(lambda: made, host, int(port))
+        return made
