@@ -105,19 +105,25 @@ class Http1Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
     def _take(self, data: bytes) -> None:
+        response = self._response
+        if response is None or response.has_ended:
+            return
         try:
             self._h11.receive_data(data)
             while isinstance(event := self._h11.next_event(), h11.Event):
-                if isinstance(event, h11.ConnectionClosed):
+                self._handle(response, event)
+                if isinstance(event, h11.EndOfMessage):
                     break
-                if self._response is not None:
-                    self._handle(self._response, event)
         except h11.RemoteProtocolError as error:
             self._fail(f"it does not speak HTTP/1.1: {error}" if data else "the connection was closed")
             self._close()
             return
-        if self._h11.trailing_data[0] or self._h11.our_state not in (h11.IDLE, h11.DONE):
-            self._close()
+        if response.has_ended:
+            is_kept = self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
+            if is_kept and not self._h11.trailing_data[0]:
+                self._h11.start_next_cycle()
+            else:
+                self._close()
 
     def _handle(self, response: StreamedResponse, event: object) -> None:
         match event:
@@ -139,8 +145,6 @@ class Http1Connection(asyncio.Protocol):
                 response.add(piece, len(piece))
             case h11.EndOfMessage():
                 response.end()
-                if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
-                    self._h11.start_next_cycle()
 
     def _taken(self, _stream: int, size: int) -> None:
         self._untaken -= size

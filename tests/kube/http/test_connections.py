@@ -6,15 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.events import RequestReceived
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from kube.errors import StatusError
-from kube.http.request_fields import HeaderFields, request_fields
-from kube.http.streamed_response import CHUNK, MAX_UNTAKEN
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 
@@ -84,26 +76,13 @@ async def test_a_request_and_its_answer(session: CleartextSession) -> None:
     }
 
 
-async def test_what_nobody_reads_waits_at_the_peer(session: CleartextSession) -> None:
-    """A packed watch comes faster than its reader applies what it unpacks to."""
-    peer = Peer(lambda asked: asked.head(), 100)
-    async with peer.serve(), asyncio.timeout(LATER):
-        asked = session.open("GET", peer.url + "/", headers=(), body=None, timeout=LATER)
-        async with asked as response:
-            sent = got = 0
-            for _ in range(2):
-                while size := min(peer.asked[0].room, 16 * 1024):
-                    peer.asked[0].data(bytes(size))
-                    sent += size
-                assert sent - got <= MAX_UNTAKEN
-                chunks = response.chunks()
-                while got < sent:
-                    chunk = await anext(chunks)
-                    assert len(chunk) < CHUNK + 16 * 1024
-                    got += len(chunk)
-                await peer.has_room(peer.asked[0])
-        assert sent > MAX_UNTAKEN
-        await peer.asked[0].reset.wait()
+async def test_all_requests_share_a_connection(session: CleartextSession) -> None:
+    peer = Peer(answer, 100)
+    async with peer.serve():
+        got = await asyncio.gather(*(ask(session, peer, f"/{number}") for number in range(50)))
+        assert got == [(201, b"of /%d" % number) for number in range(50)]
+        assert await ask(session, peer, "/more") == (201, b"of /more")
+        assert peer.connections == 1
         session.close()
 
 
@@ -256,57 +235,3 @@ async def test_what_is_under_way_ends_with_the_session(session: CleartextSession
         session.close()
         with pytest.raises(ConnectionResetError):
             await anext(chunks)
-
-
-@given(st.binary(max_size=12))
-@example(b"\xc2\xa0")
-@example(b"\xc2\x85")
-@example(b"\x1f")
-@example(b" Bearer token")
-def test_a_headers_value_goes_out_byte_for_byte_or_not_at_all(value: bytes) -> None:
-    """A blank of Unicode was stripped once: a caller without a token became the hub."""
-    text = value.decode(errors="surrogateescape")
-    headers = [("Authorization", text)]
-    try:
-        fields = request_fields("GET", "http", "a:1", "/x", headers, None)
-    except StatusError:
-        assert value != value.strip() or any(byte < 0x20 or byte == 0x7F for byte in value)
-        return
-    assert seen_by_a_server(fields)[b"authorization"] == value
-
-
-@pytest.mark.parametrize("value", ["a\r\nb", "a\0", "\ud83d", " a", "a\t", "\x7f"])
-async def test_a_value_that_cannot_be_sent_is_refused(session: CleartextSession, value: str) -> None:
-    with pytest.raises(StatusError, match="Authorization cannot be sent") as raised:
-        async with session.open(
-            "GET", "http://a:1/", headers=[("Authorization", value)], body=None, timeout=LATER
-        ):
-            pass
-    assert raised.value.code == 400
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "name"),
-    [
-        ("GET /evil", "/", "a"),
-        ("GET", "/a b", "a"),
-        ("GET", "/\n", "a"),
-        ("GET", "/", "\u212aelvin"),
-        ("GET", "/", "a:"),
-    ],
-)
-def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path: str, name: str) -> None:
-    with pytest.raises(StatusError, match="cannot be sent"):
-        request_fields(method, "http", "a:1", path, [(name, "x")], None)
-
-
-def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
-    """What comes out of h2 on the other side."""
-    client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
-    server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
-    client.initiate_connection()
-    client.send_headers(1, fields, end_stream=True)
-    (request,) = [
-        each for each in server.receive_data(client.data_to_send()) if isinstance(each, RequestReceived)
-    ]
-    return dict(request.headers)

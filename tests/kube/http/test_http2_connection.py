@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 
 from kube import bounds
@@ -13,11 +15,15 @@ from kube.http.http2_connection import (
     MAX_CLOSED_STREAMS,
     MAX_FRAME,
     MAX_HEAD,
+    SILENCE,
+    Http2Connection,
     PatientH2Connection,
 )
+from kube.http.request_fields import request_fields
 from kube.http.streamed_response import NotProcessed
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
+from tests.kube.support.sink import Sink
 
 LATER = 10.0
 """Seconds, more than any of these tests takes."""
@@ -146,3 +152,30 @@ def test_few_ended_streams_are_remembered() -> None:
     for stream in range(MAX_CLOSED_STREAMS + 10):
         remembered[stream] = None
     assert len(remembered) == MAX_CLOSED_STREAMS
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None:
+    """A router forgets a connection on which nothing passes, and tells nobody."""
+    made, sink = Http2Connection(), Sink()
+    made.connection_made(sink)
+    response = made.send(request_fields("GET", "http", "a:1", "/", (), None), b"", 1e9)
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    for _ in range(4):
+        server.receive_data(sink.take())
+        if answers:
+            made.data_received(server.data_to_send())
+        await asyncio.sleep(SILENCE)
+    assert (response.error is None, sink.is_gone) == (answers, not answers)
+    made.connection_lost(None)
+
+
+@pytest.mark.looptime
+async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
+    made, sink = Http2Connection(), Sink()
+    made.connection_made(sink)
+    await asyncio.sleep(3 * SILENCE)
+    assert sink.is_gone
+    made.connection_lost(None)

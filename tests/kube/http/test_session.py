@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from kube.http.http1_connection import Http1Connection
 from kube.http.session import Session
 from tests.cloud.sessions import new_session
 from tests.kube.support.cleartext import CleartextSession
@@ -18,6 +19,14 @@ LATER = 10.0
 """Seconds, more than any of these tests takes."""
 LIMIT = 2**20
 """Bytes, more than any of these bodies has."""
+
+
+@asynccontextmanager
+async def own_http1() -> AsyncIterator[tuple[Session, str]]:
+    async with http1() as (_, url):
+        session = CleartextSession(Http1Connection)
+        yield session, url
+        session.close()
 
 
 @asynccontextmanager
@@ -60,7 +69,7 @@ async def http2() -> AsyncIterator[tuple[Session, str]]:
         session.close()
 
 
-@pytest.fixture(params=[http1, http2])
+@pytest.fixture(params=[http1, own_http1, http2])
 async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Session, str]]:
     async with request.param() as made:
         yield made

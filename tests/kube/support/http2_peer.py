@@ -1,8 +1,9 @@
-"""A server of HTTP/2 without TLS that does with each request what a test says."""
+"""A server of HTTP/2 that does with each request what a test says."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -92,9 +93,10 @@ class Peer:
         self.url = ""
 
     @asynccontextmanager
-    async def serve(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async def serve(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls)
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server:
             yield
         await asyncio.gather(*self._tasks)

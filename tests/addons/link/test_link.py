@@ -1,0 +1,153 @@
+"""One connection for each server and identity, by TLS as it must be, and what a connection says of its server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from addons.link.drills import DrillKind
+from addons.link.health import Condition
+from addons.link.servers import parse_server
+from addons.link.token_lanes import SHARED_LANES
+from kube.http.kubeconfig import NO_CREDENTIALS
+from tests.addons.support.link_parts import (
+    AUTHORITY,
+    NODE,
+    World,
+    answer,
+    credentials,
+    hold,
+    linked,
+    server_context,
+)
+from tests.addons.support.observed import until
+from tests.cloud.pki import Authority
+from tests.kube.support.http2_peer import Asked, Peer
+
+
+async def test_all_that_the_hub_asks_of_a_server_shares_a_connection(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        assert await asyncio.gather(*(world.ask(f"/{number}") for number in range(20))) == [
+            b"of /%d" % number for number in range(20)
+        ]
+        assert (peer.connections, world.health.connections) == (1, 1)
+
+
+async def test_a_renewed_certificate_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    own, peer = credentials(), Peer(answer, 100)
+    async with linked(peer, own, server_context(tmp_path)) as world:
+        await world.ask()
+        renewed = AUTHORITY.issue_node("n1")
+        own.certificate.data, own.key.data = renewed.certificate, renewed.key
+        await world.ask()
+        assert peer.connections == 2
+    assert renewed.certificate != NODE.certificate
+
+
+async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    """kube-apiserver ends a connection that brought it a bad token."""
+
+    def judge(asked: Asked) -> None:
+        asked.head(200 if asked.fields["authorization"] == "Bearer good" else 401)
+        asked.data(b"", end=True)
+
+    peer = Peer(judge, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        for number in range(3 * SHARED_LANES):
+            await world.ask(token=f"Bearer bad-{number}")
+        await world.ask(token="Bearer good")
+        bad = peer.connections
+        assert bad <= SHARED_LANES
+        await world.ask(token="Bearer good")
+        await world.ask(token="Bearer good")
+        assert peer.connections <= bad + 1
+
+
+async def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(trusted=Authority("another")), server_context(tmp_path)) as world:
+        with pytest.raises(ConnectionError, match="Certificate verify failed: "):
+            await world.ask()
+        assert peer.asked == []
+        assert world.health.usable, "it is probed first"
+
+
+async def test_a_server_without_http2_is_spoken_to_in_http1(tmp_path: Path) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=f"{request.version.minor} {request.path}".encode())
+
+    runner = web.ServerRunner(web.Server(handler, access_log=None), shutdown_timeout=0.01)
+    await runner.setup()
+    context = server_context(tmp_path, alpn=("http/1.1",))
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    stand_in = Peer(answer, 100)
+    stand_in.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    world = World(stand_in, credentials())
+    assert [*await asyncio.gather(world.ask("/a"), world.ask("/b"))] == [b"1 /a", b"1 /b"]
+    world.link.close()
+    await until(lambda: not world.health.connections)
+    await runner.cleanup()
+
+
+async def test_what_is_cut_breaks_off_and_the_next_request_has_a_new_connection(tmp_path: Path) -> None:
+    peer = Peer(hold, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"event"
+            assert world.link.cut(parse_server("https://elsewhere:1")) == 0
+            assert world.link.cut(world.server) == 1
+            with pytest.raises(ConnectionResetError):
+                await anext(chunks)
+        async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:
+            assert await anext(response.chunks()) == b"event"
+        assert peer.connections == 2
+
+
+async def test_a_drill_takes_the_cloud_away_and_nothing_else(tmp_path: Path) -> None:
+    peer = Peer(hold, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"event"
+            world.link.drills.begin(DrillKind.OFFLINE)
+            with pytest.raises(ConnectionResetError):
+                await anext(chunks)
+        with pytest.raises(ConnectionRefusedError, match="a drill: the link is offline"):
+            await world.ask(at=str(world.server))
+        assert world.health.condition is Condition.DOWN
+        world.link.drills.end()
+        with pytest.raises(ConnectionError, match="the cloud cannot be reached"):
+            await world.ask()  # until it has been probed
+
+
+async def test_a_slow_link_is_slow_for_the_hub_itself(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        await world.ask()
+        paced: list[int] = []
+        proper = world.link.drills.pace
+
+        async def pace(size: int, *, is_first: bool) -> None:
+            paced.append(size)
+            await proper(size, is_first=is_first)
+
+        world.link.drills.pace = pace  # type: ignore[method-assign]  # this one's
+        world.link.drills.begin(DrillKind.SLOW, kbps=1000, ms=1)
+        assert await world.ask("/slow") == b"of /slow"
+        assert sum(paced) > len(b"of /slow")
+
+
+async def test_a_name_that_is_not_resolved_takes_no_server_down_by_itself() -> None:
+    peer = Peer(answer, 100)
+    peer.url = "https://nowhere.invalid:6443"
+    world = World(peer, NO_CREDENTIALS)
+    with pytest.raises(OSError, match="Errno -"):
+        await world.ask()
+    assert world.health.usable
+    assert world.health.resolver_failed > 0
+    world.link.close()

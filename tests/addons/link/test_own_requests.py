@@ -1,0 +1,202 @@
+"""What the hub asks itself: with whose identity, of which server, and what is counted and remembered of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from addons.link.health import ServerHealth
+from addons.link.own_requests import check_identity
+from addons.link.servers import Server
+from addons.requests.caller import Caller, Lending, Listener, caller_of
+from addons.requests.caller import Peer as Door
+from addons.requests.clients import Clients
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.telemetry import metrics
+from addons.telemetry.labels import HUB
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.http.kubeconfig import NO_CREDENTIALS
+from kube.http.request_fields import request_fields
+from tests.addons.support.link_parts import LATER, World, answer, credentials, hold, linked, server_context
+from tests.addons.support.observed import value_of
+from tests.kube.support.http2_peer import Peer
+
+TOKEN = "Bearer pod"
+
+
+def tokens_at(peer: Peer) -> list[str]:
+    """The Authorization that came with each request."""
+    return [each.fields.get("authorization", "") for each in peer.asked]
+
+
+# -- whose identity ------------------------------------------------------------------------------------------------
+
+
+async def test_each_request_carries_the_identity_of_its_session(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
+        assert await world.ask() == b"of /x"
+        assert await world.ask(token=TOKEN) == b"of /x"
+        assert tokens_at(peer) == ["Bearer hub", TOKEN]
+        assert peer.connections == 2, "no connection is shared by two identities"
+
+
+async def test_a_callers_request_whose_authorization_got_lost_is_refused_and_never_sent(
+    tmp_path: Path,
+) -> None:
+    """Not as the hub's, and not as nobody's."""
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
+        clients = Clients(world.lent, world.own)
+        for caller in (Caller(Lending.OWN, TOKEN), Caller(Lending.NONE)):
+            with pytest.raises(StatusError) as refused:
+                await clients.relaying(caller).relay("GET", "/x", headers=[("Accept", "*/*")], body=b"")
+            assert refused.value.code == 401
+        sent = [("Authorization", TOKEN)]
+        with pytest.raises(StatusError) as refused:
+            await clients.relaying(Caller(Lending.HUB)).relay("GET", "/x", headers=sent, body=b"")
+        assert refused.value.code == 403
+        assert (peer.connections, peer.asked) == (0, [])
+        await clients.of(HUB_IDENTITY).relay("GET", "/x", headers=(), body=b"")
+        await clients.of(CloudIdentity("user", TOKEN)).relay("GET", "/x", headers=(), body=b"")
+        assert tokens_at(peer) == ["Bearer hub", TOKEN]
+
+
+@pytest.mark.parametrize(
+    ("lending", "sent", "code"),
+    [
+        (Lending.HUB, ["Bearer t"], 403),
+        (Lending.HUB, [""], 403),
+        (Lending.OWN, [], 401),
+        (Lending.OWN, [""], 401),
+        (Lending.OWN, ["Bearer"], 401),
+        (Lending.OWN, ["Bearer a", "Bearer b"], 401),
+        (Lending.NONE, [], 401),
+        (Lending.NONE, ["Bearer t"], 401),
+    ],
+)
+def test_an_identity_that_is_not_the_sessions_is_refused(
+    lending: Lending, sent: list[str], code: int
+) -> None:
+    with pytest.raises(StatusError) as refused:
+        check_identity(lending, [("authorization", each) for each in sent])
+    assert refused.value.code == code
+
+
+VISIBLE = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
+
+
+@given(st.text(max_size=30) | st.builds("{} {}".format, VISIBLE, VISIBLE))
+@example("Bearer t")
+@example("\xa0")
+def test_the_caller_at_the_door_is_the_caller_at_the_server(text: str) -> None:
+    """Whatever a header value is, nobody becomes somebody else on the way, the hub least of all."""
+    door = Door(Listener.TLS, is_loopback=False, is_this_node=False)
+    try:
+        caller = caller_of(door, [("authorization", text)])
+    except StatusError:
+        return
+    headers = [("Authorization", caller.authorization)]
+    assert check_identity(Lending.OWN, headers) == text
+    assert dict(request_fields("GET", "https", "a:1", "/", headers, None))[b"authorization"] == text.encode()
+
+
+async def test_nothing_but_the_hubs_identity_goes_to_the_hub_of_another_node(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        leader = Server("https", "127.0.0.1", world.server.port, "n2")
+        world.link.cloud.servers.clear()
+
+        class Tls:
+            def connection(self, server: Server, alpn: list[bytes]) -> object:
+                assert (server, alpn[0]) == (leader, b"h2")
+                return world.link._tls.connection("127.0.0.1", lend_certificate=True, alpn=alpn)  # type: ignore[union-attr]  # it has started
+
+        world.link.start_peers(Tls(), lambda: {str(leader): ServerHealth(leader)})  # type: ignore[arg-type]  # see above
+        assert await world.ask(at=str(leader)) == b"of /x"
+        assert tokens_at(peer) == [""]
+        with pytest.raises(ValueError, match="nothing but the hub's own identity"):
+            await world.ask(at=str(leader), token=TOKEN)
+        assert len(peer.asked) == 1
+
+
+# -- which server --------------------------------------------------------------------------------------------------
+
+
+async def test_a_named_server_is_asked_up_or_down_and_else_one_that_is_up() -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, NO_CREDENTIALS) as world:
+        world.health.failed("down")
+        clients = Clients(world.lent, world.own)
+        with pytest.raises(Unreachable, match="the cloud cannot be reached"):
+            await clients.hub.request("GET", "/x")
+        with pytest.raises(Unreachable, match="there is no server https://elsewhere:1"):
+            await clients.hub.at("https://elsewhere:1").request("GET", "/x")
+        assert world.link.choose(str(world.server)) == world.server
+
+
+async def test_answers_that_end_badly_have_the_server_probed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = Peer(lambda asked: asked.hang_up() if asked.fields[":path"] == "/gone" else hold(asked), 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        suspects: list[ServerHealth] = []
+        monkeypatch.setattr(world.link._probes, "suspect", suspects.append)
+        with pytest.raises(ConnectionError):
+            await world.ask("/gone")
+        assert suspects == [world.health]
+        async with world.lent.open("GET", "/watch", headers=(), body=None, timeout=LATER) as response:
+            chunks = response.chunks()
+            assert await anext(chunks) == b"event"
+            peer.asked[-1].hang_up()
+            with pytest.raises(ConnectionError):
+                await anext(chunks)
+        assert suspects == [world.health] * 2
+
+
+# -- what is counted -----------------------------------------------------------------------------------------------
+
+
+async def test_requests_are_counted_as_the_hubs(tmp_path: Path) -> None:
+    labels = HUB, "watch", "services", "relay", 200
+    before = value_of(metrics.REQUESTS.labels(*labels))
+    peer = Peer(hold, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        up, down = (metrics.UPSTREAM_BYTES.labels(each, str(world.server)) for each in ("up", "down"))
+        target = "/api/v1/services?watch=true"
+        async with world.lent.open("GET", target, headers=(), body=b"body", timeout=LATER) as response:
+            assert await anext(response.chunks()) == b"event"
+            counts = world.traffic.components()[HUB]
+            assert (counts.watches, counts.totals.fetched, counts.reads) == (1, 5, {"services": None})
+        assert counts.watches == 0
+        assert (value_of(up), value_of(down)) == (4, 5)
+        assert world.health.heard > 0
+    assert value_of(metrics.REQUESTS.labels(*labels)) == before + 1
+
+
+async def test_the_last_requests_are_remembered_without_credentials(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
+        await world.ask("/x?token=secret", token=TOKEN)
+        world.health.failed("down")
+        await asyncio.gather(world.ask(at=str(Server("https", "127.0.0.1", 1))), return_exceptions=True)
+    (found,) = [each.describe() for each in world.records.last]
+    assert (found["target"], found["status"], found["identity"]) == ("/x?token=hidden", 200, "own")
+    assert (found["receivedBytes"], found["isUnderWay"]) == (len("of /x?token=secret"), False)
+    assert not [each for each in ("pod", "secret") if each in str(found)]
+
+
+async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> None:
+    peer = Peer(answer, 100)
+    async with peer.serve():
+        world = World(peer, NO_CREDENTIALS)
+    with pytest.raises(ConnectionRefusedError):
+        await world.ask()
+    (record,) = world.records.last
+    assert (record.status, "[Errno 111]" in record.failure, record.ended > 0) == (0, True, True)
+    assert not world.health.usable, "a refused connection takes a server down at once"

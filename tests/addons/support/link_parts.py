@@ -1,0 +1,92 @@
+"""A link to one server that a test answers for, over TLS or not, and what the hub asks by it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from addons.link.health import Cloud, ServerHealth
+from addons.link.link import Link
+from addons.link.own_requests import OwnRequests
+from addons.link.records import Records
+from addons.link.servers import Server, parse_server
+from addons.requests.caller import Lending
+from addons.telemetry.component_traffic import ComponentTraffic
+from kube.http.kubeconfig import Credentials, Piece
+from tests.cloud.pki import Authority
+from tests.kube.support.http2_peer import Asked, Peer
+
+AUTHORITY = Authority()
+NODE = AUTHORITY.issue_node("n1")
+LATER = 10.0
+"""Seconds, more than any of these tests takes."""
+LIMIT = 2**20
+
+
+def credentials(*, token: str = "", trusted: Authority = AUTHORITY) -> Credentials:
+    """Those of node n1, with a certificate."""
+    pieces = Piece(trusted.certificate), Piece(NODE.certificate), Piece(NODE.key)
+    return Credentials("", "", False, *pieces, Piece(token.encode()))
+
+
+def server_context(folder: Path, *, alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
+    """Of a server at 127.0.0.1 that takes the authority's certificates, and asks for none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*AUTHORITY.issue_server("cloud", ["127.0.0.1"]).write(folder, "server"))
+    context.load_verify_locations(cadata=AUTHORITY.certificate.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def answer(asked: Asked) -> None:
+    asked.head(200)
+    asked.data(b"of " + asked.fields[":path"].encode(), end=True)
+
+
+def hold(asked: Asked) -> None:
+    """A watch with one event so far."""
+    asked.head()
+    asked.data(b"event")
+
+
+class World:
+    """The link, and the sessions of both identities."""
+
+    def __init__(self, peer: Peer, own: Credentials) -> None:
+        self.peer = peer
+        self.server: Server = parse_server(peer.url)
+        self.health = ServerHealth(self.server)
+        self.link = Link(lambda _: 0)
+        self.link.start(Cloud([self.health], "priority"), own)
+        self.traffic, self.records = ComponentTraffic(), Records()
+        self.lent = OwnRequests(self.link, Lending.HUB, self.traffic, self.records)
+        self.own = OwnRequests(self.link, Lending.OWN, self.traffic, self.records)
+
+    async def ask(
+        self,
+        target: str = "/x",
+        *,
+        token: str | None = None,
+        at: str = "",
+        method: str = "GET",
+        body: bytes | None = None,
+    ) -> bytes:
+        """The body of an answer, to the hub or to a token's user."""
+        session, headers = (self.lent, []) if token is None else (self.own, [("Authorization", token)])
+        url = at + target
+        async with session.open(method, url, headers=headers, body=body, timeout=LATER) as response:
+            return await response.read(LIMIT)
+
+
+@asynccontextmanager
+async def linked(peer: Peer, own: Credentials, tls: ssl.SSLContext | None = None) -> AsyncIterator[World]:
+    """The world while its peer serves."""
+    async with peer.serve(tls):
+        world = World(peer, own)
+        yield world
+        world.link.close()
+        await asyncio.sleep(0)

@@ -1,0 +1,207 @@
+"""A connection of HTTP/1.1: when it is kept, what it makes of a server that misbehaves, and who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kube.errors import StatusError
+from kube.http.http1_connection import MAX_HEAD, SILENCE, Http1Connection
+from kube.http.request_fields import request_fields
+from kube.http.streamed_response import MAX_UNTAKEN, StreamedResponse
+from tests.kube.support.cleartext import CleartextSession
+from tests.kube.support.sink import Sink
+
+LATER = 10.0
+"""Seconds, more than any of these tests takes."""
+LIMIT = 2**22
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Peer:
+    """Answers the head of each request by `answers`, in their order and then with the last; `end` closes after one."""
+
+    def __init__(self, *answers: bytes, end: bool = False) -> None:
+        self.answers = list(answers)
+        self.end = end
+        self.heads: list[bytes] = []
+        self.connections = 0
+        self.url = ""
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[CleartextSession]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        session = CleartextSession(Http1Connection)
+        async with server:
+            yield session
+            session.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                self.heads.append(await reader.readuntil(b"\r\n\r\n"))
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                writer.write(answer)
+                await writer.drain()
+                if self.end or not answer:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        writer.close()
+
+
+async def ask(session: CleartextSession, peer: Peer, method: str = "GET", body: bytes | None = None) -> bytes:
+    asked = session.open(method, f"{peer.url}/x?y=%20", headers=[("X-Own", "1")], body=body, timeout=LATER)
+    async with asked as response:
+        return await response.read(LIMIT)
+
+
+async def test_a_connection_is_kept_for_the_next_request() -> None:
+    peer = Peer(WHOLE)
+    async with peer.serve() as session:
+        for _ in range(3):
+            assert await ask(session, peer) == b"ok"
+        assert peer.connections == 1
+    authority = peer.url.removeprefix("http://").encode()
+    assert peer.heads[0] == b"GET /x?y=%20 HTTP/1.1\r\nhost: " + authority + b"\r\nx-own: 1\r\n\r\n"
+
+
+async def test_requests_at_one_time_have_a_connection_each() -> None:
+    peer = Peer(WHOLE)
+    async with peer.serve() as session:
+        assert await asyncio.gather(*(ask(session, peer) for _ in range(5))) == [b"ok"] * 5
+        assert 1 < peer.connections <= 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_framed"),
+    [
+        (WHOLE, True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\n\r\nok", False),
+        (b"HTTP/1.0 200 OK\r\n\r\nok", False),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + WHOLE, True),
+    ],
+)
+async def test_an_answer_says_whether_its_end_was_told(answer: bytes, is_framed: bool) -> None:
+    """A body that nothing but the end of the connection ends may have been cut."""
+    peer = Peer(answer, end=True)
+    async with (
+        peer.serve() as session,
+        session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as got,
+    ):
+        assert await got.read(LIMIT) == b"ok"
+        assert got.is_framed is is_framed
+
+
+async def test_the_answer_to_a_head_has_no_body() -> None:
+    peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+    async with peer.serve() as session:
+        assert await ask(session, peer, "HEAD") == b""
+        assert await ask(session, peer, "HEAD") == b""
+        assert peer.connections == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Long: " + bytes(MAX_HEAD + 10) + b"\r\n\r\n",
+        b"",
+    ],
+    ids=["another protocol", "cut", "a cut chunk", "a head without end", "nothing"],
+)
+async def test_what_breaks_off_is_an_error(answer: bytes) -> None:
+    peer = Peer(answer, end=True)
+    async with peer.serve() as session:
+        with pytest.raises(ConnectionResetError):
+            await ask(session, peer, "POST", b"x")
+
+
+async def test_what_nobody_asked_for_answers_nobody() -> None:
+    """The rest of one answer must not become the next one's."""
+    peer = Peer(WHOLE + WHOLE.replace(b"ok", b"no"), WHOLE)
+    async with peer.serve() as session:
+        for _ in range(2):
+            assert await ask(session, peer) == b"ok"
+        assert peer.connections == 2
+
+
+@pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
+async def test_a_read_whose_kept_connection_has_ended_goes_out_again(method: str, again: bool) -> None:
+    """A server closes what is idle, and a write may have been done."""
+    peer = Peer(WHOLE, b"", WHOLE)
+    async with peer.serve() as session:
+        assert await ask(session, peer) == b"ok"
+        if again:
+            assert await ask(session, peer, method) == b"ok"
+        else:
+            with pytest.raises(ConnectionResetError):
+                await ask(session, peer, method)
+        assert len(peer.heads) == 2 + again
+
+
+async def test_what_nobody_reads_waits_at_the_server() -> None:
+    size = 64 * MAX_UNTAKEN
+    peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+    seen = 0
+
+    def hear(more: int) -> None:
+        nonlocal seen
+        seen += more
+
+    async with (
+        peer.serve() as session,
+        session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as got,
+    ):
+        got.received = hear
+        chunks, taken = got.chunks(), 0
+        async for chunk in chunks:
+            taken += len(chunk)
+            assert seen - taken <= 2 * MAX_UNTAKEN
+        assert taken == size
+
+
+def fields(target: str = "/") -> list[tuple[bytes, bytes]]:
+    return request_fields("GET", "http", "a:1", target, (), None)
+
+
+@pytest.mark.looptime
+async def test_a_connection_that_nobody_uses_is_closed() -> None:
+    made, sink = Http1Connection(), Sink()
+    made.connection_made(sink)
+    await asyncio.sleep(SILENCE / 2)
+    response = made.send(fields(), b"", 1e9)
+    made.data_received(WHOLE)
+    made.release(response)
+    await asyncio.sleep(SILENCE)
+    assert made.has_room
+    await asyncio.sleep(SILENCE)
+    assert sink.is_gone
+
+
+@pytest.mark.looptime
+async def test_a_watch_may_be_silent() -> None:
+    made, sink = Http1Connection(), Sink()
+    made.connection_made(sink)
+    response: StreamedResponse = made.send(fields(), b"", 1e9)
+    await asyncio.sleep(10 * SILENCE)
+    assert not sink.is_gone
+    made.release(response)
+    assert sink.is_gone, "its answer has not ended"
+
+
+async def test_a_header_that_h11_does_not_send_is_refused() -> None:
+    made = Http1Connection()
+    made.connection_made(Sink())
+    with pytest.raises(StatusError) as raised:
+        made.send([*fields(), (b"x y", b"z")], b"", 1e9)
+    assert raised.value.code == 400
+    made.connection_lost(None)
