@@ -24,7 +24,7 @@ from addons.inputs.local_health import LocalHealthSource
 from addons.link.health import Cloud, ServerHealth
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
-from addons.link.records import Records
+from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline
 from addons.options import Options
@@ -82,7 +82,7 @@ class Assembly:
         self._link = link
         self._traffic = traffic
         self._log = LogTail()
-        self._records = Records()
+        self._records = RequestRecords()
         self._hub: RunningHub | None = None
         self._console = console
         self._tasks: list[asyncio.Task[None]] = []
@@ -336,7 +336,9 @@ class Assembly:
         assert pool.serving is not None
         self._identity.serve_peers(pool.admission)
         self._router.serve_peers(pool.serving, pool.headers)
-        self._link.start_peers(PeerTls(credentials, pool.authorities), lambda: pool.following.peers)
+        self._link.start_peers(
+            PeerTls(credentials, pool.authorities).connection, lambda: pool.following.peers
+        )
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from OpenSSL import SSL
 
@@ -23,20 +22,17 @@ from addons.requests.caller import Lending
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client
-from kube.http.connections import Connection, Connections
-from kube.http.http1_connection import Http1Connection
-from kube.http.http2_connection import Http2Connection
 from kube.http.kubeconfig import Credentials
+from kube.http.transport.connection_pool import Connection, ConnectionPool
+from kube.http.transport.http1_connection import Http1Connection
+from kube.http.transport.http2_connection import Http2Connection
 
 OFFERS = [b"h2", b"http/1.1"]
 """The protocols that the hub itself speaks, by ALPN."""
 
 
-class PeerTls(Protocol):
-    """TLS towards the hub of another node: `addons.pool.peer_tls`."""
-
-    def connection(self, server: Server, alpn: list[bytes]) -> SSL.Connection:
-        """A connection that is about to send its ClientHello."""
+type PeerTlsTo = Callable[[Server, list[bytes]], SSL.Connection]
+"""TLS towards the hub of another node, which offers these protocols: `addons.pool.peer_tls`."""
 
 
 class Link:
@@ -49,7 +45,7 @@ class Link:
         self.cloud = Cloud([], "priority")
         self.changed = Pulse()
         """Notified when a server comes up or goes down."""
-        self.connections: Connections[Way] = Connections(self.connect)
+        self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
         """Those of the hub's own requests."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
@@ -58,7 +54,7 @@ class Link:
         self._lanes = TokenLanes()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
-        self._peer_tls: PeerTls | None = None
+        self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
 
     def start(self, cloud: Cloud, credentials: Credentials) -> None:
@@ -71,7 +67,7 @@ class Link:
         """Probe the servers by this client."""
         self._probes.start(self.cloud, client)
 
-    def start_peers(self, peer_tls: PeerTls, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
+    def start_peers(self, peer_tls: PeerTlsTo, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
         """Let the hub's own requests go to the hubs of other nodes: those that `peers` names now, by their URLs."""
         self._peer_tls, self._peers = peer_tls, peers
 
@@ -111,7 +107,7 @@ class Link:
         if server.node:
             if self._peer_tls is None:
                 raise RuntimeError("the hub is in no pool")
-            return self._peer_tls.connection(server, offers)
+            return self._peer_tls(server, offers)
         if self._tls is None:
             raise RuntimeError("the hub has not started")
         name = self._tls.server_name or server.host

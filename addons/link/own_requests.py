@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 from addons.filters.filter import READS
 from addons.link.link import Link
-from addons.link.records import Record, Records
+from addons.link.request_records import RequestRecord, RequestRecords
 from addons.link.servers import Way
 from addons.requests.caller import AUTHORIZATION, Lending
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
 from addons.telemetry.labels import HUB, group_resource_label, resource_label, verb_label
 from kube.errors import forbidden, unauthorized
-from kube.http.request_fields import request_fields
 from kube.http.session import Response
+from kube.http.transport.request_fields import request_fields
 from kube.requests.request_info import RequestInfo, parse_request
 
 ROUTE = "relay"
@@ -30,7 +30,9 @@ class OwnRequests:
     A URL that begins with its path goes to a server of the cloud that is up, by the order that the operator wants.
     """
 
-    def __init__(self, link: Link, lending: Lending, traffic: ComponentTraffic, records: Records) -> None:
+    def __init__(
+        self, link: Link, lending: Lending, traffic: ComponentTraffic, records: RequestRecords
+    ) -> None:
         """`lending` is HUB, for the node's certificate or token, or OWN, for the Authorization of each request."""
         self._link = link
         self._lending = lending
@@ -53,32 +55,32 @@ class OwnRequests:
         if bearer := self._link.bearer(way):
             given.append(("Authorization", bearer))
         fields = request_fields(method, server.scheme, server.authority, target, given, body)
-        exchange = _Exchange(self._link, way, Record(method, target, str(server), self._lending))
-        self._records.begin(exchange.record)
+        sending = _Sending(self._link, way, RequestRecord(method, target, str(server), self._lending))
+        self._records.begin(sending.record)
         try:
             async with self._link.connections.open(
-                way, fields, body or b"", deadline, exchange.received
+                way, fields, body or b"", deadline, sending.received
             ) as response:
                 self._link.answered(way, authorization, response.status)
-                exchange.answered(response.status, len(body or b""), self._traffic)
+                sending.answered(response.status, len(body or b""), self._traffic)
                 try:
                     yield response
                 finally:
                     if response.error is not None:
                         self._link.suspect(server)
         except OSError as error:
-            if not exchange.record.status:
-                exchange.failed(error, self._traffic)
+            if not sending.record.status:
+                sending.failed(error, self._traffic)
             raise
         finally:
-            exchange.end()
-            self._records.end(exchange.record)
+            sending.end()
+            self._records.end(sending.record)
 
 
-class _Exchange:
+class _Sending:
     """One request and its answer, as they are counted."""
 
-    def __init__(self, link: Link, way: Way, record: Record) -> None:
+    def __init__(self, link: Link, way: Way, record: RequestRecord) -> None:
         self.record = record
         self._link = link
         self._way = way

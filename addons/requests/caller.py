@@ -15,6 +15,9 @@ AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
 """`scheme SP token` in visible ASCII. Every server and library on the way reads such a text alike."""
 
 
+_TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORECASE)
+
+
 class Listener(StrEnum):
     """Where a request came in; what an unauthenticated caller may do depends on it."""
 
@@ -79,3 +82,8 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
         )
     trusted = peer.is_loopback if peer.listener is Listener.PLAIN else peer.is_this_node
     return Caller(Lending.HUB if trusted else Lending.NONE, "", impersonates)
+
+
+def masked(target: bytes) -> bytes:
+    """A request's target as people may see it: without the tokens in its query."""
+    return _TOKEN_IN_QUERY.sub(rb"\1=hidden", target)

@@ -13,8 +13,7 @@ from weakref import WeakKeyDictionary
 
 from mitmproxy import http
 
-from addons.requests.caller import WEBSOCKET_BEARER
-from addons.requests.masked_target import masked
+from addons.requests.caller import WEBSOCKET_BEARER, masked
 
 type HiddenFields = tuple[tuple[bytes, bytes], ...]
 

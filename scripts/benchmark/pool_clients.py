@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.http.connections import Connections
-from kube.http.http2_connection import Http2Connection
-from kube.http.request_fields import request_fields
 from kube.http.session import Response
+from kube.http.transport.connection_pool import ConnectionPool
+from kube.http.transport.http2_connection import Http2Connection
+from kube.http.transport.request_fields import request_fields
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector, State
 from kube.requests.request_info import ResourceType
@@ -48,7 +48,7 @@ class PeerSession:
         self._tls = ssl.create_default_context(cafile=authority)
         self._tls.load_cert_chain(caller.certificate, caller.key)
         self._tls.set_alpn_protocols(["h2"])
-        self._connections = Connections(self._connect)
+        self._connections = ConnectionPool(self._connect)
 
     def close(self) -> None:
         self._connections.close()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from kube.http.http2_connection import Http2Connection
-from kube.http.streamed_response import StreamedResponse
+from kube.http.transport.http2_connection import Http2Connection
+from kube.http.transport.streamed_response import StreamedResponse
 
 FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
 LARGE = b"body" * 50_000

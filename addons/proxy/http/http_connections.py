@@ -41,7 +41,7 @@ from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
 from addons.proxy.http.request_head import as_http1
 from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
-from kube.http.http2_frames import HeadEncoder, check_incoming
+from kube.http.transport.http2_frames import HeadEncoder, check_incoming
 
 if TYPE_CHECKING:
     from hyperframe.frame import Frame, GoAwayFrame

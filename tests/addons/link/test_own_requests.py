@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from OpenSSL import SSL
 
 from addons.link.health import ServerHealth
 from addons.link.own_requests import check_identity
 from addons.link.servers import Server
+from addons.link.tls import UpstreamTls
 from addons.requests.caller import Caller, Lending, Listener, caller_of
 from addons.requests.caller import Peer as Door
 from addons.requests.clients import Clients
@@ -21,7 +23,7 @@ from addons.telemetry.labels import HUB
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import NO_CREDENTIALS
-from kube.http.request_fields import request_fields
+from kube.http.transport.request_fields import request_fields
 from tests.addons.support.link_parts import LATER, World, answer, credentials, hold, linked, server_context
 from tests.addons.support.observed import value_of
 from tests.kube.support.http2_peer import Peer
@@ -112,12 +114,11 @@ async def test_nothing_but_the_hubs_identity_goes_to_the_hub_of_another_node(tmp
         leader = Server("https", "127.0.0.1", world.server.port, "n2")
         world.link.cloud.servers.clear()
 
-        class Tls:
-            def connection(self, server: Server, alpn: list[bytes]) -> object:
-                assert (server, alpn[0]) == (leader, b"h2")
-                return world.link._tls.connection("127.0.0.1", lend_certificate=True, alpn=alpn)  # type: ignore[union-attr]  # it has started
+        def peer_tls(server: Server, alpn: list[bytes]) -> SSL.Connection:
+            assert (server, alpn[0]) == (leader, b"h2")
+            return UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=alpn)
 
-        world.link.start_peers(Tls(), lambda: {str(leader): ServerHealth(leader)})  # type: ignore[arg-type]  # see above
+        world.link.start_peers(peer_tls, lambda: {str(leader): ServerHealth(leader)})
         assert await world.ask(at=str(leader)) == b"of /x"
         assert tokens_at(peer) == [""]
         with pytest.raises(ValueError, match="nothing but the hub's own identity"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener, Peer, caller_of
+from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener, Peer, caller_of, masked
 from kube.errors import StatusError
 
 LOCAL = Peer(Listener.PLAIN, is_loopback=True, is_this_node=False)
@@ -81,3 +81,15 @@ def refusal(peer: Peer, fields: list[tuple[str, str]]) -> int:
     with pytest.raises(StatusError) as caught:
         caller_of(peer, fields)
     return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (b"/api/v1/pods?limit=5", b"/api/v1/pods?limit=5"),
+        (b"/exec?token=abc&x=1", b"/exec?token=hidden&x=1"),
+        (b"/exec?x=1&Access_Token=abc#f", b"/exec?x=1&Access_Token=hidden#f"),
+    ],
+)
+def test_tokens_in_the_query_are_hidden(target: bytes, shown: bytes) -> None:
+    assert masked(target) == shown

@@ -11,7 +11,7 @@ from pathlib import Path
 from addons.link.health import Cloud, ServerHealth
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
-from addons.link.records import Records
+from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
 from addons.requests.caller import Lending
 from addons.telemetry.component_traffic import ComponentTraffic
@@ -62,7 +62,7 @@ class World:
         self.health = ServerHealth(self.server)
         self.link = Link(lambda _: 0)
         self.link.start(Cloud([self.health], "priority"), own)
-        self.traffic, self.records = ComponentTraffic(), Records()
+        self.traffic, self.records = ComponentTraffic(), RequestRecords()
         self.lent = OwnRequests(self.link, Lending.HUB, self.traffic, self.records)
         self.own = OwnRequests(self.link, Lending.OWN, self.traffic, self.records)
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from kube.http.http1_connection import Http1Connection
 from kube.http.session import Session
+from kube.http.transport.http1_connection import Http1Connection
 from tests.cloud.sessions import new_session
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer

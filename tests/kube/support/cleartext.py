@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from kube.http.connections import Connections
-from kube.http.http1_connection import Http1Connection
-from kube.http.http2_connection import Http2Connection
-from kube.http.request_fields import request_fields
-from kube.http.streamed_response import StreamedResponse
+from kube.http.transport.connection_pool import ConnectionPool
+from kube.http.transport.http1_connection import Http1Connection
+from kube.http.transport.http2_connection import Http2Connection
+from kube.http.transport.request_fields import request_fields
+from kube.http.transport.streamed_response import StreamedResponse
 
 
 class CleartextSession:
@@ -19,7 +19,7 @@ class CleartextSession:
 
     def __init__(self, kind: type[Http2Connection] | type[Http1Connection] = Http2Connection) -> None:
         self._kind = kind
-        self._connections = Connections(self._connect)
+        self._connections = ConnectionPool(self._connect)
 
     def close(self) -> None:
         self._connections.close()

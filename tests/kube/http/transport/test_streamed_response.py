@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kube.http.streamed_response import CHUNK, MAX_UNTAKEN
+from kube.http.transport.streamed_response import CHUNK, MAX_UNTAKEN
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
 

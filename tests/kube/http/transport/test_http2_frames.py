@@ -9,7 +9,7 @@ from h2.exceptions import DenialOfServiceError, FrameTooLargeError
 from hpack import Decoder
 from hyperframe.frame import ContinuationFrame, HeadersFrame, PingFrame
 
-from kube.http.http2_frames import LONGEST_CODED, HeadEncoder, check_incoming
+from kube.http.transport.http2_frames import LONGEST_CODED, HeadEncoder, check_incoming
 from tests.support.cpu_time import own_seconds
 
 LIMIT = 1000

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube.errors import StatusError
-from kube.http.request_fields import HeaderFields, request_fields
+from kube.http.transport.request_fields import HeaderFields, request_fields
 
 
 @given(st.binary(max_size=12))

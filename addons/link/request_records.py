@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from addons.requests.caller import Lending
-from addons.requests.masked_target import masked
+from addons.requests.caller import Lending, masked
 
 KEPT = 200
 """Requests that are remembered: the probes, reviews and lists of some minutes, and every watch of a small node."""
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class RequestRecord:
     """One request."""
 
     method: str
@@ -53,22 +52,22 @@ class Record:
         }
 
 
-class Records:
+class RequestRecords:
     """The last KEPT requests."""
 
     def __init__(self) -> None:
-        self.last: deque[Record] = deque(maxlen=KEPT)
-        self.listeners: list[Callable[[Record], None]] = []
+        self.last: deque[RequestRecord] = deque(maxlen=KEPT)
+        self.listeners: list[Callable[[RequestRecord], None]] = []
         """Called when a request begins, and when it has ended."""
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: RequestRecord) -> None:
         self.last.append(record)
         self._tell(record)
 
-    def end(self, record: Record) -> None:
+    def end(self, record: RequestRecord) -> None:
         record.ended = time.time()
         self._tell(record)
 
-    def _tell(self, record: Record) -> None:
+    def _tell(self, record: RequestRecord) -> None:
         for each in self.listeners:
             each(record)

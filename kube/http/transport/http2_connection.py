@@ -24,13 +24,13 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from hyperframe.frame import Frame, GoAwayFrame
 
-from kube.http.http2_frames import HeadEncoder, check_incoming
-from kube.http.request_fields import HeaderFields
-from kube.http.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
+from kube.http.transport.http2_frames import HeadEncoder, check_incoming
+from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
 
 WINDOW = 2**31 - 1
 """Bytes that the peer may send before they are acknowledged: HTTP/2's largest number, which is no limit here."""
-MAX_STREAMS = 100
+STREAMS_AT_FIRST = 100
 """Streams on a connection whose peer has not sent its limit yet: the default of kube-apiserver and of Go."""
 SILENCE = 58.0
 """Seconds without a word of the peer after which it is sent a ping, where a response is under way, and the connection
@@ -61,7 +61,7 @@ class PatientH2Connection(H2Connection):
 
 
 class Http2Connection(asyncio.Protocol):
-    """A `kube.http.connections.Connection`, and the responses that are under way on it."""
+    """A `kube.http.transport.connection_pool.Connection`, and the responses that are under way on it."""
 
     def __init__(self) -> None:
         self._h2 = PatientH2Connection(H2Configuration(client_side=True, header_encoding=None))
@@ -78,7 +78,7 @@ class Http2Connection(asyncio.Protocol):
         """Request bodies, or what is left of them, that the peer has no room for yet; by stream."""
         self._is_ending = False
         self._is_retired = False
-        self._limit = MAX_STREAMS
+        self._limit = STREAMS_AT_FIRST
         self._timer: asyncio.TimerHandle | None = None
         self._was_heard = True
         """Since the timer was set."""

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from multidict import CIMultiDict
 
 from kube.concurrency.pulse import Pulse
-from kube.http.request_fields import HeaderFields
 from kube.http.session import read_body
+from kube.http.transport.request_fields import HeaderFields
 
 MAX_UNTAKEN = 1024 * 1024
 """Bytes of one response that wait for its reader. The peer stops there: a packed watch comes faster than its reader

@@ -1,4 +1,4 @@
-"""Connections to servers, of HTTP/2 or HTTP/1.1, which requests share by a key of their sender's choice."""
+"""ConnectionPool to servers, of HTTP/2 or HTTP/1.1, which requests share by a key of their sender's choice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from kube.bounds import reached
-from kube.http.request_fields import HeaderFields
 from kube.http.session import CONNECT_TIMEOUT
-from kube.http.streamed_response import NotProcessed, StreamedResponse
+from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.streamed_response import NotProcessed, StreamedResponse
 
 SENDS = 5
 """How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
@@ -19,7 +19,7 @@ SENDS = 5
 
 
 class Connection(Protocol):
-    """One connection: `kube.http.http2_connection` and `kube.http.http1_connection`."""
+    """One connection: `kube.http.transport.http2_connection` and `kube.http.transport.http1_connection`."""
 
     @property
     def is_open(self) -> bool: ...
@@ -41,7 +41,7 @@ class Connection(Protocol):
         """Close at once. Responses under way break off."""
 
 
-class Connections[Key: Hashable]:
+class ConnectionPool[Key: Hashable]:
     """Opens connections as they are needed, and keeps them. No two keys ever share one."""
 
     def __init__(self, connect: Callable[[Key], Awaitable[Connection]]) -> None:

@@ -10,8 +10,8 @@ from h2.connection import H2Connection
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 
 from kube import bounds
-from kube.http.connections import SENDS
-from kube.http.http2_connection import (
+from kube.http.transport.connection_pool import SENDS
+from kube.http.transport.http2_connection import (
     MAX_CLOSED_STREAMS,
     MAX_FRAME,
     MAX_HEAD,
@@ -19,8 +19,8 @@ from kube.http.http2_connection import (
     Http2Connection,
     PatientH2Connection,
 )
-from kube.http.request_fields import request_fields
-from kube.http.streamed_response import NotProcessed
+from kube.http.transport.request_fields import request_fields
+from kube.http.transport.streamed_response import NotProcessed
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
 from tests.kube.support.sink import Sink

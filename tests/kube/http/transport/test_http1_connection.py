@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kube.errors import StatusError
-from kube.http.http1_connection import MAX_HEAD, SILENCE, Http1Connection
-from kube.http.request_fields import request_fields
-from kube.http.streamed_response import MAX_UNTAKEN, StreamedResponse
+from kube.http.transport.http1_connection import MAX_HEAD, SILENCE, Http1Connection
+from kube.http.transport.request_fields import request_fields
+from kube.http.transport.streamed_response import MAX_UNTAKEN, StreamedResponse
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.sink import Sink
 

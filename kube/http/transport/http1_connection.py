@@ -7,8 +7,8 @@ import asyncio
 import h11
 
 from kube.errors import bad_request
-from kube.http.request_fields import HeaderFields
-from kube.http.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
+from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
 
 SILENCE = 58.0
 """Seconds after which a connection is closed that nobody has used: its server, or a router, may have forgotten it."""
@@ -20,7 +20,7 @@ when it has been idle for long, and cannot know that a request is on its way (RF
 
 
 class Http1Connection(asyncio.Protocol):
-    """A `kube.http.connections.Connection`: one request after the other."""
+    """A `kube.http.transport.connection_pool.Connection`: one request after the other."""
 
     def __init__(self) -> None:
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
