@@ -278,7 +278,7 @@ class Assembly:
             *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),
             modules.filters,
         )
-        self._console.start(parts)
+        self._console.start(parts, self._records)
         parts.rules.listen(self._router.rules_changed)
         cached_relay = self._offline.cached_relay if self._offline is not None else None
         of_other_rules = parts.sources.of_other_rules
@@ -308,6 +308,7 @@ class Assembly:
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
             drills=self._link.drills,
+            own_requests=self._records,
             traffic=self._traffic.counts,
             link=link,
             log=self._log,

@@ -8,6 +8,7 @@ from mitmproxy import ctx
 from mitmproxy.addonmanager import Loader
 
 from addons.link.drills import Drills
+from addons.link.request_records import RequestRecords
 from addons.options import Options
 from addons.proxy.master import HubMaster
 
@@ -57,10 +58,12 @@ class Console:
             if name in ctx.options and getattr(ctx.options, name) == ctx.options.default(name):
                 ctx.options.update(**{name: value})
 
-    def start(self, parts: FilteringParts) -> None:
-        """Take the parts of the hub that know what filters did."""
+    def start(self, parts: FilteringParts, records: RequestRecords) -> None:
+        """Take the parts of the hub that know what filters did, and what the hub itself asks."""
         if self._flows is not None:
             self._flows.start(parts)
+            if self._options.settings.show_own_requests:
+                self._flows.show_own(records)
 
     def show(self, hub: RunningHub) -> None:
         """Answer a person's commands of this hub."""

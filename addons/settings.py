@@ -107,6 +107,9 @@ class Settings:
     show_secrets: bool = option(
         False, "Interfaces show the values of Secrets, which they [hide else](seeing.md#what-nobody-sees)."
     )
+    show_own_requests: bool = option(
+        False, "Interfaces list what the hub itself asks of servers, too ([seeing](seeing.md))."
+    )
     listen: IpAddress = option("127.0.0.1", "IP address of the listeners for this node.", begins="Listeners")
     port: Port = option(10261, "Port for node components, plain HTTP. 0: off.")
     tls_port: Port = option(10268, "Port for pods, TLS. 0: off.")

@@ -37,7 +37,7 @@ REPORTS: dict[str, Report] = {
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }
 """The reports that need nothing but the hub."""
-PAGES = (*REPORTS, "explain", "dump", "log", "support")
+PAGES = (*REPORTS, "explain", "dump", "log", "requests", "support")
 """What the index lists."""
 
 
@@ -54,6 +54,7 @@ class DebugPages:
             web.get("/debug/explain", self._explain),
             web.get("/debug/dump", self._dump),
             web.get("/debug/log", self._log),
+            web.get("/debug/requests", self._requests),
             web.get("/debug/support", self._support),
             web.post("/debug/rules/try", self._try),
             web.post("/debug/link", self._link),
@@ -98,6 +99,11 @@ class DebugPages:
     async def _log(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
         return web.Response(text="".join(f"{line}\n" for line in self._hub.log.lines))
+
+    async def _requests(self, request: web.Request) -> web.Response:
+        """What the hub itself asked last. Targets of another identity name what that identity reads."""
+        await refuse_others(request, self._hub.settings.plain_users)
+        return json_response([each.describe() for each in self._hub.own_requests.last])
 
     async def _support(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)

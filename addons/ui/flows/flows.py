@@ -15,6 +15,7 @@ from mitmproxy.hooks import UpdateHook
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 from addons.link.drills import Drills
+from addons.link.request_records import RequestRecords
 from addons.proxy.fail_closed import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
@@ -25,6 +26,7 @@ from addons.ui.flows.filtered import FilteredRead, FilteringParts
 from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
+from addons.ui.flows.own_requests_shown import OwnRequestsShown
 from addons.ui.flows.saving import save_when_over
 from addons.ui.flows.web_address import web_address
 from kube.errors import StatusError
@@ -73,6 +75,13 @@ class Flows:
     def start(self, parts: FilteringParts) -> None:
         """Take the parts of the hub that the content views ask."""
         self._parts = parts
+
+    def show_own(self, records: RequestRecords) -> None:
+        """List what the hub itself asks, too."""
+        view = ctx.master.addons.get("view")
+        if view is not None:
+            shown = OwnRequestsShown(lambda flow: view.add([flow]), self._own_ended)
+            records.listeners.append(shown.told)
 
     def running(self) -> None:
         """Tell the person at the terminal where to look. The log, which others may read, never has the token."""
@@ -252,6 +261,11 @@ class Flows:
             self._save(flow)
         if self._kept is not None:
             self._kept.add(flow, is_own=False)
+        self._update(flow)
+
+    def _own_ended(self, flow: http.HTTPFlow) -> None:
+        if self._kept is not None:
+            self._kept.add(flow, is_own=True)
         self._update(flow)
 
     def _leave(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.drills import Drills
 from addons.link.health import Cloud
+from addons.link.request_records import RequestRecords
 from addons.offline.offline_mode import Offline
 from addons.pool.pool import Pool
 from addons.rules.filter_modules import FilterModules
@@ -39,6 +40,8 @@ class RunningHub:
     """None where the hub shares nothing with other nodes."""
     drills: Drills | None = None
     """Rehearsed outages; None for a hub without a link of its own."""
+    own_requests: RequestRecords = field(default_factory=RequestRecords)
+    """What the hub itself asked last."""
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""
     waits_for: Callable[[], str] = str

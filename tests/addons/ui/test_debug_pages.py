@@ -12,6 +12,8 @@ import aiohttp
 import pytest
 
 from addons.link.drills import Drills
+from addons.link.request_records import RequestRecord
+from addons.requests.caller import Lending
 from addons.ui.admin import Admin
 from addons.ui.debug_pages import REPORTS
 from addons.ui.reports.rule_text import MAX_TEXT
@@ -51,6 +53,7 @@ async def pages(parts: HubParts, cloud: ScriptableCloud) -> AsyncIterator[Pages]
     await read(parts, SERVICES)
     hub = running_hub(parts, {"discardcloudservice": "chosen"})
     hub.traffic.began("seen", "services", 200, is_watch=False)
+    hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", Lending.HUB))
     admin = Admin(hub)
     await admin.start()
     async with aiohttp.ClientSession() as session:
@@ -144,6 +147,8 @@ async def drilled(parts: HubParts) -> AsyncIterator[tuple[Pages, Drills]]:
 
 async def test_log_and_support(pages: Pages) -> None:
     assert (await pages.ask("/debug/log"))[0] == 200
+    (asked,) = await pages.json("/debug/requests")
+    assert (asked["target"], asked["isUnderWay"]) == ("/livez", True)
     code, packed = await pages.ask("/debug/support")
     assert code == 200
     assert b"edgehub-support/status.json" in gzip.decompress(packed)

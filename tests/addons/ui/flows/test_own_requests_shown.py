@@ -1,0 +1,47 @@
+"""What the hub itself asks, in mitmproxy's list: when it begins and ends, and nothing secret of it."""
+
+from __future__ import annotations
+
+import pytest
+from mitmproxy import http
+
+from addons.link.request_records import RequestRecord, RequestRecords
+from addons.requests.caller import Lending
+from addons.ui.flows.annotations import OWN
+from addons.ui.flows.own_requests_shown import OwnRequestsShown
+
+SERVER = "https://a:6443"
+
+
+def shown() -> tuple[RequestRecords, list[http.HTTPFlow], list[http.HTTPFlow]]:
+    """Records with the flows that were added, and those that were updated."""
+    records = RequestRecords()
+    added: list[http.HTTPFlow] = []
+    updated: list[http.HTTPFlow] = []
+    records.listeners.append(OwnRequestsShown(added.append, updated.append).told)
+    return records, added, updated
+
+
+def test_a_request_is_a_flow_from_its_beginning() -> None:
+    records, added, updated = shown()
+    record = RequestRecord("GET", "/api/v1/pods?token=t", SERVER, Lending.HUB)
+    records.begin(record)
+    (flow,) = added
+    assert (flow.request.method, flow.request.url) == ("GET", f"{SERVER}/api/v1/pods?token=hidden")
+    assert (flow.marked, flow.comment) == (OWN, "edgehub ▸ own request ▸ identity hub")
+    assert (flow.response, updated) == (None, [])
+    record.status, record.received = 200, 7
+    records.end(record)
+    assert updated == [flow]
+    assert flow.response is not None
+    assert (flow.response.status_code, b"7 bytes" in (flow.response.content or b"")) == (200, True)
+
+
+@pytest.mark.parametrize(("failure", "told"), [("refused", "refused"), ("", "left before an answer came")])
+def test_a_request_without_an_answer_says_why(failure: str, told: str) -> None:
+    records, _, updated = shown()
+    record = RequestRecord("GET", "/livez", SERVER, Lending.HUB, failure=failure)
+    records.begin(record)
+    records.end(record)
+    assert updated[0].error is not None
+    assert updated[0].error.msg == told
