@@ -10,6 +10,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakSet
 
 from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
@@ -17,6 +18,9 @@ from OpenSSL import SSL
 
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
+
+_refused: WeakSet[http.Response] = WeakSet()
+"""The Statuses that took the place of an answer whose head had come."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +66,10 @@ def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
         return of_connection
 
     def is_done(flow: http.HTTPFlow) -> bool:
-        return hook in BEFORE_ANSWER and flow.response is not None
+        if flow.response is None:
+            return False
+        # A later part that has the answer streamed would send upstream's body in the Status.
+        return hook in BEFORE_ANSWER or (hook == "responseheaders" and flow.response in _refused)
 
     async def later(flow: http.HTTPFlow) -> None:
         if is_done(flow):
@@ -103,6 +110,7 @@ def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
         del flow.response.headers["Content-Length"]
         flow.response.headers["Connection"] = "close"
         flow.response.stream = lambda _: parts.pop() if parts else b""
+        _refused.add(flow.response)
 
 
 def _end(data: object, why: str) -> None:

@@ -104,9 +104,9 @@ async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: Sc
         start,
         r"INFO addons\.rules\.in_force: .*",
         r"INFO addons\.assembly: ready",
-        r"WARNING addons\.upstream\.probes: http://\S+ is down .*",
+        r"WARNING addons\.link\.probes: http://\S+ is down .*",
         r"WARNING addons\.ui\.link_log: offline since \S+, answering from copies \(http://\S+: .*\)",
-        r"INFO addons\.upstream\.probes: http://\S+ is up again",
+        r"INFO addons\.link\.probes: http://\S+ is up again",
         r"INFO addons\.ui\.link_log: online again after \d+s; 0 writes replayed",
         r"INFO addons\.assembly: the hub stops",
     ]

@@ -130,6 +130,28 @@ async def test_a_status_error_is_the_answer_and_no_failure(hook: str) -> None:
     assert counted(hook) == before
 
 
+class Streaming:
+    """An addon that has each answer streamed as it comes."""
+
+    name = "streaming"
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        assert flow.response is not None
+        flow.response.stream = True
+
+
+async def test_no_later_part_has_upstreams_body_streamed_in_the_place_of_a_status() -> None:
+    flow = tflow.tflow(resp=True)
+    for part in (Failing(unavailable("the rules have changed meanwhile")), Streaming()):
+        await run(part, "responseheaders", flow)
+    assert flow.response is not None
+    assert json.loads(streamed(flow.response, b"upstream's")) == status_of(flow)
+    other = tflow.tflow(resp=True)
+    await run(Streaming(), "responseheaders", other)
+    assert other.response is not None
+    assert other.response.stream is True
+
+
 @pytest.mark.parametrize("hook", ["requestheaders", "request"])
 async def test_nothing_more_is_done_for_a_request_that_has_its_answer(hook: str) -> None:
     flow = tflow.tflow(resp=http.Response.make(403))
