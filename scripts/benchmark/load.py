@@ -219,6 +219,22 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
     return Spent(spent / expected, seconds)
 
 
+async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> float:
+    """CPU seconds of the hub for an event of the cloud in a source that no client watches."""
+    async with session() as http, http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
+        assert answer.status == 200, await answer.read()
+        await answer.read()
+    await asyncio.sleep(REST)
+    idle = cpu_seconds(pid)
+    await asyncio.sleep(REST)
+    cpu = cpu_seconds(pid)
+    began = time.perf_counter()
+    await asyncio.to_thread(_update, cloud, updates, {})
+    await asyncio.sleep(REST)
+    spent, seconds = cpu_seconds(pid) - cpu, time.perf_counter() - began
+    return max(0.0, spent - (cpu - idle) / REST * seconds) / updates
+
+
 async def updates_of(
     answer: aiohttp.ClientResponse, sent: Mapping[str, float]
 ) -> AsyncIterator[tuple[float, float]]:

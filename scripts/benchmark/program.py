@@ -37,6 +37,7 @@ from scripts.benchmark.load import (
     SLICES,
     Spent,
     cpu_seconds,
+    events_alone,
     fill,
     gets,
     lists,
@@ -80,6 +81,8 @@ class Figures:
     first_cpu: list[float] = field(default_factory=list)
     """CPU seconds until the first answer. Other processes disturb them less than the time."""
     rounds: list[Round] = field(default_factory=list)
+    events_alone: list[float] = field(default_factory=list)
+    """Of the hub: CPU seconds for an event of a source that no client watches."""
     resident: float = 0.0
     peak: float = 0.0
 
@@ -142,6 +145,8 @@ def measure(cloud: RealCloud, folder: Path, asked: argparse.Namespace) -> tuple[
         for _ in range(asked.rounds):
             for made, (url, pid, _) in zip(figures, (mine, others), strict=True):
                 made.rounds.append(measure_round(url, pid, cloud, asked))
+            alone = events_alone(*mine[:2], cloud, asked.updates)
+            figures[0].events_alone.append(asyncio.run(alone))
         time.sleep(REST)
         for made, (_, pid, _) in zip(figures, (mine, others), strict=True):
             made.resident, made.peak = tree_megabytes(pid), tree_megabytes(pid, "VmHWM")
@@ -305,6 +310,7 @@ def report(hub_: Figures, bare_: Figures, copied: float) -> None:
             f"{name:32}{median(mine):10.3f}{median(others):10.3f}"
             f"{median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}"
         )
+    print(f"{'cloud event, no client, CPU ms':32}{median(hub_.events_alone) * 1e3:10.3f}")
     print(f"{'first copy over the link, MB':32}{copied:10.3f}")
 
 
