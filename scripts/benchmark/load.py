@@ -34,6 +34,10 @@ REST = 12.0
 """Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
 
 
+SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/svc-{{}}-abcde"
+SERVICE = f"/api/v1/namespaces/{NAMESPACE}/services/svc-{{}}"
+
+
 def service(number: int) -> Json:
     return {
         "apiVersion": "v1",
@@ -220,7 +224,8 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
 
 
 async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> float:
-    """CPU seconds of the hub for an event of the cloud in a source that no client watches."""
+    """CPU seconds of the hub for an event of the cloud in a source that no client watches: Services, by which the hub
+    filters the slices that a client has listed."""
     async with session() as http, http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
         assert answer.status == 200, await answer.read()
         await answer.read()
@@ -229,7 +234,7 @@ async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> fl
     await asyncio.sleep(REST)
     cpu = cpu_seconds(pid)
     began = time.perf_counter()
-    await asyncio.to_thread(_update, cloud, updates, {})
+    await asyncio.to_thread(_update, cloud, updates, {}, SERVICE)
     await asyncio.sleep(REST)
     spent, seconds = cpu_seconds(pid) - cpu, time.perf_counter() - began
     return max(0.0, spent - (cpu - idle) / REST * seconds) / updates
@@ -249,11 +254,11 @@ async def updates_of(
                 yield now, began
 
 
-def _update(cloud: RealCloud, updates: int, sent: dict[str, float]) -> None:
+def _update(cloud: RealCloud, updates: int, sent: dict[str, float], path_of: str = SLICE) -> None:
     """One update every 20 ms at most: a rolling upgrade, not a burst."""
     for number in range(updates):
         name = f"svc-{number}-abcde"
-        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/{name}"
+        path = path_of.format(number)
         patch: Any = {"metadata": {"labels": {"bench": str(time.time_ns())}}}
         sent[name] = time.perf_counter()
         cloud.admin.patch(path, patch)
