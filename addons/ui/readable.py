@@ -6,28 +6,21 @@ Values of Secrets are hidden unless a caller asks for them.
 
 from __future__ import annotations
 
-import base64
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import orjson
 import yaml
-from google.protobuf.message import Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from addons.ui.masking import Tree, masked
 from kube.errors import StatusError
+from kube.schemas.json_objects import shown_object
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import INITIAL_EVENTS_END, Codec, FrameReader, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
-from kube.wire.fields import Edits
 from kube.wire.json_fields import parse_object
-from kube.wire.protobuf_fields import ProtobufFields
-from kube.wire.schema import ENTRY, MESSAGES, FieldKind, MessageType, message_type_of
 
 WHOLE = 128 * 1024
-"""Bytes of the largest body that is shown with all fields: its YAML takes about 40 ms."""
+"""Bytes of the largest body that is shown with all fields as YAML, which takes some 40 ms; in protobuf twice that."""
 LINES = 2_000
 """Objects or events of a larger body that are shown, one line each; a line takes some microseconds."""
 PIECE = 4_096
@@ -41,7 +34,7 @@ def readable_body(encoding: Encoding, body: bytes, *, show_secrets: bool = False
     if kind.removesuffix("List") not in ("", kind):
         return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE, show_secrets=show_secrets)
     tree = object_tree(encoding, api_version, kind, raw, show_secrets=show_secrets)
-    if encoding is Encoding.JSON and len(body) > WHOLE:
+    if len(body) > WHOLE:
         return orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()
     return as_yaml(tree)
 
@@ -146,90 +139,18 @@ def object_tree(
     encoding: Encoding, api_version: str, kind: str, raw: bytes, *, show_secrets: bool = False
 ) -> Tree:
     """An object as a tree of plain values, with nothing secret in it; ValueError when it is malformed."""
-    if encoding is Encoding.JSON:
-        return masked(kind, parse_object(raw), show_secrets=show_secrets)
-    message_type = message_type_of(api_version, kind)
-    message = message_type.parse(raw)
-    fields = _message(message_type, message)
-    if show_secrets and kind == "Secret":
-        fields.pop("field 2", None)
-        fields |= _secret_values(message)
-    return masked(kind, {"apiVersion": api_version, "kind": kind, **fields}, show_secrets=show_secrets)
+    is_json = encoding is Encoding.JSON
+    tree = parse_object(raw) if is_json else shown_object(api_version, kind, raw)
+    return masked(kind, _folded(tree), show_secrets=show_secrets)
 
 
-def _secret_values(message: Message) -> Tree:
-    """The values of a Secret, which the schema does not name, as they are in JSON."""
-    found = UnknownFieldSet(message)
-    entries = [
-        MESSAGES[ENTRY].parse(found[at].data) for at in range(len(found)) if found[at].field_number == 2
-    ]
-    values = {each.key: each.value for each in entries}
-    data = {
-        name: base64.b64encode(value if isinstance(value, bytes) else value.encode()).decode()
-        for name, value in values.items()
-    }
-    return {"data": data} if data else {}
-
-
-def _message(message_type: MessageType, message: Message) -> Tree:
-    """The fields that the schema names, then the numbers of all others."""
-    fields = ProtobufFields(message_type, message, Edits())
-    tree = {
-        name: _value(message_type, message, fields, name)
-        for name, kind in message_type.kinds.items()
-        if kind is FieldKind.CHILD or fields.has(name) or _is_set(message, kind, name)
-    }
-    # An absent message, and one without any field, say the same.
-    tree = {name: value for name, value in tree.items() if value != {}}
-    return tree | _unknown(UnknownFieldSet(message))
-
-
-def _is_set(message: Message, kind: FieldKind, name: str) -> bool:
-    """Whether an empty field is shown. A number that is there and 0 says something; servers write every empty text."""
-    return kind is FieldKind.NUMBER and message.HasField(name)
-
-
-def _value(message_type: MessageType, message: Message, fields: ProtobufFields, name: str) -> Any:
-    match message_type.kinds[name]:
-        case FieldKind.TEXT:
-            return fields.text(name)
-        case FieldKind.NUMBER:
-            return fields.number(name)
-        case FieldKind.FLAG:
-            return fields.flag(name)
-        case FieldKind.TEXTS:
-            return fields.texts(name)
-        case FieldKind.MAPPING:
-            return fields.mapping(name)
-        case FieldKind.CHILD:
-            return _message(message_type.children[name], getattr(message, name))
-        case FieldKind.CHILDREN:
-            return [_message(message_type.children[name], child) for child in getattr(message, name)]
-        case FieldKind.RAW:
-            return _size([getattr(message, name)])
-        case FieldKind.RAWS:
-            return _size(getattr(message, name))
-
-
-def _unknown(fields: UnknownFieldSet) -> Tree:
-    """Numbers as they are, and of all that has a length the size alone: it may be text, a message or bytes."""
-    found: defaultdict[int, list[Any]] = defaultdict(list)
-    for at in range(len(fields)):
-        found[fields[at].field_number].append(fields[at].data)
-    return {f"field {number}": _of_unknown(values) for number, values in sorted(found.items())}
-
-
-def _of_unknown(values: list[Any]) -> Any:
-    if all(isinstance(value, bytes) for value in values):
-        return _size(values)
-    shown = [value if isinstance(value, int) else "?" for value in values]
-    return shown[0] if len(shown) == 1 else shown
-
-
-def _size(values: Iterable[bytes]) -> str:
-    sizes = [len(value) for value in values]
-    times = f"{len(sizes)} times, " if len(sizes) > 1 else ""
-    return f"({times}{sum(sizes)} bytes)"
+def _folded(tree: Tree) -> Tree:
+    """The object with the number of its managedFields alone: they are longer than the rest, and seldom the question."""
+    metadata = tree.get("metadata")
+    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(managed, list):
+        return tree
+    return {**tree, "metadata": {**metadata, "managedFields": f"({len(managed)}, folded)"}}
 
 
 class _Dumper(yaml.CSafeDumper):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
-
 from addons.filters.filter import Filter
 from addons.ui.explain import hub_source
-from addons.ui.readable import readable_body
+from addons.ui.masking import Tree
+from addons.ui.readable import as_yaml, object_tree
 from addons.ui.reports.evaluation import deadline, in_slices, shown
 from addons.ui.reports.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.store.store import Item
-from kube.wire.encoding import Encoding
-from kube.wire.json_fields import parse_object
 
 MAX_DUMPED = 500
 """Objects that are written out; the others are counted."""
@@ -54,25 +49,21 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
 
 def _yaml(item: Item, *, is_secret: bool) -> str:
     store = item.store
-    if is_secret:
-        return _without_values(item)
     try:
-        body = store.codec.encode_single(store.api_version, store.kind, item.raw)
-        return readable_body(store.codec.encoding, body)
+        tree = object_tree(store.codec.encoding, store.api_version, store.kind, item.raw)
     except ValueError as error:
         return f"# {item.key[0]}/{item.key[1]} cannot be shown: {error}\n"
+    return as_yaml(_without_values(tree) if is_secret else tree)
 
 
-def _without_values(item: Item) -> str:
-    """A Secret's name, type and keys. Of one in protobuf the keys stay hidden, too."""
-    tree: dict[str, Any] = {
-        "apiVersion": item.store.api_version,
-        "kind": item.store.kind,
-        "metadata": {"namespace": item.key[0], "name": item.key[1], "resourceVersion": str(item.version)},
+def _without_values(secret: Tree) -> Tree:
+    """A Secret's type, name and keys. An annotation may hold what the values are."""
+    metadata, data = secret.get("metadata"), secret.get("data")
+    named = ("namespace", "name", "resourceVersion")
+    return {
+        "apiVersion": secret.get("apiVersion"),
+        "kind": secret.get("kind"),
+        "metadata": {each: metadata.get(each) for each in named} if isinstance(metadata, dict) else {},
+        "type": secret.get("type", ""),
+        "data": dict.fromkeys(data, "(hidden)") if isinstance(data, dict) else {},
     }
-    if item.store.codec.encoding is Encoding.JSON:
-        found = parse_object(item.raw)
-        tree["type"] = found.get("type", "")
-        data = found.get("data")
-        tree["data"] = dict.fromkeys(data, "(hidden)") if isinstance(data, dict) else {}
-    return readable_body(Encoding.JSON, orjson.dumps(tree))

@@ -1,0 +1,194 @@
+"""The JSON of an object that is protobuf, as a kube-apiserver writes it: names, times, quantities, what is left out.
+
+protobuf's own JSON is another one. The rules are those of Go's encoding/json, and of the types that write their JSON
+themselves (MarshalJSON in apimachinery and apiextensions-apiserver).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from typing import Any, NamedTuple
+
+from kube.bounds import reached
+from kube.json_type import Json
+from kube.schemas.message_table import META, Many, MessageField, messages
+from kube.schemas.written_types import SCALARS, WRITTEN, Read
+from kube.wire.protobuf_codec import read_varint
+
+MAX_DEPTH = 100
+"""Messages in each other: the limit of protobuf's own parsers. The schema of a large CRD has some 40."""
+
+
+def json_object(api_version: str, kind: str, raw: bytes) -> Json:
+    """The object in `raw`, a bare protobuf message, as its JSON.
+
+    LookupError for a kind that is not known, ValueError when the bytes are malformed.
+    """
+    message = messages().of_kind(api_version, kind)
+    if message is None:
+        raise LookupError(f"{api_version} {kind} is no kind of Kubernetes' own")
+    return _object(api_version, kind, message.name, raw, for_people=False)
+
+
+def shown_object(api_version: str, kind: str, raw: bytes) -> Json:
+    """The same for people: it tells of fields without a name by their number, and of an unknown kind the metadata."""
+    message = messages().of_kind(api_version, kind)
+    name = message.name if message is not None else f"{META}.PartialObjectMetadata"
+    return _object(api_version, kind, name, raw, for_people=True)
+
+
+def _object(api_version: str, kind: str, name: str, raw: bytes, *, for_people: bool) -> Json:
+    tree: Json = _reader(name, for_people).value(raw, 0, len(raw), MAX_DEPTH)
+    if (api_version, kind) == ("apps/v1", "StatefulSet"):
+        # Protobuf has no field for their type (pkg/apis/apps/v1/conversion.go of Kubernetes).
+        for claim in tree["spec"].get("volumeClaimTemplates") or ():
+            claim |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
+    return {"kind": kind, "apiVersion": api_version, **tree}
+
+
+CUT_OFF = "a field in protobuf is cut off"
+
+
+class _Known(NamedTuple):
+    """What is done with a field that is on the wire."""
+
+    name: str
+    many: Many
+    read: Read
+    hides_zero: bool
+
+
+class _MessageReader:
+    """Reads messages of one type."""
+
+    __slots__ = ("_always", "_fields", "_for_people", "_write")
+
+    def __init__(self, name: str, for_people: bool) -> None:
+        message = messages().message(name)
+        self._write = WRITTEN.get(name)
+        self._for_people = for_people
+        self._fields = {
+            tag: _Known(field.name, field.many, _read_of(field, for_people), field.hides_zero)
+            for tag, field in message.fields.items()
+        }
+        self._always = () if self._write is not None else message.always
+
+    def value(self, data: bytes, at: int, end: int, deep: int) -> Any:
+        """The JSON of a message; ValueError when it is malformed."""
+        tree: Json = {}
+        unknown: defaultdict[int, list[tuple[bytes, int, int, int]]] = defaultdict(list)
+        fields = self._fields
+        while at < end:
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = read_varint(data, at - 1)
+            if tag & 7 == 2 and at < end and data[at] < 0x80:  # most fields: a length of one byte
+                start = at + 1
+                at = start + data[at]
+                if at > end:
+                    raise ValueError(CUT_OFF)
+            else:
+                start, at = _extent(data, at, end, tag & 7)
+            field = fields.get(tag)
+            if field is None:
+                unknown[tag >> 3].append((data, start, at, tag & 7))
+                continue
+            name, many, read, hides_zero = field
+            value = read(data, start, at, deep)
+            if many is Many.LIST:
+                tree.setdefault(name, []).append(value)
+            elif many is Many.MAP:
+                tree.setdefault(name, {}).update(value)
+            elif not name:
+                tree |= value
+            elif value or not hides_zero:
+                tree[name] = value
+        if self._write is not None:
+            return self._write(tree)
+        for absent in self._always:
+            if absent.name not in tree:
+                _add_absent(tree, absent, self._for_people)
+        if unknown and self._for_people:
+            tree |= {f"field {number}": _shown(values) for number, values in sorted(unknown.items())}
+        return tree
+
+
+@cache
+def _reader(name: str, for_people: bool) -> _MessageReader:
+    return _MessageReader(name, for_people)
+
+
+def _extent(data: bytes, at: int, end: int, wire_type: int) -> tuple[int, int]:
+    """Where the value of a field begins and ends."""
+    match wire_type:
+        case 2:  # text, bytes and messages
+            size, at = read_varint(data, at)
+            stop = at + size
+        case 0:
+            stop = read_varint(data, at)[1]
+        case 1:
+            stop = at + 8
+        case 5:
+            stop = at + 4
+        case _:
+            raise ValueError(f"{wire_type} is no wire type of protobuf")
+    if stop > end:
+        raise ValueError(CUT_OFF)
+    return at, stop
+
+
+def _read_of(field: MessageField, for_people: bool) -> Read:
+    read = _message_read(field.kind, for_people) if field.is_message else SCALARS[field.kind]
+    return _map_read(field, read, for_people) if field.many is Many.MAP else read
+
+
+def _message_read(name: str, for_people: bool) -> Read:
+    def read(data: bytes, at: int, end: int, deep: int) -> Any:
+        if not deep:
+            reached("depth of an object")
+            raise ValueError(f"more than {MAX_DEPTH} messages in each other")
+        return _reader(name, for_people).value(data, at, end, deep - 1)
+
+    return read
+
+
+def _map_read(field: MessageField, read_value: Read, for_people: bool) -> Read:
+    def read(data: bytes, at: int, end: int, deep: int) -> Any:
+        key, value = "", None
+        while at < end:
+            tag, at = data[at], at + 1
+            start, at = _extent(data, at, end, tag & 7)
+            if tag >> 3 == 1:
+                key = SCALARS["s"](data, start, at, deep)
+            elif tag >> 3 == 2:
+                value = read_value(data, start, at, deep)
+        return {key: _zero(field, for_people) if value is None else value}
+
+    return read
+
+
+def _add_absent(tree: Json, field: MessageField, for_people: bool) -> None:
+    """What JSON says of a field that the wire does not have."""
+    if field.many is not Many.ONE or field.is_pointer or field.kind == "y":
+        tree[field.name] = None
+    elif field.name:
+        tree[field.name] = _zero(field, for_people)
+    else:
+        tree |= {name: value for name, value in _zero(field, for_people).items() if name not in tree}
+
+
+def _zero(field: MessageField, for_people: bool) -> Any:
+    if field.is_message:
+        return _reader(field.kind, for_people).value(b"", 0, 0, MAX_DEPTH)
+    return {"s": "", "b": False, "y": ""}.get(field.kind, 0)
+
+
+def _shown(values: list[tuple[bytes, int, int, int]]) -> Any:
+    """A field without a name: numbers as they are; of what has a length the size alone, as it may be secret."""
+    if all(wire_type == 2 for *_, wire_type in values):
+        times = f"{len(values)} times, " if len(values) > 1 else ""
+        return f"({times}{sum(end - start for _, start, end, _ in values)} bytes)"
+    shown = [read_varint(data, start)[0] if not wire_type else "?" for data, start, _, wire_type in values]
+    return shown[0] if len(shown) == 1 else shown

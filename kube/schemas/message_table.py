@@ -1,0 +1,128 @@
+"""The messages of Kubernetes' own kinds, as `scripts/schemas` wrote them down from what Kubernetes publishes.
+
+The file is read when the first message is asked for. Its text, 140 KB, stays; a message is made when it is first used.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+MESSAGES_FILE = Path(__file__).with_name("messages.txt.gz")
+META = "apimachinery.pkg.apis.meta.v1"
+META_GROUP_VERSION = "meta.k8s.io/v1"
+
+_VARINT, _FIXED_64, _DELIMITED = 0, 1, 2
+_WIRE_TYPES = {"b": _VARINT, "i": _VARINT, "d": _FIXED_64}
+
+
+class Many(Enum):
+    """How often a field occurs; the value is its sign in the file."""
+
+    ONE = ""
+    LIST = "["
+    MAP = "{"
+
+
+class MessageField(NamedTuple):
+    """A field. `name` is that of JSON, "" where JSON shows the fields of the message in its place."""
+
+    number: int
+    name: str
+    many: Many
+    kind: str
+    """b, d, i, s, y: bool, double, int32 or int64, string, bytes; else the full name of a message."""
+    is_pointer: bool
+    """What is on the wire is shown, and may be zero. Servers write every other field, whether it is set or not."""
+    omit: str
+    """? for omitempty, ! for omitzero."""
+
+    @property
+    def is_message(self) -> bool:
+        return len(self.kind) > 1
+
+    @property
+    def hides_zero(self) -> bool:
+        """Whether JSON leaves out a zero that is on the wire. A struct is not empty for Go's omitempty."""
+        return self.omit == "!" or (self.omit == "?" and not self.is_pointer and not self.is_message)
+
+    @property
+    def is_always_there(self) -> bool:
+        """Whether JSON has the field when the wire has not."""
+        is_struct = self.is_message and self.many is Many.ONE and not self.is_pointer
+        return not self.omit or (self.omit == "?" and is_struct)
+
+
+class Message:
+    """A message: its fields by the tag that they have on the wire, and those that JSON always has."""
+
+    __slots__ = ("always", "fields", "name")
+
+    def __init__(self, name: str, fields: tuple[MessageField, ...]) -> None:
+        self.name = name
+        self.fields: Mapping[int, MessageField] = {_tag(field): field for field in fields}
+        self.always = tuple(field for field in fields if field.is_always_there)
+
+
+def _tag(field: MessageField) -> int:
+    wire_type = _DELIMITED if field.many is Many.MAP else _WIRE_TYPES.get(field.kind, _DELIMITED)
+    return field.number << 3 | wire_type
+
+
+class Messages:
+    """The file's text, by message, and the messages that were asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[str, str] = {}
+        self._kinds: dict[tuple[str, str], str] = {}
+        self._made: dict[str, Message] = {}
+        package = api_version = ""
+        for line in text.splitlines():
+            if line.startswith("@"):
+                package, api_version = line[1:], ""
+            elif line.startswith("="):
+                api_version = line[1:]
+            else:
+                name, _, fields = line.partition("|")
+                full = f"{package}.{name.rstrip('!')}"
+                self._lines[full] = fields
+                if name.endswith("!"):
+                    self._kinds[api_version, name[:-1]] = full
+
+    @property
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """apiVersion and kind of all that are known."""
+        return frozenset(self._kinds)
+
+    def of_kind(self, api_version: str, kind: str) -> Message | None:
+        """The message of a kind, or of one that every group has, as a Status; None for a kind that is unknown."""
+        name = self._kinds.get((api_version, kind)) or self._kinds.get((META_GROUP_VERSION, kind))
+        return self.message(name) if name is not None else None
+
+    def message(self, name: str) -> Message:
+        """The message of that full name; LookupError where there is none."""
+        found = self._made.get(name)
+        if found is None:
+            package = name.rpartition(".")[0]
+            fields = filter(None, self._lines[name].split("|"))
+            found = self._made[name] = Message(name, tuple(_field(package, each) for each in fields))
+        return found
+
+
+def _field(package: str, text: str) -> MessageField:
+    number, name, kind = text.split(" ")
+    many = Many(kind[0]) if kind[0] in "[{" else Many.ONE
+    bare = kind.lstrip("[{").rstrip("*?!")
+    omit = kind[-1] if kind[-1] in "?!" else ""
+    full = bare if len(bare) == 1 or "." in bare else f"{package}.{bare}"
+    return MessageField(int(number), name, many, full, "*" in kind, omit)
+
+
+@cache
+def messages() -> Messages:
+    """The one table of this process."""
+    return Messages(gzip.decompress(MESSAGES_FILE.read_bytes()).decode())

@@ -1,0 +1,94 @@
+"""The table of messages: what its lines say, that it is as published, and what it costs in memory."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from kube.schemas.message_table import MESSAGES_FILE, Many, Messages
+from kube.wire.schema import KINDS
+from scripts.building.schemas import lines_of, source_folders
+
+LINES = """\
+@api.shop.v1
+=shop.example.com/v1
+Order!|1 metadata other.Meta?|2 items [Item|3 notes {s?|4 paid b*?|5  Base
+Item|1 price d
+Base
+@other
+Meta|8 created Time!
+=other.example.com/v1
+Late!
+"""
+
+
+def test_a_line_says_how_each_field_is_written() -> None:
+    order = Messages(LINES).of_kind("shop.example.com/v1", "Order")
+    assert order is not None
+    by_name = {field.name: field for field in order.fields.values()}
+    assert [field.kind for field in by_name.values()] == [
+        "other.Meta",
+        "api.shop.v1.Item",
+        "s",
+        "b",
+        "api.shop.v1.Base",
+    ]
+    assert [field.many for field in by_name.values()] == [Many.ONE, Many.LIST, Many.MAP, Many.ONE, Many.ONE]
+    assert list(order.fields) == [0x0A, 0x12, 0x1A, 0x20, 0x2A]
+    assert by_name["paid"].is_pointer
+    assert not by_name["paid"].hides_zero
+
+
+def test_json_always_has_a_struct_and_what_is_not_omitted() -> None:
+    table = Messages(LINES)
+    order = table.message("api.shop.v1.Order")
+    assert [field.name for field in order.always] == ["metadata", "items", ""]
+    assert not table.message("other.Meta").always
+    assert [field.hides_zero for field in table.message("other.Meta").fields.values()] == [True]
+
+
+def test_a_kind_that_every_group_has_is_found_in_each() -> None:
+    table = Messages("@apimachinery.pkg.apis.meta.v1\n=meta.k8s.io/v1\nStatus!|1 code i\n")
+    assert table.of_kind("v1", "Status") is table.message("apimachinery.pkg.apis.meta.v1.Status")
+    assert table.of_kind("v1", "Other") is None
+
+
+def test_each_kind_that_filters_know_is_there_and_each_field_leads_somewhere() -> None:
+    table = Messages(gzip.decompress(MESSAGES_FILE.read_bytes()).decode())
+    assert all(table.of_kind(*kind) is not None for kind in KINDS)
+    seen = set()
+    waiting = [message for kind in table.kinds if (message := table.of_kind(*kind)) is not None]
+    while waiting:
+        message = waiting.pop()
+        if message.name not in seen:
+            seen.add(message.name)
+            waiting += [table.message(field.kind) for field in message.fields.values() if field.is_message]
+    assert len(seen) > 1_000
+
+
+def test_the_file_is_small_and_the_whole_table_takes_less_than_three_megabytes() -> None:
+    assert MESSAGES_FILE.stat().st_size < 32 * 1024
+    tracemalloc.start()
+    try:
+        table = Messages(gzip.decompress(MESSAGES_FILE.read_bytes()).decode())
+        for kind in table.kinds:
+            waiting, seen = [table.of_kind(*kind)], set()
+            while waiting and (message := waiting.pop()) is not None:
+                if message.name not in seen:
+                    seen.add(message.name)
+                    waiting += [
+                        table.message(each.kind) for each in message.fields.values() if each.is_message
+                    ]
+        assert tracemalloc.get_traced_memory()[0] < 3 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.real
+def test_the_file_is_what_kubernetes_publishes(cloud_programs: dict[str, Path]) -> None:
+    assert cloud_programs
+    text = "".join(f"{line}\n" for folder in source_folders() for line in lines_of(folder))
+    assert gzip.decompress(MESSAGES_FILE.read_bytes()).decode() == text
