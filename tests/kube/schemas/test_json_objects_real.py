@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import orjson
 import pytest
-import yaml
 
 from kube.json_type import Json
 from kube.schemas.json_objects import json_object
@@ -17,46 +15,13 @@ from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import open_envelope
 from scripts.building.schemas import source_folders
 from tests.cloud.real import RealCloud
+from tests.kube.support.every_kind import created, served
 
 pytestmark = pytest.mark.real
-OBJECTS = Path(__file__).parents[1] / "fixtures" / "every_kind.yaml"
 JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
 NOT_SERVED = {"core.v1.WatchEvent", "imagepolicy.k8s.io.v1alpha1.ImageReview"}
 NO_TYPE = {"StatefulSet"}
 """The published samples have no type in the claims of a StatefulSet. A server writes it, as the other test shows."""
-
-
-class Served(NamedTuple):
-    path: str
-    resource: str
-    kind: str
-    namespaced: bool
-    verbs: list[str]
-    api_version: str
-
-
-def served(cloud: RealCloud) -> Iterator[Served]:
-    paths = [
-        "/api/v1",
-        *(f"/apis/{each['preferredVersion']['groupVersion']}" for each in cloud.admin.get("/apis")["groups"]),
-    ]
-    for path in paths:
-        for each in cloud.admin.get(path)["resources"]:
-            if "/" not in each["name"]:
-                api_version = path.removeprefix("/apis/").removeprefix("/api/")
-                yield Served(path, each["name"], each["kind"], each["namespaced"], each["verbs"], api_version)
-
-
-def create_all(cloud: RealCloud, namespace: str, kinds: list[Served]) -> None:
-    by_kind = {(each.api_version, each.kind): each for each in kinds}
-    for obj in yaml.safe_load_all(OBJECTS.read_text()):
-        kind = by_kind[obj["apiVersion"], obj["kind"]]
-        if kind.kind == "Event" and kind.path != "/api/v1":
-            obj["regarding"]["namespace"] = namespace
-        if kind.kind == "Event" and kind.path == "/api/v1":
-            obj["involvedObject"]["namespace"] = namespace
-        within = f"/namespaces/{namespace}" if kind.namespaced else ""
-        cloud.admin.post(f"{kind.path}{within}/{kind.resource}", obj)
 
 
 def bodies(cloud: RealCloud, path: str) -> dict[Encoding, bytes]:
@@ -67,18 +32,18 @@ def test_every_kind_that_is_served_is_the_same_in_both_encodings(
     real_cloud: RealCloud, namespace: str
 ) -> None:
     kinds = [each for each in served(real_cloud) if "list" in each.verbs]
-    create_all(real_cloud, namespace, kinds)
-    without = []
-    for kind in kinds:
-        answers = bodies(real_cloud, f"{kind.path}/{kind.resource}")
-        page = codec_for(PROTOBUF).decode_list(answers[PROTOBUF])
-        items = {_key(each): each for each in orjson.loads(answers[JSON])["items"]}
-        found = [json_object(page.api_version, page.kind, raw) for raw in page.items]
-        for obj in found:
-            assert obj == {"kind": kind.kind, "apiVersion": page.api_version} | items.get(_key(obj), {})
-        if not found:
-            without.append(kind.resource)
-    assert without == []
+    with created(real_cloud, namespace, kinds):
+        without = []
+        for kind in kinds:
+            answers = bodies(real_cloud, f"{kind.path}/{kind.resource}")
+            page = codec_for(PROTOBUF).decode_list(answers[PROTOBUF])
+            items = {_key(each): each for each in orjson.loads(answers[JSON])["items"]}
+            found = [json_object(page.api_version, page.kind, raw) for raw in page.items]
+            for obj in found:
+                assert obj == {"kind": kind.kind, "apiVersion": page.api_version} | items.get(_key(obj), {})
+            if not found:
+                without.append(kind.resource)
+        assert without == []
 
 
 def _key(obj: Json) -> tuple[str, str]:

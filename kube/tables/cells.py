@@ -1,0 +1,105 @@
+"""What cells of several kinds are made of: ages, selectors, and lists that are cut short.
+
+The words are those of kube-apiserver's printers (pkg/printers/internalversion/printers.go in Kubernetes 1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from kube.json_type import Json
+
+NONE = "<none>"
+SHOWN = 3
+"""Addresses or ports that a cell has; the others are counted."""
+
+
+def human_duration(seconds: float) -> str:
+    """A duration as kubectl shows it (apimachinery's duration.HumanDuration)."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    if whole < 120:
+        return f"{max(whole, 0)}s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 10:
+        return _two(minutes, "m", whole % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    if days < 365 * 8:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
+
+
+def parse_time(text: object) -> datetime | None:
+    """A time of the API; None where there is none."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def since(text: object) -> str:
+    """How long ago that was."""
+    found = parse_time(text)
+    return "<unknown>" if found is None else human_duration((datetime.now(UTC) - found).total_seconds())
+
+
+def age(obj: Json) -> str:
+    return since(obj["metadata"].get("creationTimestamp"))
+
+
+def labels(found: Json | None) -> str:
+    """As labels.FormatLabels."""
+    return ",".join(f"{name}={value}" for name, value in sorted((found or {}).items())) or NONE
+
+
+def selector(found: Json | None) -> str:
+    """A metav1.LabelSelector as labels.Selector writes it; "" where it selects everything."""
+    found = found or {}
+    parts = [(name, f"{name}={value}") for name, value in (found.get("matchLabels") or {}).items()]
+    for each in found.get("matchExpressions") or ():
+        key, values = each.get("key", ""), ",".join(sorted(each.get("values") or ()))
+        match each.get("operator"):
+            case "Exists":
+                parts.append((key, key))
+            case "DoesNotExist":
+                parts.append((key, f"!{key}"))
+            case operator:
+                parts.append((key, f"{key} {str(operator).lower()} ({values})"))
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
+
+
+def containers(template: Json) -> list[str]:
+    """The cells with the names and the images of the containers of a pod template."""
+    found: Sequence[Json] = (template.get("spec") or {}).get("containers") or ()
+    return [",".join(each.get(name, "") for each in found) for name in ("name", "image")]
+
+
+def shortened(texts: Iterable[str], empty: str = "<unset>") -> str:
+    """The first texts, and how many more there are."""
+    found = list(texts)
+    shown = ",".join(found[:SHOWN])
+    if len(found) > SHOWN:
+        return f"{shown} + {len(found) - SHOWN} more..."
+    return shown or empty
+
+
+def is_true(conditions: Iterable[Json] | None, kind: str) -> bool:
+    """Whether the first condition of this type is True."""
+    status = next((each.get("status") for each in conditions or () if each.get("type") == kind), "")
+    return status == "True"

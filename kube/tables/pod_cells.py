@@ -1,0 +1,144 @@
+"""The row of a pod, whose status kubectl tells from its containers (printPod of Kubernetes 1.36)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kube.json_type import Json
+from kube.tables.cells import NONE, age, human_duration, is_true, parse_time
+
+
+class _Restarts:
+    """How often containers were started again, and when the last of them ended."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last: datetime | None = None
+
+    def add(self, status: Json) -> None:
+        self.count += status.get("restartCount") or 0
+        ended = parse_time(((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
+        if ended is not None and (self._last is None or ended > self._last):
+            self._last = ended
+
+    def __str__(self) -> str:
+        if not self.count or self._last is None:
+            return str(self.count)
+        ago = human_duration((datetime.now(self._last.tzinfo) - self._last).total_seconds())
+        return f"{self.count} ({ago} ago)"
+
+
+class _State(NamedTuple):
+    reason: str
+    ready: int
+    restarts: _Restarts
+
+
+def pod_cells(pod: Json) -> list[Any]:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    begun = _init_state(spec, status)
+    state, is_initializing = begun
+    if not is_initializing or is_true(status.get("conditions"), "Initialized"):
+        state = _running_state(spec, status, state)
+    reason = state.reason
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            reason = "Unknown"
+        elif status.get("phase") not in ("Succeeded", "Failed"):
+            reason = "Terminating"
+    total = len(spec.get("containers") or ()) + len(_sidecars(spec))
+    addresses = status.get("podIPs") or ()
+    return [
+        pod["metadata"].get("name", ""),
+        f"{state.ready}/{total}",
+        reason,
+        str(state.restarts),
+        age(pod),
+        (addresses[0].get("ip") if addresses else "") or NONE,
+        spec.get("nodeName") or NONE,
+        status.get("nominatedNodeName") or NONE,
+        _gates(spec, status),
+    ]
+
+
+def _sidecars(spec: Json) -> set[str]:
+    """The init containers that run beside the others."""
+    found: Sequence[Json] = spec.get("initContainers") or ()
+    return {each.get("name", "") for each in found if each.get("restartPolicy") == "Always"}
+
+
+def _first_reason(status: Json) -> str:
+    gated = (
+        each.get("type") == "PodScheduled" and each.get("reason") == "SchedulingGated"
+        for each in status.get("conditions") or ()
+    )
+    return "SchedulingGated" if any(gated) else status.get("reason") or status.get("phase") or ""
+
+
+def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
+    """The state as the init containers say it, and whether one of them is still to end."""
+    sidecars, ready, restarts = _sidecars(spec), 0, _Restarts()
+    total = len(spec.get("initContainers") or ())
+    for number, each in enumerate(status.get("initContainerStatuses") or ()):
+        restarts.add(each)
+        state = each.get("state") or {}
+        terminated, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
+        if terminated is not None and not terminated.get("exitCode"):
+            continue
+        if each.get("name") in sidecars and each.get("started"):
+            ready += bool(each.get("ready"))
+            continue
+        if terminated is not None:
+            reason = f"Init:{_ended(terminated)}"
+        elif waiting and waiting != "PodInitializing":
+            reason = f"Init:{waiting}"
+        else:
+            reason = f"Init:{number}/{total}"
+        return _State(reason, ready, restarts), True
+    return _State(_first_reason(status), ready, restarts), False
+
+
+def _running_state(spec: Json, status: Json, begun: _State) -> _State:
+    """The state as the containers say it, the first of them last."""
+    sidecars, restarts = _sidecars(spec), _Restarts()
+    for each in status.get("initContainerStatuses") or ():
+        if each.get("name") in sidecars:
+            restarts.add(each)
+    reason, ready, error = begun.reason, begun.ready, ""
+    is_running = False
+    for each in reversed(status.get("containerStatuses") or ()):
+        restarts.add(each)
+        state = each.get("state") or {}
+        terminated, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
+        if waiting:
+            reason = waiting
+        elif terminated is not None:
+            reason = _ended(terminated)
+            error = reason if terminated.get("exitCode") else error
+        elif each.get("ready") and state.get("running") is not None:
+            is_running = True
+            ready += 1
+    if reason == "Completed":
+        if is_running and is_true(status.get("conditions"), "Ready"):
+            reason = "Running"
+        elif error or is_running:
+            reason = error or "NotReady"
+    return _State(reason, ready, restarts)
+
+
+def _ended(terminated: Json) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _gates(spec: Json, status: Json) -> str:
+    gates: Sequence[Json] = spec.get("readinessGates") or ()
+    if not gates:
+        return NONE
+    passed = sum(is_true(status.get("conditions"), each.get("conditionType", "")) for each in gates)
+    return f"{passed}/{len(gates)}"

@@ -1,0 +1,142 @@
+"""Tables (meta.k8s.io/v1) of lists, single objects and events, as kube-apiserver makes them for kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kube.json_type import Json
+from kube.tables.core_cells import (
+    aged_cells,
+    claim_cells,
+    config_map_cells,
+    endpoints_cells,
+    event_cells,
+    lease_cells,
+    namespace_cells,
+    node_cells,
+    secret_cells,
+    service_cells,
+    slice_cells,
+)
+from kube.tables.pod_cells import pod_cells
+from kube.tables.workload_cells import (
+    daemon_set_cells,
+    deployment_cells,
+    job_cells,
+    replica_set_cells,
+    stateful_set_cells,
+)
+
+TABLE = ("meta.k8s.io/v1", "Table")
+OBJECTS = frozenset({"None", "Metadata", "Object"})
+"""What `includeObject` may ask for beside the cells."""
+
+
+class _Printer(NamedTuple):
+    """`columns` are names; a sign behind one says what it is: `+` for wide output alone, `#` for a number."""
+
+    columns: str
+    cells: Callable[[Json], list[Any]]
+
+
+_AGED = _Printer("Name,Age", aged_cells)
+_CONTAINERS = "Containers+,Images+"
+_PRINTERS = {
+    ("", "Pod"): _Printer(
+        "Name,Ready,Status,Restarts,Age,IP+,Node+,Nominated Node+,Readiness Gates+", pod_cells
+    ),
+    ("", "Service"): _Printer("Name,Type,Cluster-IP,External-IP,Port(s),Age,Selector+", service_cells),
+    ("", "Endpoints"): _Printer("Name,Endpoints,Age", endpoints_cells),
+    ("discovery.k8s.io", "EndpointSlice"): _Printer("Name,AddressType,Ports,Endpoints,Age", slice_cells),
+    ("", "Node"): _Printer(
+        "Name,Status,Roles,Age,Version,Internal-IP+,External-IP+,OS-Image+,Kernel-Version+,Container-Runtime+",
+        node_cells,
+    ),
+    ("", "Event"): _Printer(
+        "Last Seen,Type,Reason,Object,Subobject+,Source+,Message,First Seen+,Count+,Name+", event_cells
+    ),
+    ("", "Namespace"): _Printer("Name,Status,Age", namespace_cells),
+    ("", "Secret"): _Printer("Name,Type,Data,Age", secret_cells),
+    ("", "ConfigMap"): _Printer("Name,Data,Age", config_map_cells),
+    ("", "ServiceAccount"): _AGED,
+    ("", "PersistentVolumeClaim"): _Printer(
+        "Name,Status,Volume,Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age,VolumeMode+",
+        claim_cells,
+    ),
+    ("coordination.k8s.io", "Lease"): _Printer("Name,Holder,Age", lease_cells),
+    ("apps", "Deployment"): _Printer(
+        f"Name,Ready,Up-to-date,Available,Age,{_CONTAINERS},Selector+", deployment_cells
+    ),
+    ("apps", "DaemonSet"): _Printer(
+        f"Name,Desired#,Current#,Ready#,Up-to-date#,Available#,Node Selector,Age,{_CONTAINERS},Selector+",
+        daemon_set_cells,
+    ),
+    ("apps", "ReplicaSet"): _Printer(
+        f"Name,Desired#,Current#,Ready#,Age,{_CONTAINERS},Selector+", replica_set_cells
+    ),
+    ("apps", "StatefulSet"): _Printer(f"Name,Ready,Age,{_CONTAINERS}", stateful_set_cells),
+    ("batch", "Job"): _Printer(f"Name,Status,Completions,Duration,Age,{_CONTAINERS},Selector+", job_cells),
+}
+_PRINTERS["events.k8s.io", "Event"] = _PRINTERS["", "Event"]
+KNOWN = frozenset(_PRINTERS)
+"""Groups and kinds whose columns the hub knows. Of all others a Table has name and age."""
+
+
+def table(objects: Iterable[Json], api_version: str, kind: str, metadata: Json, include: str) -> Json:
+    """A Table of objects of one kind. `metadata` is that of the list or object; `include` is one of OBJECTS."""
+    printer = _printer(api_version, kind)
+    return {
+        "kind": TABLE[1],
+        "apiVersion": TABLE[0],
+        "metadata": metadata,
+        "columnDefinitions": [_column(each) for each in printer.columns.split(",")],
+        "rows": [_row(each, printer, include) for each in objects],
+    }
+
+
+def list_metadata(obj: Json) -> Json:
+    """What a Table of one object has as the metadata of a list."""
+    return {"resourceVersion": (obj.get("metadata") or {}).get("resourceVersion", "")}
+
+
+def row(obj: Json, api_version: str, kind: str, include: str) -> Json:
+    """The row of one object in such a Table."""
+    return _row(obj, _printer(api_version, kind), include)
+
+
+def _printer(api_version: str, kind: str) -> _Printer:
+    group = api_version.rpartition("/")[0]
+    return _PRINTERS.get((group, kind), _AGED)
+
+
+def _column(text: str) -> Json:
+    name = text.rstrip("+#")
+    return {
+        "name": name,
+        "type": "integer" if text.endswith("#") else "string",
+        "format": "name" if name == "Name" else "",
+        "description": "",
+        "priority": int(text.endswith("+")),
+    }
+
+
+def _row(obj: Json, printer: _Printer, include: str) -> Json:
+    if not isinstance(obj.get("metadata"), dict):
+        obj = {**obj, "metadata": {}}
+    found: Json = {"cells": printer.cells(obj)}
+    phase = (obj.get("status") or {}).get("phase") if obj.get("kind") == "Pod" else ""
+    if phase in ("Succeeded", "Failed"):
+        said = "The pod has completed successfully." if phase == "Succeeded" else "The pod failed."
+        found["conditions"] = [{"type": "Completed", "status": "True", "reason": phase, "message": said}]
+    if include == "Object":
+        found["object"] = obj
+    elif include == "Metadata":
+        found["object"] = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": obj["metadata"],
+        }
+    else:
+        found["object"] = None
+    return found

@@ -1,0 +1,50 @@
+"""Ages, selectors and shortened lists, as kubectl prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kube.tables.cells import human_duration, selector, shortened, since
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-2, "<invalid>"),
+        (-1, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (150, "2m30s"),
+        (11 * 60, "11m"),
+        (3 * 3600, "3h"),
+        (3 * 3600 + 240, "3h4m"),
+        (40 * 3600, "40h"),
+        (50 * 3600, "2d2h"),
+        (100 * 86400, "100d"),
+        (800 * 86400, "2y70d"),
+        (4000 * 86400, "10y"),
+    ],
+)
+def test_a_duration_has_two_units_at_most(seconds: int, text: str) -> None:
+    assert human_duration(seconds) == text
+
+
+@pytest.mark.parametrize("told", [None, "", "yesterday"])
+def test_what_has_no_time_has_an_unknown_age(told: str | None) -> None:
+    assert since(told) == "<unknown>"
+
+
+def test_a_selector_is_written_in_the_order_of_its_keys() -> None:
+    expressions = [
+        {"key": "c", "operator": "In", "values": ["z", "y"]},
+        {"key": "d", "operator": "DoesNotExist"},
+        {"key": "b", "operator": "Exists"},
+    ]
+    assert selector({"matchLabels": {"a": "x"}, "matchExpressions": expressions}) == "a=x,b,c in (y,z),!d"
+
+
+@pytest.mark.parametrize(
+    ("texts", "cell"), [((), "<unset>"), ("abc", "a,b,c"), ("abcde", "a,b,c + 2 more...")]
+)
+def test_a_long_list_is_counted(texts: tuple[str, ...], cell: str) -> None:
+    assert shortened(texts) == cell

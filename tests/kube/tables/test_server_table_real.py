@@ -1,0 +1,57 @@
+"""The Table made of a list is the one that a real kube-apiserver sends: columns, cells, conditions and objects."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from kube.json_type import Json
+from kube.tables.server_table import KNOWN, table
+from tests.cloud.real import RealCloud
+from tests.kube.support.every_kind import created, served
+from tests.kube.support.tables import STATUSES
+
+pytestmark = pytest.mark.real
+AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+OF_ITS_OWN = "deprecated.daemonset.template.generation"
+"""An annotation that the server makes of a field of a DaemonSet, and not in Tables."""
+
+
+def compared(found: Json) -> Any:
+    """A Table without descriptions, and with an age that is the same a moment later."""
+    columns = [
+        {name: each[name] for name in ("name", "type", "priority")} for each in found["columnDefinitions"]
+    ]
+    rows = []
+    for row in found["rows"]:
+        row["object"]["metadata"].get("annotations", {}).pop(OF_ITS_OWN, None)
+        if not row["object"]["metadata"].get("annotations"):
+            row["object"]["metadata"].pop("annotations", None)
+        cells = [re.sub(r"^\d+s$", "AGE", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
+        rows.append((cells, row.get("conditions"), row["object"]))
+    return columns, rows
+
+
+def test_tables_of_the_known_kinds_are_the_servers_own(real_cloud: RealCloud, namespace: str) -> None:
+    kinds = [each for each in served(real_cloud) if "list" in each.verbs]
+    with created(real_cloud, namespace, kinds), created(real_cloud, namespace, kinds, STATUSES):
+        seen = set()
+        for kind in kinds:
+            key = kind.api_version.rpartition("/")[0], kind.kind
+            if key not in KNOWN:
+                continue
+            seen.add(key)
+            path = f"{kind.path}/{kind.resource}"
+            sent = real_cloud.admin.request("GET", path, headers={"Accept": AS_TABLE}).json()
+            objects = real_cloud.admin.get(path)["items"]
+            made = table(
+                [{"kind": kind.kind, "apiVersion": kind.api_version} | each for each in objects],
+                kind.api_version,
+                kind.kind,
+                sent["metadata"],
+                "Metadata",
+            )
+            assert compared(made) == compared(sent)
+        assert seen == KNOWN
