@@ -14,6 +14,7 @@ import yaml
 from addons.ui.masking import Tree, masked
 from kube.errors import StatusError
 from kube.schemas.json_objects import shown_object
+from kube.tables.server_table import TABLE
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import INITIAL_EVENTS_END, Codec, FrameReader, ListPage, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
@@ -34,9 +35,28 @@ def readable_body(encoding: Encoding, body: bytes, *, show_secrets: bool = False
     if kind.removesuffix("List") not in ("", kind):
         return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE, show_secrets=show_secrets)
     tree = object_tree(encoding, api_version, kind, raw, show_secrets=show_secrets)
+    if (api_version, kind) == TABLE:
+        return _cells(tree)
     if len(body) > WHOLE:
         return orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()
     return as_yaml(tree)
+
+
+def _cells(table: Tree) -> str:
+    """A Table as kubectl prints it, with the columns of wide output; ValueError where it has none of its parts."""
+    columns, rows = table.get("columnDefinitions"), table.get("rows")
+    try:
+        lines = [[each["name"].upper() for each in columns or ()]]
+        lines += [[str(each) for each in row["cells"]] for row in (rows or ())[:LINES]]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no Table: {error}") from None
+    text = "".join(
+        "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
+        for line in lines
+    )
+    left_out = len(rows or ()) - LINES
+    return f"{text}# and {left_out} more\n" if left_out > 0 else text
 
 
 def readable_watch(encoding: Encoding, body: bytes, *, show_secrets: bool = False) -> str:
@@ -160,7 +180,7 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
-def as_yaml(tree: Tree) -> str:
-    """A tree as YAML, its fields in their order."""
-    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+def as_yaml(tree: Tree, *, in_order: bool = True) -> str:
+    """A tree as YAML, its fields in their order, or in that of their names."""
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=not in_order, allow_unicode=True, width=120)
     return text

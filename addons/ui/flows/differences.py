@@ -106,7 +106,8 @@ def _of_object(
 
 def _lines(raw: bytes, encoding: Encoding, page: ListPage, *, show_secrets: bool) -> list[str]:
     tree = object_tree(encoding, page.api_version, page.kind, raw, show_secrets=show_secrets)
-    return as_yaml(tree).splitlines()
+    # A JSON client's fields stand in another order than those of a copy in protobuf.
+    return as_yaml(tree, in_order=False).splitlines()
 
 
 def _reason(line: str, notes: Iterable[Note]) -> str:

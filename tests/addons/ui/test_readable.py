@@ -10,6 +10,8 @@ import yaml
 
 from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
 from kube.errors import expired
+from kube.json_type import Json
+from kube.tables.server_table import table
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import INITIAL_EVENTS_ENDED
 from kube.wire.encoding import Encoding
@@ -29,6 +31,25 @@ def test_both_encodings_show_the_same(name: str) -> None:
         documents(readable_body(encoding, recorded.body(name, encoding)))[0] for encoding in Encoding
     )
     assert protobuf == json
+
+
+def test_a_table_is_shown_as_kubectl_prints_it() -> None:
+    pods = [{"metadata": {"name": name, "uid": "u"}, "type": "t"} for name in ("a", "longer")]
+    made = table(pods, "v1", "Secret", {"resourceVersion": "7"}, "Metadata")
+    assert readable_body(JSON, orjson.dumps(made)).splitlines() == [
+        "NAME     TYPE   DATA   AGE",
+        "a        t      0      <unknown>",
+        "longer   t      0      <unknown>",
+    ]
+
+
+@pytest.mark.parametrize(
+    "parts", [{"rows": [{}]}, {"rows": 7}, {"columnDefinitions": [{"name": 1}]}, {"rows": [{"cells": [1]}]}]
+)
+def test_what_only_calls_itself_a_table_is_refused(parts: Json) -> None:
+    body = orjson.dumps({"kind": "Table", "apiVersion": "meta.k8s.io/v1", **parts})
+    with pytest.raises(ValueError, match="no Table"):
+        readable_body(JSON, body)
 
 
 def test_managed_fields_are_folded_away() -> None:

@@ -7,6 +7,8 @@ import pytest
 from addons.ui.flows import differences
 from addons.ui.flows.differences import difference, table
 from addons.ui.flows.flow_records import FlowRecord
+from kube.schemas.json_objects import json_object
+from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, filtered, opened, services
 from tests.addons.support.hub_parts import HubParts
@@ -94,3 +96,19 @@ async def test_what_is_judged_and_told_is_bounded(
     assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(whole.splitlines())
     monkeypatch.setattr(differences, "MAX_JUDGED", 2)
     assert table(Encoding.JSON, body, record).count("dropped: discardcloudservice") == 2
+
+
+async def test_a_difference_is_that_of_the_objects_and_not_of_their_encodings(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """A copy in protobuf beside an answer in JSON whose fields stand in another order: 40 false lines around one."""
+    fill(cloud)
+    context, body = await opened(parts, accept=Encoding.PROTOBUF)
+    record = FlowRecord(context, filtered(parts, context), show_secrets=False)
+    page = codec_for(Encoding.PROTOBUF).decode_list(body)
+    objects = [json_object(page.api_version, page.kind, each) for each in page.items]
+    turned = [dict(reversed(each.items())) for each in objects]
+    as_json = raw(
+        {"kind": f"{page.kind}List", "apiVersion": page.api_version, "metadata": {}, "items": turned}
+    )
+    assert difference(as_json, record, Encoding.JSON) == difference(body, record, Encoding.PROTOBUF)
